@@ -1,0 +1,67 @@
+# Every target does its own set-up (.ci/setup.sh): git, make and Python 3.11 or later are enough to start with.
+# Pass more arguments with ARGS, for example: make test ARGS="-k lease -x"
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+with := @bash .ci/setup.sh
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved
+	$(with) python java -- commit-coord demo $(ARGS)
+
+.PHONY: test
+test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
+	$(with) python java postgres -- pytest -m "not slow and not jvm" $(ARGS)
+
+.PHONY: test-all
+test-all: ## Every test
+	$(with) python java postgres maven -- pytest $(ARGS)
+
+.PHONY: check
+check: fmt-check lint layers types test ## Everything that CI checks
+
+.PHONY: bench
+bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/results/
+	$(with) python java postgres maven -- commit-coord bench $(ARGS)
+
+.PHONY: fmt
+fmt: ## Format the code and mend what ruff can mend
+	$(with) python -- ruff check --fix-only --quiet
+	$(with) python -- ruff format
+
+.PHONY: fmt-check
+fmt-check: ## Is the code formatted?
+	$(with) python -- ruff format --check
+
+.PHONY: lint
+lint: ## ruff
+	$(with) python -- ruff check
+
+.PHONY: layers
+layers: ## Do imports go down only?
+	$(with) python -- lint-imports
+
+.PHONY: types
+types: ## mypy, strict
+	$(with) python -- mypy
+
+.PHONY: docs
+docs: ## Write docs/configuration.md anew from the table of properties
+	$(with) python -- python -m commit_coord.config > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
+
+.PHONY: lock
+lock: ## Make requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(with) tools -- uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
+
+.PHONY: clean
+clean: ## Remove .venv and whatever the tools left
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

@@ -1,0 +1,251 @@
+"""What every coordinated catalog shares: the commit path, latched creation, drop and rename, operation locks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.config import Configuration, Settings
+from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
+from commit_coord.events import Events
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import Attempt
+from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+from commit_coord.protocol.hierarchy import escalate
+from commit_coord.table import CoordinatedTable
+
+
+class CoordinatedCatalog(MetastoreCatalog):
+    """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
+
+    A subclass is a :class:`~commit_coord.coordinator.PointerStore` and calls :meth:`_coordinate` when it is ready.
+    """
+
+    settings: Settings
+    configuration: Configuration
+    locks: LockManager
+    coordinator: Coordinator
+    events: Events
+
+    def _coordinate(self, configuration: Configuration, store: PointerStore) -> None:
+        """Make the lock manager and the coordinator."""
+        settings = configuration.settings
+        self.configuration, self.settings, self.events = configuration, settings, Events()
+        self._file_ios: dict[tuple[Any, ...], FileIO] = {}
+        self.locks = create_lock_manager(
+            settings.lock_impl,
+            settings.lock_uri,
+            LockSettings(
+                acquire_timeout_ms=settings.lock_acquire_timeout_ms,
+                lease_ms=settings.lock_heartbeat_timeout_ms,
+                heartbeat_interval_ms=settings.lock_heartbeat_interval_ms,
+            ),
+            SYSTEM_CLOCK,
+            self.events,
+            space=configuration.name,
+        )
+        self.coordinator = Coordinator(
+            store,
+            self.locks,
+            acquire_timeout_ms=settings.lock_acquire_timeout_ms,
+            clock=SYSTEM_CLOCK,
+            events=self.events,
+            journal_lifetime_ms=settings.commit_journal_lifetime_ms,
+        )
+
+    # Operation locks.
+
+    def lock_operation(
+        self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
+    ) -> Lease:
+        """Take the locks of an operation, all or none; a context manager that gives them back.
+
+        Read the tables again once they are held: what was read before may have changed while waiting.
+
+        Args:
+            locks: Without parents. More partitions than ``lock.max-partitions`` are locked by their prefixes.
+            statement: Shown to whoever waits.
+
+        Raises:
+            LockTimeout: ``lock.acquire-timeout-ms`` passed; the message names the holder.
+            LockRefused: This thread holds one of them already, or the policy is ``deny`` and its retries are used up.
+        """
+        pairs = locks.items() if isinstance(locks, Mapping) else locks
+        request = LockRequest.of(
+            LockScope.OPERATION,
+            escalate(pairs, self.settings.lock_max_partitions),
+            owner=this_owner(statement),
+            request_id=str(uuid.uuid4()),
+            database_parents=self.settings.lock_database_parents,
+        )
+        deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
+        return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+
+    def _policy(self) -> Policy:
+        if self.settings.lock_policy == "wait":
+            return WaitPolicy()
+        return DenyPolicy(
+            numretries=self.settings.lock_num_retries,
+            sleep_between_retries_ms=self.settings.lock_sleep_between_retries_ms,
+        )
+
+    # Tables.
+
+    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
+        """Return the file store for *location*, one for each set of properties: making one may open connections."""
+        key = (location.split(":", 1)[0], *sorted(properties.items()))
+        if key not in self._file_ios:
+            self._file_ios[key] = load_file_io({**self.properties, **properties}, location)
+        return self._file_ios[key]
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return the table as it is now; its commits are coordinated.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        metadata, location = self.coordinator.load(table)
+        return CoordinatedTable(
+            identifier=table,
+            metadata=metadata,
+            metadata_location=location,
+            io=self.file_io(metadata.properties, location),
+            catalog=self,
+        )
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Return whether there is a table of that name, without reading its metadata."""
+        return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit *updates* to the table as it is now, if it meets *requirements*.
+
+        The entry for callers that speak PyIceberg's own protocol; tables of this catalog say more (see ``Attempt``).
+        """
+        creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
+        attempt = Attempt(
+            request_id=str(uuid.uuid4()),
+            table=tuple(table.name()),
+            table_uuid=None if creates else str(table.metadata.table_uuid),
+            base_location=None if creates else table.metadata_location,
+            requirements=requirements,
+            updates=updates,
+        )
+        (committed,) = self.coordinator.commit([attempt])
+        return CommitTableResponse.model_construct(
+            metadata=committed.metadata, metadata_location=committed.location
+        )
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> Table:
+        """Create a table under its latch.
+
+        Raises:
+            TableAlreadyExistsError: There is one; nothing was written.
+        """
+        table = self._table_identifier(identifier)
+        with self.coordinator.latch(table, statement="create table"):
+            self._refuse_existing(table)
+            return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))
+
+    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+        """Register the table whose metadata file is at *metadata_location*, under its latch.
+
+        Raises:
+            TableAlreadyExistsError: There is one of that name.
+            FileNotFoundError: There is no such file; nothing was registered.
+        """
+        table = self._table_identifier(identifier)
+        with self.coordinator.latch(table, statement="register table"):
+            self._refuse_existing(table)
+            self.coordinator.read(metadata_location)
+            return super().register_table(identifier, metadata_location, overwrite)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        """Drop the table when nobody works on it: X on the table, then its latch."""
+        table = self._table_identifier(identifier)
+        with self._whole_table(table, "drop table"), self.coordinator.latch(table, statement="drop table"):
+            super().drop_table(identifier)
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
+        old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
+        if old == new:
+            raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
+        with self._whole_table(old, f"rename to {'.'.join(new)}"), self.coordinator.latch(old, new, statement="rename"):
+            return super().rename_table(from_identifier, to_identifier)
+
+    def purge_table(self, identifier: str | Identifier) -> None:
+        """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
+        table = self.load_table(identifier)
+        self.drop_table(identifier)
+        manifests: dict[str, ManifestFile] = {}
+        for snapshot in table.metadata.snapshots:
+            listed = manifest_list.read(table.io, snapshot.manifest_list)
+            manifests.update((manifest.manifest_path, manifest) for manifest in listed)
+        doomed = {
+            entry.data_file.file_path
+            for manifest in manifests.values()
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        }
+        doomed |= manifests.keys() | {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+        doomed |= {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
+        for path in doomed:
+            delete_quietly(table.io, path)
+
+    def close(self) -> None:
+        """Give back every lock of this client and close every connection."""
+        self.locks.close()
+        super().close()
+
+    def _whole_table(self, table: Identifier, statement: str) -> Lease | _Unlocked:
+        if self.settings.operation_locks == "off":
+            return _Unlocked()
+        return self.lock_operation({Resource.table(table): LockMode.EXCLUSIVE}, statement=statement)
+
+    def _refuse_existing(self, table: Identifier) -> None:
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
+
+    @staticmethod
+    def _table_identifier(identifier: str | Identifier) -> Identifier:
+        return Catalog.identifier_to_tuple(identifier)
+
+
+class _Unlocked:
+    """Stands for the locks that ``operation-locks=off`` does not take."""
+
+    def __enter__(self) -> _Unlocked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+__all__ = ["CoordinatedCatalog", "Schema"]

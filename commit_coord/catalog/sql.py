@@ -1,0 +1,229 @@
+"""The coordinated catalog over PyIceberg's SQL catalog tables, on SQLite or PostgreSQL.
+
+The tables are those of PyIceberg's ``SqlCatalog`` and Java's ``JdbcCatalog``, so unmodified readers and writers see
+the same tables; theirs is a compare-and-set on the same column, so nobody overwrites anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import Configuration, configure
+from commit_coord.errors import ConfigError
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.process import is_dead, this_owner
+from commit_coord.protocol.commit import SwapResult
+
+logger = logging.getLogger(__name__)
+
+_BUSY_TIMEOUT_MS = 30_000
+"""SQLite: how long a statement waits for another process's transaction. These take milliseconds."""
+
+_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608 - no user text
+_SWAP = text(
+    "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "  # noqa: S608
+    f"WHERE {_KEY} AND metadata_location = :base"
+)
+_CREATE = text(
+    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
+    "VALUES (:catalog, :namespace, :name, :location)"
+)
+_TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
+
+_DECLARATIONS = text(
+    "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
+    "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl VARCHAR(64), lock_service VARCHAR(1000), process VARCHAR(255))"
+)
+_DECLARED = text("SELECT lock_impl, lock_service, process FROM commit_coord_catalogs WHERE catalog_name = :catalog")
+_DECLARE = text("INSERT INTO commit_coord_catalogs VALUES (:catalog, :impl, :service, :process)")
+_UNDECLARE = text("DELETE FROM commit_coord_catalogs WHERE catalog_name = :catalog")
+
+
+class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
+    """PyIceberg's ``SqlCatalog`` with coordinated commits.
+
+    Args:
+        name: The catalog; several may live in one database.
+        properties: See ``docs/configuration.md``; what the environment and ``.pyiceberg.yaml`` say is merged in.
+
+    Raises:
+        ConfigError: A setting is unknown or malformed, the database can't be reached, or other processes use this
+            catalog with another lock manager.
+    """
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        configuration = configure(name, properties)
+        self._type_filter = ""
+        try:
+            SqlCatalog.__init__(self, name, **configuration.properties)
+        except ModuleNotFoundError as error:
+            # PyIceberg turns a ModuleNotFoundError of a catalog class into a plain "could not initialize".
+            raise ConfigError(
+                f"a database driver is missing: {error}", key="uri", accepted="pip install 'commit-coord[postgres]'"
+            ) from error
+        except SQLAlchemyError as error:
+            raise ConfigError(
+                "the catalog's database can't be opened",
+                key="uri",
+                value=make_url(configuration.properties["uri"]).render_as_string(hide_password=True),
+                cause=getattr(error, "orig", error),
+            ) from error
+        if self._schema_version == "v1":
+            self._type_filter = _TABLES_ONLY
+        self._pointer_statement = text(_POINTER + self._type_filter)
+        self._declare_locks(configuration)
+        self._coordinate(configuration, self)
+
+    def _init_catalog(self) -> None:
+        """Make the catalog's tables, also when several processes start at once."""
+        if self.engine.dialect.name == "sqlite":
+            event.listen(self.engine, "connect", _prepare_sqlite)
+        try:
+            super()._init_catalog()
+        except (OperationalError, ProgrammingError, IntegrityError) as error:
+            # 1. Two processes find no tables. 2. The first creates them. 3. The second is told that they exist.
+            if "exists" not in str(error):
+                raise
+            super()._init_catalog()
+
+    # The pointer store.
+
+    def pointer(self, table: tuple[str, ...]) -> str | None:
+        """Return the metadata location of *table*, None when there is no such table."""
+        with self.engine.connect() as connection:
+            location: str | None = connection.execute(self._pointer_statement, self._key(table)).scalar()
+            return location
+
+    def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        """Set the pointer from *base* to *location*; with no base, create the table.
+
+        An error before COMMIT was sent is raised: the transaction is rolled back whatever happens. An error of COMMIT
+        itself is a lost reply.
+        """
+        values = {**self._key(table), "base": base, "location": location}
+        with self.engine.connect() as connection:
+            try:
+                result = connection.execute(_CREATE if base is None else _SWAP, values)
+            except IntegrityError:
+                return SwapResult.MOVED
+            if result.rowcount < 1:
+                return SwapResult.MOVED
+            try:
+                connection.commit()
+            except DBAPIError:
+                logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
+                return SwapResult.LOST_REPLY
+        return SwapResult.SWAPPED
+
+    def _key(self, table: tuple[str, ...]) -> dict[str, Any]:
+        *namespace, name = table
+        return {"catalog": self.name, "namespace": ".".join(namespace), "name": name}
+
+    # One catalog, one lock manager.
+
+    def _declare_locks(self, configuration: Configuration) -> None:
+        """Refuse to start beside processes that coordinate this catalog by other means.
+
+        Locks of two managers do not see each other. The compare-and-set would still keep every commit safe, but
+        jobs that rely on operation locks would run into each other.
+        """
+        settings = configuration.settings
+        service = "" if settings.lock_impl == "none" else _service(settings.lock_uri)
+        mine = {
+            "catalog": self.name,
+            "impl": settings.lock_impl,
+            "service": service,
+            "process": this_owner().process if settings.lock_impl == "memory" else "",
+        }
+        try:
+            self._declare(mine)
+        except (OperationalError, ProgrammingError):
+            # A database that can be read but not written serves readers; a commit will say so itself.
+            logger.info("the lock manager of catalog %s could not be declared", self.name, exc_info=True)
+
+    def _declare(self, mine: dict[str, str]) -> None:
+        found = self._declared()
+        if found is not None and found.process and found.process != mine["process"] and is_dead(found.process):
+            with self.engine.begin() as connection:
+                connection.execute(_UNDECLARE, mine)
+            found = None
+        if found is None:
+            try:
+                with self.engine.begin() as connection:
+                    connection.execute(_DECLARATIONS)
+                    connection.execute(_DECLARE, mine)
+            except IntegrityError:
+                found = self._declared()  # another process was faster
+        if found is None:
+            return
+        if (found.lock_impl, found.lock_service) != (mine["impl"], mine["service"]):
+            raise ConfigError(
+                "other processes use this catalog with another lock manager; use the same one, or stop them and run "
+                "`commit-coord config --adopt-locks`",
+                catalog=self.name,
+                key="lock-impl",
+                value=f"{mine['impl']} {mine['service']}".strip(),
+                declared=f"{found.lock_impl} {found.lock_service}".strip(),
+            )
+        if found.process and found.process != mine["process"]:
+            raise ConfigError(
+                "another process uses this catalog with the `memory` lock manager, which serves one process alone",
+                catalog=self.name,
+                key="lock-impl",
+                value=mine["impl"],
+                accepted="lease",
+                declared_by=found.process,
+            )
+
+    def _declared(self) -> Any:
+        with self.engine.connect() as connection:
+            try:
+                return connection.execute(_DECLARED, {"catalog": self.name}).one_or_none()
+            except (OperationalError, ProgrammingError):
+                return None  # no process has declared anything yet: there is no such table
+
+    @classmethod
+    def adopt_locks(cls, name: str, **properties: Any) -> None:
+        """Forget which lock manager the catalog was used with: the next client declares its own.
+
+        Call it when every process that uses the catalog has been stopped.
+        """
+        plain = SqlCatalog(name, **configure(name, properties).properties)
+        with plain.engine.begin() as connection:
+            connection.execute(_DECLARATIONS)
+            connection.execute(_UNDECLARE, {"catalog": name})
+        plain.close()
+
+
+def _service(uri: str) -> str:
+    """Return *uri* without its secrets and its driver: two spellings of one service are one service."""
+    try:
+        url = make_url(uri)
+    except SQLAlchemyError:
+        return uri
+    return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    """Let readers and one writer work side by side, and writers wait for each other."""
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+    try:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    except Exception:
+        # A read-only file keeps the mode that it has.
+        logger.debug("SQLite stays in its journal mode", exc_info=True)
+    cursor.close()
+
+
+def engine_of(catalog: CoordinatedSqlCatalog) -> Engine:
+    """Return the catalog's database engine."""
+    engine: Engine = catalog.engine
+    return engine

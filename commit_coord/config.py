@@ -1,0 +1,359 @@
+"""Every catalog property of commit_coord, in one table: name, unit, default, what it does, what else it is called.
+
+``python -m commit_coord.config`` prints the table that ``docs/configuration.md`` holds.
+
+Pitfall: PyIceberg's ``lock-check-min-wait-time`` is in seconds, Java's ``lock-check-min-wait-ms`` in milliseconds.
+Here the unit stands at the end of every name, and a value with another one is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from pyiceberg.typedef import RecursiveDict
+from pyiceberg.types import strtobool
+from pyiceberg.utils.config import Config
+
+from commit_coord.errors import ConfigError
+
+COORDINATED_URI_PREFIX = "coord+"
+"""In front of a catalog's URI it makes plain PyIceberg refuse the catalog instead of opening it uncoordinated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One property.
+
+    Args:
+        key: Its name.
+        type: What a value must be, in words for the reader of an error message.
+        default: As text; None where it depends on other settings.
+        description: What it does, one or two sentences.
+        parse: Makes the value of its text; raises ValueError.
+        aliases: Other names, of Hive and of Iceberg, with what makes our text of theirs.
+    """
+
+    key: str
+    type: str
+    default: str | None
+    description: str
+    parse: Callable[[str], Any]
+    aliases: Mapping[str, Callable[[str], str]]
+
+
+def _number(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < minimum:
+            raise ValueError(f"at least {minimum}")
+        return number
+
+    return parse
+
+
+def _one_of(*accepted: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in accepted:
+            raise ValueError(f"one of {', '.join(accepted)}")
+        return text
+
+    return parse
+
+
+def _hive_time_ms(text: str) -> str:
+    """Turn Hive's ``60s``, ``500ms``, ``2min`` into milliseconds; a bare number is seconds there."""
+    match = re.fullmatch(r"(\d+)\s*(ms|msec|s|sec|m|min|h|hour)?", text.strip())
+    if match is None:
+        raise ValueError("a Hive time such as 60s")
+    unit = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}.get(match[2] or "s", 1000)
+    return str(int(match[1]) * unit)
+
+
+def _concurrency(text: str) -> str:
+    return "" if strtobool(text) else "none"
+
+
+def _property(
+    key: str,
+    type_: str,
+    default: str | None,
+    description: str,
+    parse: Callable[[str], Any] = str,
+    **aliases: Callable[[str], str],
+) -> Property:
+    names = {alias.replace("__", "-").replace("_", "."): convert for alias, convert in aliases.items()}
+    return Property(key=key, type=type_, default=default, description=description, parse=parse, aliases=names)
+
+
+PROPERTIES: tuple[Property, ...] = (
+    _property(
+        "lock-impl",
+        "lease, memory or none",
+        None,
+        "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default); `memory` serves "
+        "one process (the default for in-memory catalogs); `none` takes no locks, commits still compare and set.",
+        hive_support_concurrency=_concurrency,
+    ),
+    _property(
+        "lock.uri",
+        "an SQLAlchemy URL",
+        None,
+        "Where `lease` keeps its tables. Default: the catalog's own database.",
+    ),
+    _property(
+        "lock.acquire-timeout-ms",
+        "milliseconds, a whole number",
+        "180000",
+        "How long an operation or a commit waits for its locks, all of them together.",
+        _number(0),
+        iceberg_hive_lock__timeout__ms=str,
+    ),
+    _property(
+        "lock.heartbeat-timeout-ms",
+        "milliseconds, a whole number, at least 1000",
+        "15000",
+        "Length of a lease: what a holder that died or stalls keeps its locks for.",
+        _number(1000),
+    ),
+    _property(
+        "lock.heartbeat-interval-ms",
+        "milliseconds, a whole number, at most a third of lock.heartbeat-timeout-ms",
+        "3000",
+        "How often a holder extends its lease.",
+        _number(10),
+        iceberg_hive_lock__heartbeat__interval__ms=str,
+    ),
+    _property(
+        "lock.policy",
+        "wait or deny",
+        "wait",
+        "What an operation does on a conflict: `wait` in a fair queue, or `deny` as Hive does: release all, sleep, retry.",
+        _one_of("wait", "deny"),
+    ),
+    _property(
+        "lock.num-retries",
+        "a whole number",
+        "100",
+        "Retries under `deny`.",
+        _number(0),
+        hive_lock_numretries=str,
+    ),
+    _property(
+        "lock.sleep-between-retries-ms",
+        "milliseconds, a whole number",
+        "60000",
+        "Sleep between the retries under `deny`.",
+        _number(0),
+        hive_lock_sleep_between_retries=_hive_time_ms,
+    ),
+    _property(
+        "lock.database-parents",
+        "true or false",
+        "false",
+        "Also hold S on the database of every table and partition that is locked.",
+        strtobool,
+    ),
+    _property(
+        "lock.max-partitions",
+        "a whole number, at least 1",
+        "1000",
+        "An operation that locks more partitions than this locks their common prefix, else the table.",
+        _number(1),
+    ),
+    _property(
+        "operation-locks",
+        "off, iceberg or hive",
+        "iceberg",
+        "Which operations take locks for as long as they run: `iceberg`: overwrites, deletes, upserts, drop and rename; "
+        "`hive`: inserts as well; `off`: none, conflicts are found at the commit.",
+        _one_of("off", "iceberg", "hive"),
+    ),
+    _property(
+        "commit.journal-lifetime-ms",
+        "milliseconds, a whole number",
+        "604800000",
+        "How long the request ids that callers choose (streaming batches, Spark jobs) are remembered.",
+        _number(0),
+    ),
+)
+
+_BY_KEY = {prop.key: prop for prop in PROPERTIES}
+_BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
+_OURS = re.compile(r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|iceberg\.hive\.lock|commit)([-._]|$)")
+"""Keys that can only be meant for us: an unknown one among them is a mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The values of :data:`PROPERTIES` for one catalog."""
+
+    lock_impl: str
+    lock_uri: str
+    lock_acquire_timeout_ms: int
+    lock_heartbeat_timeout_ms: int
+    lock_heartbeat_interval_ms: int
+    lock_policy: str
+    lock_num_retries: int
+    lock_sleep_between_retries_ms: int
+    lock_database_parents: bool
+    lock_max_partitions: int
+    operation_locks: str
+    commit_journal_lifetime_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A catalog's settings, and where each came from.
+
+    Args:
+        name: The catalog.
+        settings: Ours.
+        properties: What the PyIceberg catalog underneath gets: everything else, the URI without ``coord+``.
+        origins: key → ``argument``, ``environment``, ``file`` or ``default``.
+    """
+
+    name: str
+    settings: Settings
+    properties: dict[str, str]
+    origins: dict[str, str]
+
+
+def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
+    """Return the configuration of catalog *name*: arguments before environment before ``.pyiceberg.yaml``.
+
+    PyIceberg hands a catalog class the arguments alone; what the file and the environment say would be ignored.
+
+    Raises:
+        ConfigError: A key is unknown, a value is malformed, or two settings clash.
+    """
+    given, origins = _merged(name, arguments)
+    uri = given.get("uri")
+    if not uri:
+        raise ConfigError("a catalog needs a uri", catalog=name, key="uri", accepted="coord+sqlite:///… or coord+postgresql://…")
+    uri = uri.removeprefix(COORDINATED_URI_PREFIX)
+    texts = _texts(given, origins)
+    in_memory = uri in ("sqlite://", "sqlite:///:memory:")
+    if not texts.get("lock-impl"):
+        texts["lock-impl"] = "memory" if in_memory else "lease"
+    texts.setdefault("lock.uri", uri)
+    values: dict[str, Any] = {}
+    for prop in PROPERTIES:
+        text = texts.get(prop.key, prop.default)
+        origins.setdefault(prop.key, "default")
+        try:
+            values[prop.key.replace(".", "_").replace("-", "_")] = prop.parse(cast(str, text))
+        except ValueError as error:
+            raise ConfigError(
+                "a setting has a value that it can't have", key=prop.key, value=text, accepted=prop.type
+            ) from error
+    settings = Settings(**values)
+    _check(settings, in_memory)
+    others = {k: v for k, v in given.items() if k not in _BY_KEY and k not in _BY_ALIAS and k not in ("py-catalog-impl", "type")}
+    return Configuration(name=name, settings=settings, properties={**others, "uri": uri}, origins=origins)
+
+
+def given_properties(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is set for catalog *name*, whoever set it."""
+    return _merged(name, arguments)[0]
+
+
+def default_catalog_name() -> str:
+    """Return ``default-catalog`` of the configuration, else ``default``."""
+    return Config().get_default_catalog_name()
+
+
+def _merged(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    merged: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for origin, source in (
+        ("file", _catalog(name, Config._from_configuration_files() or {})),
+        ("environment", _catalog(name, Config._from_environment_variables({}))),
+        ("argument", arguments),
+    ):
+        for key, value in source.items():
+            if value is not None:
+                merged[key], origins[key] = str(value), origin
+    return merged, origins
+
+
+def _catalog(name: str, config: RecursiveDict) -> Mapping[str, Any]:
+    catalogs = config.get("catalog", {})
+    found = catalogs.get(name.lower(), {}) if isinstance(catalogs, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
+    """Return key → text of our properties, aliases resolved."""
+    texts: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for key, value in given.items():
+        if key in _BY_KEY:
+            prop, text = _BY_KEY[key], value
+        elif key in _BY_ALIAS:
+            prop, convert = _BY_ALIAS[key]
+            try:
+                text = convert(value)
+            except ValueError as error:
+                raise ConfigError("a setting has a value that it can't have", key=key, value=value, accepted=str(error)) from error
+            if not text:
+                continue
+        elif _OURS.match(key):
+            close = difflib.get_close_matches(key, [*_BY_KEY, *_BY_ALIAS], n=1)
+            raise ConfigError(
+                "unknown setting", key=key, nearest=close[0] if close else None, accepted=", ".join(_BY_KEY)
+            )
+        else:
+            continue
+        if texts.get(prop.key, text) != text:
+            raise ConfigError("two settings clash", key=key, value=value, other=sources[prop.key], other_value=texts[prop.key])
+        texts[prop.key], sources[prop.key] = text, key
+        origins[prop.key] = origins[key]
+    return texts
+
+
+def _check(settings: Settings, in_memory: bool) -> None:
+    if settings.lock_heartbeat_interval_ms * 3 > settings.lock_heartbeat_timeout_ms:
+        raise ConfigError(
+            "the heartbeat is too slow for its lease: one missed beat would lose it",
+            key="lock.heartbeat-interval-ms",
+            value=settings.lock_heartbeat_interval_ms,
+            accepted=f"at most a third of lock.heartbeat-timeout-ms ({settings.lock_heartbeat_timeout_ms})",
+        )
+    if in_memory and settings.lock_impl == "lease" and settings.lock_uri in ("sqlite://", "sqlite:///:memory:"):
+        raise ConfigError(
+            "an in-memory database can't hold leases: every connection has its own",
+            key="lock-impl",
+            value="lease",
+            accepted="memory, or a lock.uri that names a file or a server",
+        )
+
+
+def render() -> str:
+    """Return ``docs/configuration.md``."""
+    lines = [
+        "# Configuration",
+        "",
+        "Catalog properties, given as arguments of `commit_coord.load_catalog`, in the environment",
+        "(`PYICEBERG_CATALOG__<NAME>__LOCK__ACQUIRE_TIMEOUT_MS`) or in `.pyiceberg.yaml`, in this order of precedence.",
+        "Everything else (`uri`, `warehouse`, `s3.*`, …) is PyIceberg's and goes through unchanged. Put `coord+` in front",
+        "of the URI: plain PyIceberg then refuses the catalog instead of opening it without coordination.",
+        "An unknown or malformed setting is an error at start.",
+        "",
+        "| property | value | default | meaning | also called |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for prop in PROPERTIES:
+        default = f"`{prop.default}`" if prop.default is not None else ""
+        aliases = ", ".join(f"`{alias}`" for alias in prop.aliases)
+        lines.append(f"| `{prop.key}` | {prop.type} | {default} | {prop.description} | {aliases} |")
+    return "\n".join(lines) + "\n"
+
+
+assert [f.name for f in fields(Settings)] == [p.key.replace(".", "_").replace("-", "_") for p in PROPERTIES]
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,547 @@
+"""Performs what the commit protocol asks for, against a lock manager, a pointer store and a file store.
+
+The imperative shell around :mod:`commit_coord.protocol.commit`: no decision about a commit is made here. And the one
+place in which a verdict becomes an exception.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, assert_never
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry
+from pyiceberg.utils.properties import property_as_bool
+
+from commit_coord.clock import Clock
+from commit_coord.errors import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitNotApplied,
+    CommitStateUnknown,
+    InternalError,
+)
+from commit_coord.events import CommitEnded, Events
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.cache import MetadataCache
+from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
+from commit_coord.locks.base import Lease, LockManager
+from commit_coord.model import (
+    CommitStatus,
+    JournalEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    Resource,
+)
+from commit_coord.process import this_owner
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.commit import (
+    Acquire,
+    Answered,
+    Cause,
+    Discard,
+    Effect,
+    EnsureActive,
+    Limits,
+    Locate,
+    NeedsReplan,
+    Pause,
+    Plan,
+    Planned,
+    PlanResult,
+    Refusal,
+    Release,
+    Replan,
+    Swap,
+    SwapResult,
+    Verdict,
+    Where,
+    Write,
+    commit,
+)
+
+logger = logging.getLogger(__name__)
+
+Table = tuple[str, ...]
+
+_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
+"""Between the looks after a lost reply: half a minute in all."""
+
+
+class PointerStore(Protocol):
+    """Where the metadata location of every table is kept."""
+
+    def pointer(self, table: Table) -> str | None:
+        """Return the metadata location of *table* now, None when there is no such table."""
+        ...
+
+    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+        """Set the pointer of *table* to *location* if it is *base* (None: if the table does not exist).
+
+        An answer that did not come is LOST_REPLY.
+
+        Raises:
+            Exception: The swap was not carried out and never will be: the store refused it, or it was not sent.
+        """
+        ...
+
+    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
+        """Return the file store for *location*."""
+        ...
+
+
+Replanner = Callable[[TableMetadata, str], Attempt]
+"""Plans an attempt again on (head, head location). Raises what it refuses with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A commit that landed.
+
+    Args:
+        metadata: The table with it.
+        location: The metadata file that published it.
+        snapshot_ids: What it added.
+        answered: Its request id had landed before; nothing was done now.
+    """
+
+    metadata: TableMetadata
+    location: str
+    snapshot_ids: tuple[int, ...]
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payload:
+    follows: Follows
+    io: FileIO
+    base: TableMetadata | None
+    written: list[str]
+
+
+class Coordinator:
+    """Carries out commits of one catalog.
+
+    Args:
+        store: The pointers.
+        locks: Serves the commit latches.
+        acquire_timeout_ms: How long one commit waits for its latch.
+        clock: Time and chance.
+        events: Told of every end of a commit.
+        journal_lifetime_ms: How long a caller's request id is remembered.
+        limits: Of the protocol.
+    """
+
+    def __init__(
+        self,
+        store: PointerStore,
+        locks: LockManager,
+        *,
+        acquire_timeout_ms: int,
+        clock: Clock,
+        events: Events,
+        journal_lifetime_ms: int,
+        limits: Limits = Limits(),
+    ) -> None:
+        self.store = store
+        self.locks = locks
+        self.cache = MetadataCache()
+        self.clock = clock
+        self.events = events
+        self.limits = limits
+        self._acquire_timeout_ms = acquire_timeout_ms
+        self._journal_lifetime_ms = journal_lifetime_ms
+
+    def commit(
+        self, attempts: Sequence[Attempt], *, replan: Replanner | None = None, repeatable: bool = False
+    ) -> list[Committed]:
+        """Land *attempts* on one table.
+
+        Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not and never
+        will be, and the files that were written here are gone. On any other exception nothing is known, and
+        every file is kept.
+
+        Args:
+            attempts: A list of one for now.
+            replan: Plans the attempt again when the head moved; None refuses it then.
+            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
+                remember it.
+
+        Raises:
+            CommitConflict: Another commit stands in the way.
+            CommitLockFailed: The latch was not granted or was lost before the swap.
+            CommitNotApplied: Something failed before the swap (the cause says what).
+            CommitStateUnknown: It could not be found out whether the swap landed.
+        """
+        if len(attempts) != 1:
+            raise InternalError("a commit takes one attempt", attempts=len(attempts))
+        return [_Commit(self, attempts[0], replan, repeatable).run()]
+
+    def latch(self, *tables: Table, statement: str = "") -> Lease:
+        """Take the commit latches of *tables*, all or none; a context manager.
+
+        Raises:
+            LockTimeout: Somebody held one of them for longer than ``lock.acquire-timeout-ms``.
+        """
+        request = LockRequest.of(
+            LockScope.COMMIT,
+            {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
+            owner=this_owner(statement),
+            request_id=str(uuid.uuid4()),
+        )
+        return self.locks.acquire(request, deadline=self.clock.now() + self._acquire_timeout_ms / 1000)
+
+    def load(self, table: Table) -> tuple[TableMetadata, str]:
+        """Return the metadata of *table* and its location.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+        """
+        location = self.store.pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return self.read(location), location
+
+    def read(self, location: str) -> TableMetadata:
+        """Return the metadata in the file at *location*, from memory when it was read or written before."""
+        return self.cache.get(location, lambda: lean.read(self.store.file_io({}, location), location))
+
+    def find(self, table: Table, request_id: str) -> JournalEntry | None:
+        """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
+
+        None means that none of the three knows it. It may still be under way.
+        """
+        if entry := self.locks.recall(request_id):
+            return entry
+        metadata, location = self.load(table)
+        return _landed(metadata, location, table, request_id)
+
+
+class _Commit:
+    """One run of the protocol: the state that its effects share."""
+
+    def __init__(
+        self, coordinator: Coordinator, attempt: Attempt, replan: Replanner | None, repeatable: bool
+    ) -> None:
+        self._coordinator = coordinator
+        self._attempt = attempt
+        self._replan = replan
+        self._repeatable = repeatable
+        self._lease: Lease | None = None
+        self._rebased = False
+        self._waited = self._held = self._acquired_at = 0.0
+
+    def run(self) -> Committed:
+        verdict = self._drive()
+        self._coordinator.events.emit(
+            CommitEnded(
+                table=table_name(self._attempt.table),
+                request_id=self._attempt.request_id,
+                status=verdict.status,
+                waited_ms=self._waited * 1000,
+                held_ms=self._held * 1000,
+                tries=verdict.tries,
+                rebased=self._rebased,
+            )
+        )
+        return self._outcome(verdict)
+
+    def _drive(self) -> Verdict:
+        """Perform one effect after the other until the protocol returns."""
+        steps = commit(self._coordinator.limits)
+        try:
+            effect = next(steps)
+            while True:
+                try:
+                    result = self._perform(effect)
+                except BaseException as error:
+                    effect = steps.throw(error)
+                else:
+                    effect = steps.send(result)
+        except StopIteration as end:
+            verdict: Verdict = end.value
+            return verdict
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Acquire():
+                return self._acquire()
+            case Plan(tries=tries):
+                return self._plan(tries)
+            case Replan():
+                return self._plan_again()
+            case Write(plan=plan):
+                return self._write(plan)
+            case EnsureActive():
+                assert self._lease is not None
+                return self._lease.ensure_active()
+            case Swap(plan=plan):
+                return self._coordinator.store.swap(self._attempt.table, plan.base, plan.location)
+            case Locate(plan=plan):
+                return self._locate(plan)
+            case Pause(check=check):
+                clock = self._coordinator.clock
+                return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
+            case Discard(plan=plan):
+                return self._discard(plan)
+            case Release():
+                return self._release()
+            case _:
+                assert_never(effect)
+
+    def _acquire(self) -> None:
+        clock = self._coordinator.clock
+        asked_at = clock.now()
+        try:
+            self._lease = self._coordinator.latch(self._attempt.table, statement=f"commit {self._attempt.request_id}")
+        finally:
+            self._acquired_at = clock.now()
+            self._waited += self._acquired_at - asked_at
+
+    def _release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+            self._held += self._coordinator.clock.now() - self._acquired_at
+
+    def _plan(self, tries: int) -> PlanResult:
+        coordinator, attempt = self._coordinator, self._attempt
+        pointer = coordinator.store.pointer(attempt.table)
+        if self._repeatable and (entry := self._already(pointer)):
+            return Answered(payload=entry)
+        if attempt.base_location is None:
+            return self._plan_creation(pointer)
+        if pointer is None:
+            return Refusal(reason="the table was dropped since it was read")
+        head = coordinator.read(pointer)
+        self._rebased |= pointer != attempt.base_location
+        assert self._lease is not None
+        result = follow(
+            attempt,
+            head,
+            pointer,
+            generation=self._lease.generation,
+            now_ms=coordinator.clock.wall_ms(),
+            tries=tries,
+        )
+        match result:
+            case Refused(reason=reason):
+                return Refusal(reason=reason)
+            case Stale(reason=reason):
+                return NeedsReplan(reason=reason) if self._replan is not None else Refusal(reason=reason)
+            case Follows() if result.metadata is head:
+                return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
+            case Follows():
+                return self._planned(result, head, pointer, tries)
+            case _:
+                assert_never(result)
+
+    def _plan_creation(self, pointer: str | None) -> PlanResult:
+        if pointer is not None:
+            return Refusal(reason="the table exists already")
+        attempt = self._attempt
+        for requirement in attempt.requirements:
+            requirement.validate(None)
+        metadata = lean.create(attempt.updates)
+        return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None, 0)
+
+    def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None, tries: int) -> Planned:
+        metadata = follows.metadata
+        provider = load_location_provider(metadata.location, metadata.properties)
+        suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
+        version = _version(base) + 1
+        name = self._attempt.request_id
+        while True:
+            # The file of a try must never be written twice: a swap to it may still be under way.
+            location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
+            io = self._coordinator.store.file_io(metadata.properties, location)
+            if not (tries or self._repeatable) or not io.new_input(location).exists():
+                break
+            name = str(uuid.uuid5(uuid.UUID(self._attempt.request_id), uuid.uuid4().hex))
+        payload = _Payload(follows=follows, io=io, base=head, written=[])
+        return Planned(base=base, location=location, payload=payload)
+
+    def _already(self, pointer: str | None) -> Committed | None:
+        coordinator, attempt = self._coordinator, self._attempt
+        entry = coordinator.locks.recall(attempt.request_id)
+        if pointer is None:
+            return None
+        metadata = coordinator.read(pointer)
+        entry = entry or _landed(metadata, pointer, attempt.table, attempt.request_id)
+        if entry is None or entry.table_uuid != str(metadata.table_uuid):
+            return None
+        return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
+
+    def _plan_again(self) -> None:
+        assert self._replan is not None
+        head, location = self._coordinator.load(self._attempt.table)
+        self._attempt = self._replan(head, location)
+
+    def _write(self, plan: Planned) -> None:
+        payload: _Payload = plan.payload
+        follows, listed = payload.follows, payload.follows.manifest_list
+        if listed is not None:
+            payload.written.append(listed.location)
+            manifest_list.write_appended(
+                payload.io,
+                listed.location,
+                head=listed.head,
+                added=listed.added,
+                merged=listed.merge.merged if listed.merge else None,
+                replaced=listed.merge.replaced if listed.merge else frozenset(),
+                metadata=follows.metadata,
+                snapshot_id=listed.snapshot_id,
+                parent_snapshot_id=listed.parent_snapshot_id,
+                sequence_number=listed.sequence_number,
+            )
+        data = lean.dump(follows.metadata, plan.location)
+        payload.written.append(plan.location)
+        with payload.io.new_output(plan.location).create() as output:
+            output.write(data)
+        self._coordinator.cache.put(plan.location, follows.metadata, len(data))
+
+    def _discard(self, plan: Planned) -> None:
+        payload: _Payload = plan.payload
+        self._coordinator.cache.drop(plan.location)
+        for path in payload.written:
+            delete_quietly(payload.io, path)
+
+    def _locate(self, plan: Planned) -> Where:
+        """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""
+        coordinator = self._coordinator
+        try:
+            pointer = coordinator.store.pointer(self._attempt.table)
+            if pointer == plan.location:
+                return Where.IN_LOG
+            if pointer == plan.base:
+                return Where.STILL_BASE
+            while pointer is not None:
+                metadata = coordinator.read(pointer)
+                log = [entry.metadata_file for entry in metadata.metadata_log]
+                if plan.location in log:
+                    return Where.IN_LOG
+                if plan.base in log:
+                    return Where.NOT_IN_LOG
+                if plan.base is None and (not log or str(metadata.table_uuid) != self._uuid(plan)):
+                    return Where.NOT_IN_LOG
+                pointer = log[0] if log and log[0] != pointer else None
+        except Exception:
+            logger.warning("the outcome of a commit could not be read yet", exc_info=True)
+        return Where.UNDECIDED
+
+    @staticmethod
+    def _uuid(plan: Planned) -> str:
+        payload: _Payload = plan.payload
+        return str(payload.follows.metadata.table_uuid)
+
+    def _outcome(self, verdict: Verdict) -> Committed:
+        attempt = self._attempt
+        facts = {"table": table_name(attempt.table), "request_id": attempt.request_id}
+        if verdict.status is CommitStatus.UNKNOWN:
+            assert verdict.plan is not None
+            raise CommitStateUnknown(
+                "whether the commit landed could not be found out; every file is kept",
+                **facts,
+                location=verdict.plan.location,
+            )
+        if verdict.status is CommitStatus.FAILURE:
+            if verdict.cause is Cause.LOCK:
+                raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
+            if verdict.cause is Cause.CONFLICT:
+                raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
+            raise CommitNotApplied(
+                f"the commit did not land: {verdict.reason}", **facts
+            ) from verdict.error
+        if verdict.answered is not None:
+            committed: Committed = verdict.answered.payload
+            return committed
+        assert verdict.plan is not None
+        payload: _Payload = verdict.plan.payload
+        if self._repeatable:
+            self._remember(payload.follows, verdict.plan.location)
+        _delete_old_metadata(payload)
+        return Committed(
+            metadata=payload.follows.metadata,
+            location=verdict.plan.location,
+            snapshot_ids=payload.follows.snapshot_ids,
+        )
+
+    def _remember(self, follows: Follows, location: str) -> None:
+        if not self._coordinator.locks.guarantees.journal:
+            return
+        entry = JournalEntry(
+            request_id=self._attempt.request_id,
+            table=table_name(self._attempt.table),
+            table_uuid=str(follows.metadata.table_uuid),
+            metadata_location=location,
+            snapshot_ids=follows.snapshot_ids,
+        )
+        try:
+            self._coordinator.locks.remember(entry, lifetime_ms=self._coordinator._journal_lifetime_ms)
+        except Exception:
+            # The commit has landed; its summary and file name still carry the request id.
+            logger.warning("the journal did not take request %s", entry.request_id, exc_info=True)
+
+
+def _landed(metadata: TableMetadata, location: str, table: Table, request_id: str) -> JournalEntry | None:
+    """Return the entry of *request_id* if a snapshot's summary or a name in the metadata log carries it."""
+    snapshots: lean.LazyModels[Any] = metadata.__dict__["snapshots"]
+    ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
+    log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
+    published = next((path for path in log if request_id in path.rsplit("/", 1)[-1]), None)
+    if not ids and published is None:
+        return None
+    return JournalEntry(
+        request_id=request_id,
+        table=table_name(table),
+        table_uuid=str(metadata.table_uuid),
+        metadata_location=published or location,
+        snapshot_ids=ids,
+    )
+
+
+def _version(location: str | None) -> int:
+    """Return the version in a metadata file's name, -1 when there is none.
+
+    Source: the names that PyIceberg, Java's ``BaseMetastoreTableOperations.parseVersion`` and HadoopTables write.
+    """
+    if location is None:
+        return -1
+    digits = location.rsplit("/", 1)[-1].lstrip("v").split("-", 1)[0].split(".", 1)[0]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _delete_old_metadata(payload: _Payload) -> None:
+    """Delete the metadata files that fell out of the log, when the table's properties ask for it."""
+    metadata = payload.follows.metadata
+    if payload.base is None or not property_as_bool(
+        metadata.properties, "write.metadata.delete-after-commit.enabled", False
+    ):
+        return
+
+    def files(log: list[MetadataLogEntry]) -> set[str]:
+        return {entry.metadata_file for entry in log}
+
+    for path in files(payload.base.metadata_log) - files(metadata.metadata_log):
+        delete_quietly(payload.io, path)
+
+
+def delete_quietly(io: FileIO, path: str) -> None:
+    """Delete a file that nothing refers to. A failure leaves an orphan, which harms nobody."""
+    with suppress(FileNotFoundError):
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            raise
+        except Exception:
+            logger.warning("a file that nothing refers to could not be deleted: %s", path, exc_info=True)

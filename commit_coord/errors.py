@@ -1,0 +1,158 @@
+"""Every error that commit_coord raises, grouped by what a handler does next.
+
+::
+
+    CommitCoordError                      message, kind (stable code), details; picklable
+    ├── LockError                         raised by lock managers; knows nothing of commits
+    │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
+    │   ├── LockRefused                   the request was answered with no (deny policy, re-entrancy)
+    │   ├── LockLost                      was held, then expired or was taken away
+    │   └── LockServiceUnavailable        the lock service can't be reached
+    ├── CommitError                       raised by the coordinator alone
+    │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
+    │   │   ├── CommitConflict            another commit stands in the way
+    │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
+    │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
+    ├── ConfigError                       also ValueError: says the key, the value and what is accepted
+    └── InternalError                     an invariant broke: please report it
+
+The second bases matter. PyIceberg deletes the manifests of a commit that ended in
+``CommitFailedException`` or ``ValidationException``, because these promise that nothing landed.
+So that family is raised on a proven FAILURE only; anything else is ``CommitStateUnknown``.
+
+Messages are lower case, the condition first, then ``key='value'`` pairs; causes are chained.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+
+class ErrorKind(StrEnum):
+    """Stable codes, one an error class; append only."""
+
+    LOCK_TIMEOUT = "lock-timeout"
+    LOCK_REFUSED = "lock-refused"
+    LOCK_LOST = "lock-lost"
+    LOCK_SERVICE_UNAVAILABLE = "lock-service-unavailable"
+    COMMIT_NOT_APPLIED = "commit-not-applied"
+    COMMIT_CONFLICT = "commit-conflict"
+    COMMIT_LOCK_FAILED = "commit-lock-failed"
+    COMMIT_STATE_UNKNOWN = "commit-state-unknown"
+    CONFIG = "config"
+    INTERNAL = "internal"
+
+
+class CommitCoordError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: The condition, lower case, without the details.
+        details: Named facts (who, where, since when); printed behind the message.
+    """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
+
+    def __init__(self, message: str, **details: Any) -> None:
+        self.message = message
+        self.details = {key: value for key, value in details.items() if value is not None}
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        """Return the message with its details as ``key='value'`` pairs."""
+        facts = ", ".join(f"{key}={str(value)!r}" for key, value in self.details.items())
+        return f"{self.message}: {facts}" if facts else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the details: PySpark ships errors between processes."""
+        return _rebuild, (type(self), self.message, {k: str(v) for k, v in self.details.items()})
+
+
+def _rebuild(cls: type[CommitCoordError], message: str, details: dict[str, str]) -> CommitCoordError:
+    return cls(message, **details)
+
+
+class LockError(CommitCoordError):
+    """A lock could not be had or kept. Nothing is known about any commit."""
+
+
+class LockTimeout(LockError, TimeoutError):
+    """The deadline passed while somebody else held a conflicting lock.
+
+    What was done: the request was withdrawn, nothing stays queued.
+    What to do: look at the holder that the message names (``commit-coord locks``), wait longer
+    (``lock.acquire-timeout-ms``), or free the lock when its owner is gone (``commit-coord unlock``).
+    """
+
+    kind = ErrorKind.LOCK_TIMEOUT
+
+
+class LockRefused(LockError):
+    """The request was refused at once: a conflict under ``deny``, or a lock that its owner holds already."""
+
+    kind = ErrorKind.LOCK_REFUSED
+
+
+class LockLost(LockError):
+    """The lease was held and is not any more: it expired, or somebody freed it by force.
+
+    What to do: stop publishing under this lease; start the operation again.
+    """
+
+    kind = ErrorKind.LOCK_LOST
+
+
+class LockServiceUnavailable(LockError):
+    """The lock service could not be reached or answered nonsense. A request left behind expires by itself."""
+
+    kind = ErrorKind.LOCK_SERVICE_UNAVAILABLE
+
+
+class CommitError(CommitCoordError):
+    """What became of a commit. Raised by the coordinator, from one classified ``CommitStatus``."""
+
+
+class CommitNotApplied(CommitError, CommitFailedException):
+    """The commit did not land and never will: its files may be deleted, the operation may be repeated."""
+
+    kind = ErrorKind.COMMIT_NOT_APPLIED
+
+
+class CommitConflict(CommitNotApplied):
+    """The commit did not land because another one stands in its way (the message names it).
+
+    What to do: read the table again, look at what changed, decide, and write again.
+    """
+
+    kind = ErrorKind.COMMIT_CONFLICT
+
+
+class CommitLockFailed(CommitNotApplied):
+    """The commit did not land because its latch was not granted or was lost before the swap."""
+
+    kind = ErrorKind.COMMIT_LOCK_FAILED
+
+
+class CommitStateUnknown(CommitError, CommitStateUnknownException):
+    """Whether the commit landed could not be found out. Every file of it is kept.
+
+    What to do: when the service answers again, ask ``commit-coord commits TABLE`` for the request id
+    in the message. Repeat the operation only if the id is not there.
+    """
+
+    kind = ErrorKind.COMMIT_STATE_UNKNOWN
+
+
+class ConfigError(CommitCoordError, ValueError):
+    """A setting is unknown, malformed, or clashes with another one; the message says what is accepted."""
+
+    kind = ErrorKind.CONFIG
+
+
+class InternalError(CommitCoordError):
+    """An invariant of commit_coord broke. Please report it with the message."""
+
+    kind = ErrorKind.INTERNAL

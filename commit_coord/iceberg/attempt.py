@@ -1,0 +1,138 @@
+"""What one commit asks for, as a value that can be written down and carried out by another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from commit_coord.iceberg import manifest_list
+
+_REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
+_UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """A pure append: files that depend on nothing that was read, so they may follow any head.
+
+    Args:
+        snapshot_id: Of the snapshot to come.
+        branch: Where it goes; None stages it on no branch.
+        manifests: What was added and nothing else; entries ADDED, sequence numbers not assigned yet.
+        summary: ``added-*`` counts and the user's properties; totals are set when the head is known.
+        schema_id: The schema that the files were written with.
+        merge: Manifests of the head that ``commit.manifest.*`` asks to be merged, prepared beforehand;
+            used only if all of them are still in the head's list.
+    """
+
+    snapshot_id: int
+    branch: str | None
+    manifests: tuple[ManifestFile, ...]
+    summary: dict[str, str]
+    schema_id: int
+    merge: Merge | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """*merged* holds the live entries of *replaced* (paths), as existing ones."""
+
+    merged: ManifestFile
+    replaced: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """PyIceberg's (requirements, updates), and what they alone do not say.
+
+    Args:
+        request_id: A UUID. Stands in the metadata file's name and in the summary of every added snapshot.
+        table: Namespace and name.
+        table_uuid: Iceberg's id of the table that was read; None when the commit creates the table.
+        base_location: The pointer that was read; None when the commit creates the table.
+        requirements: Checked against the head.
+        updates: Applied to the head, behind them *append*.
+        append: A pure append, or None.
+        reads_data: Whether what is written depends on rows or files that were read: an overwrite or delete, but
+            also an insert-only upsert and an overwrite whose filter matched nothing, which look like appends in
+            their updates. Such an attempt is planned again when the head has moved, never re-based.
+        properties_read: The value that each property had, which *updates* set or remove.
+    """
+
+    request_id: str
+    table: tuple[str, ...]
+    table_uuid: str | None
+    base_location: str | None
+    requirements: tuple[TableRequirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+    append: Append | None = None
+    reads_data: bool = False
+    properties_read: dict[str, str | None] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the attempt as JSON; :meth:`from_json` reads it back in any process."""
+        append = self.append and {
+            "snapshot-id": self.append.snapshot_id,
+            "branch": self.append.branch,
+            "manifests": [manifest_list.to_json(manifest) for manifest in self.append.manifests],
+            "summary": self.append.summary,
+            "schema-id": self.append.schema_id,
+            "merge": self.append.merge
+            and {
+                "merged": manifest_list.to_json(self.append.merge.merged),
+                "replaced": sorted(self.append.merge.replaced),
+            },
+        }
+        return orjson.dumps(
+            {
+                "request-id": self.request_id,
+                "table": self.table,
+                "table-uuid": self.table_uuid,
+                "base-location": self.base_location,
+                "requirements": [r.model_dump(mode="json") for r in self.requirements],
+                "updates": [u.model_dump(mode="json") for u in self.updates],
+                "append": append,
+                "reads-data": self.reads_data,
+                "properties-read": self.properties_read,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Attempt:
+        """Return the attempt that :meth:`to_json` wrote."""
+        raw: dict[str, Any] = orjson.loads(data)
+        append = raw["append"]
+        merge = append and append["merge"]
+        return cls(
+            request_id=raw["request-id"],
+            table=tuple(raw["table"]),
+            table_uuid=raw["table-uuid"],
+            base_location=raw["base-location"],
+            requirements=_REQUIREMENTS.validate_python(raw["requirements"]),
+            updates=_UPDATES.validate_python(raw["updates"]),
+            append=append
+            and Append(
+                snapshot_id=append["snapshot-id"],
+                branch=append["branch"],
+                manifests=tuple(manifest_list.from_json(manifest) for manifest in append["manifests"]),
+                summary=append["summary"],
+                schema_id=append["schema-id"],
+                merge=merge
+                and Merge(
+                    merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])
+                ),
+            ),
+            reads_data=raw["reads-data"],
+            properties_read=raw["properties-read"],
+        )
+
+
+def table_name(table: Sequence[str]) -> str:
+    """Return ``db.table``."""
+    return ".".join(table)

@@ -1,0 +1,297 @@
+"""Whether an attempt may follow a head that moved, and what it becomes there. Pure: decides, writes nothing.
+
+The rules, in the order in which they are asked:
+
+1. Another table of the same name (its UUID differs) is another table: refused.
+2. The head is what the attempt was made on: it follows.
+3. What it writes depends on data that it read: planned again by whoever made it.
+4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
+   chosen anew), refused otherwise.
+5. A property that it changes was changed to something else meanwhile: refused.
+6. Everything else follows: pure appends, changes that touch other things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id, index_name_by_id
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg.attempt import Append, Attempt, Merge
+
+REQUEST_ID = "commit-coord.request-id"
+"""Summary property of every snapshot that a coordinated commit adds."""
+
+GENERATION = "commit-coord.generation"
+"""Summary property: the generation of the latch that covered the commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestListPlan:
+    """A manifest list that has to be written before the swap (arguments of ``manifest_list.write_appended``)."""
+
+    location: str
+    head: str | None
+    added: tuple[ManifestFile, ...]
+    merge: Merge | None
+    snapshot_id: int
+    parent_snapshot_id: int | None
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follows:
+    """The attempt may follow the head: *metadata* is the table with it."""
+
+    metadata: TableMetadata
+    manifest_list: ManifestListPlan | None
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """The attempt must be planned again on the head."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The attempt can't be carried out; nothing of it may be published."""
+
+    reason: str
+
+
+def follow(
+    attempt: Attempt,
+    head: TableMetadata,
+    head_location: str,
+    *,
+    generation: int | None,
+    now_ms: int,
+    tries: int = 0,
+) -> Follows | Stale | Refused:
+    """Return what becomes of *attempt* on *head*.
+
+    Args:
+        attempt: What is asked for; not one that creates a table.
+        head: The table now.
+        head_location: Where the pointer points.
+        generation: Of the latch; written into the summaries.
+        now_ms: Wall clock.
+        tries: Earlier tries of this attempt; no two tries write files of one name.
+    """
+    if attempt.table_uuid != str(head.table_uuid):
+        return Refused(reason="the table was dropped and made again since it was read")
+    moved = attempt.base_location != head_location
+    if moved and attempt.reads_data:
+        return Stale(reason="the table moved since the data was read")
+    adds = [u for u in attempt.updates if isinstance(u, AddSnapshotUpdate)]
+    if moved and adds:
+        return Stale(reason="the table moved since the snapshot was written")
+    for requirement in attempt.requirements:
+        try:
+            requirement.validate(head)
+        except CommitFailedException as error:
+            replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
+            return Stale(reason=str(error)) if moved and replannable else Refused(reason=str(error))
+    if moved:
+        if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
+            return Refused(reason="the table moved since its sort order was read")
+        if reason := _property_conflict(attempt, head):
+            return Refused(reason=reason)
+    now_ms = lean.not_before(head, now_ms)
+    updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
+    try:
+        changed = lean.apply_updates(head, updates)
+    except (ValueError, KeyError) as error:
+        return Refused(reason=str(error))
+    plan = None
+    snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
+    if attempt.append is not None:
+        if reason := _append_conflict(attempt.append, head):
+            return Refused(reason=reason)
+        plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, tries)
+        updates = [AddSnapshotUpdate(snapshot=snapshot)]
+        if attempt.append.branch is not None:
+            ref = changed.refs.get(attempt.append.branch)
+            updates.append(_ref_update(attempt.append.branch, snapshot.snapshot_id, ref))
+        changed = lean.apply_updates(changed, updates)
+        snapshot_ids += (snapshot.snapshot_id,)
+    if changed is head:
+        return Follows(metadata=head, manifest_list=None, snapshot_ids=())
+    changed = lean.logged(changed, head, head_location).model_copy(update={"last_updated_ms": now_ms})
+    return Follows(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
+
+
+def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
+    """Return whether any update is of one of *kinds*."""
+    return any(isinstance(update, kinds) for update in updates)
+
+
+def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:
+    wanted: dict[str, str | None] = {}
+    for update in attempt.updates:
+        wanted.update(getattr(update, "updates", None) or {})
+        wanted.update(dict.fromkeys(getattr(update, "removals", None) or ()))
+    for key, read in attempt.properties_read.items():
+        now = head.properties.get(key)
+        if now not in (read, wanted.get(key)):
+            return f"the property {key!r} was changed to {now!r} meanwhile"
+    return None
+
+
+def _fitted(
+    update: TableUpdate, attempt: Attempt, head: TableMetadata, generation: int | None, now_ms: int
+) -> TableUpdate:
+    """Return *update* as it must be on *head*: ids and timestamps as asked, retention kept, protected snapshots spared."""
+    if isinstance(update, AddSnapshotUpdate):
+        snapshot = update.snapshot
+        summary = snapshot.summary
+        if summary is not None:
+            summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
+        return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
+    if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH:
+        if isinstance_any(attempt.updates, AddSnapshotUpdate):
+            return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
+    if isinstance(update, RemoveSnapshotsUpdate):
+        # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
+        protected = {ref.snapshot_id for ref in head.refs.values()}
+        kept = [i for i in update.snapshot_ids if i not in protected and head.snapshot_by_id(i) is not None]
+        return RemoveSnapshotsUpdate(snapshot_ids=kept)
+    return update
+
+
+def _marks(attempt: Attempt, generation: int | None) -> dict[str, str]:
+    marks = {REQUEST_ID: attempt.request_id}
+    if generation is not None:
+        marks[GENERATION] = str(generation)
+    return marks
+
+
+def _ref_update(branch: str, snapshot_id: int, ref: SnapshotRef | None) -> SetSnapshotRefUpdate:
+    """Return the update that moves *branch*, with the retention that *ref* has (PyIceberg's producers drop it)."""
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+
+
+def _append_conflict(append: Append, head: TableMetadata) -> str | None:
+    if head.format_version >= 3:
+        return "appends to version 3 tables need row ids, which are not supported yet"
+    if "encryption-keys" in lean.extras(head):
+        return "the table is encrypted, which is not supported"
+    if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
+        return f"{append.branch!r} is a tag"
+    specs = head.specs()
+    for manifest in append.manifests:
+        if manifest.partition_spec_id not in specs:
+            return f"partition spec {manifest.partition_spec_id} of the written files is gone"
+    return files_misfit(head, append.schema_id)
+
+
+def files_misfit(head: TableMetadata, schema_id: int) -> str | None:
+    """Return why files of schema *schema_id* can't be rows of *head*'s current schema, None when they can.
+
+    A column that is required now must have been required when the files were written.
+    """
+    if schema_id == head.current_schema_id:
+        return None
+    written = head.schema_by_id(schema_id)
+    if written is None:
+        return f"schema {schema_id} of the written files is gone"
+    fields = index_by_id(written)
+    for field_id, field in index_by_id(head.schema()).items():
+        if field.required and not (field_id in fields and fields[field_id].required) and field.initial_default is None:
+            return f"the column {field.name!r} is required now and was not when the files were written"
+    return None
+
+
+def _appended(
+    attempt: Attempt, append: Append, head: TableMetadata, generation: int | None, now_ms: int, tries: int
+) -> tuple[ManifestListPlan, Snapshot]:
+    """Return the manifest list and the snapshot of *append* behind *head*: own + (head − (base − mine)).
+
+    Source: Iceberg specification, "Snapshots", "Manifest Lists"; Java ``FastAppend.apply``.
+    """
+    parent = head.snapshot_by_name(append.branch)
+    provider = load_location_provider(head.location, head.properties)
+    plan = ManifestListPlan(
+        location=provider.new_metadata_location(f"snap-{append.snapshot_id}-{tries}-{attempt.request_id}.avro"),
+        head=parent.manifest_list if parent is not None else None,
+        added=append.manifests,
+        merge=append.merge,
+        snapshot_id=append.snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent is not None else None,
+        sequence_number=head.next_sequence_number(),
+    )
+    snapshot = Snapshot(
+        snapshot_id=append.snapshot_id,
+        parent_snapshot_id=plan.parent_snapshot_id,
+        sequence_number=plan.sequence_number,
+        timestamp_ms=now_ms,
+        manifest_list=plan.location,
+        summary=update_snapshot_summaries(
+            Summary(Operation.APPEND, **append.summary, **_marks(attempt, generation)),
+            parent.summary if parent is not None else None,
+        ),
+        schema_id=head.current_schema_id,
+    )
+    return plan, snapshot
+
+
+def schema_conflict(base: Schema, mine: Schema, head: Schema) -> str | None:
+    """Return the column that both *mine* and *head* changed since *base*, None when they touch different ones."""
+    both = _touched_columns(base, mine) & _touched_columns(base, head)
+    return min(both) if both else None
+
+
+def _touched_columns(base: Schema, changed: Schema) -> set[str]:
+    """Return the names, as of *base* where they have one, of columns that differ."""
+    names, new_names = index_name_by_id(base), index_name_by_id(changed)
+    fields, new_fields = index_by_id(base), index_by_id(changed)
+    touched = {new_names[i] for i in new_fields.keys() - fields.keys()}
+    touched |= {names[i] for i in fields.keys() - new_fields.keys()}
+    for field_id in fields.keys() & new_fields.keys():
+        old, new = fields[field_id], new_fields[field_id]
+        same_type = old.field_type == new.field_type or not old.field_type.is_primitive
+        if (old.name, old.required, old.doc) != (new.name, new.required, new.doc) or not same_type:
+            touched |= {names[field_id], new_names[field_id]}
+    if base.identifier_field_ids != changed.identifier_field_ids:
+        touched.add("(identifier fields)")
+    return touched
+
+
+def spec_conflict(base: PartitionSpec, mine: PartitionSpec, head: PartitionSpec) -> str | None:
+    """Return the partition field that both *mine* and *head* changed since *base*, None when they differ."""
+
+    def touched(changed: PartitionSpec) -> set[str]:
+        old = {field.name: (field.source_id, str(field.transform)) for field in base.fields}
+        new = {field.name: (field.source_id, str(field.transform)) for field in changed.fields}
+        return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+
+    both = touched(mine) & touched(head)
+    return min(both) if both else None

@@ -1,0 +1,1 @@
+"""Lock managers: the services that say who may work on what."""

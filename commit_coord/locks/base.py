@@ -1,0 +1,255 @@
+"""The contract of every lock manager, in prose and types. ``commit_coord.testing.contract`` asserts it.
+
+Theory of operation
+    A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
+    atomic step, so any two requests stand in the same order in every queue that they share and waiting in
+    place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
+    What is granted is a *lease*: it ends by release, by expiry, or by force.
+
+    The manager is the client of a service and lives as long as the catalog; the lease is what is held.
+    Where one process serves many threads, one manager serves them all.
+
+Not here
+    Nothing of commits: a manager knows resources, owners and time. And no safety of data: a holder that was
+    paused past its lease can come back at any moment, so whoever publishes compares and sets.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from commit_coord.errors import ConfigError, LockLost, LockRefused
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockRequest,
+    LockScope,
+    Resource,
+)
+
+logger = logging.getLogger(__name__)
+
+LeaseListener = Callable[["Lease", LeaseState], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockSettings:
+    """Times that every lock manager understands. Names and meanings are Iceberg's ``lock.*`` properties.
+
+    Args:
+        acquire_timeout_ms: ``lock.acquire-timeout-ms``: how long callers wait when they set no deadline of their own.
+        lease_ms: ``lock.heartbeat-timeout-ms``: how long the service keeps a lease without a heartbeat.
+        heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: at most this long between two heartbeats.
+        poll_interval_ms: How often a waiter looks whether the owner in its way has died, and asks again where
+            nobody can wake it.
+
+    Raises:
+        ConfigError: A time is not positive, or a lease would not outlive one missed heartbeat.
+    """
+
+    acquire_timeout_ms: int = 180_000
+    lease_ms: int = 15_000
+    heartbeat_interval_ms: int = 5_000
+    poll_interval_ms: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse times that can't work."""
+        for key, value in (
+            ("lock.acquire-timeout-ms", self.acquire_timeout_ms),
+            ("lock.heartbeat-timeout-ms", self.lease_ms),
+            ("lock.heartbeat-interval-ms", self.heartbeat_interval_ms),
+            ("lock.acquire-interval-ms", self.poll_interval_ms),
+        ):
+            if value <= 0:
+                raise ConfigError("a time must be positive", key=key, value=value, accepted="milliseconds above 0")
+        if self.heartbeat_interval_ms * 2 > self.lease_ms:
+            raise ConfigError(
+                "a lease must outlive a missed heartbeat",
+                key="lock.heartbeat-interval-ms",
+                value=self.heartbeat_interval_ms,
+                accepted=f"at most half of lock.heartbeat-timeout-ms, {self.lease_ms // 2}",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPolicy:
+    """Keep the place and wait (FIFO): nobody starves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenyPolicy:
+    """Hive's: on conflict release all, sleep, retry.
+
+    Args:
+        numretries: Tries after the first (``hive.lock.numretries``).
+        sleep_between_retries_ms: ``hive.lock.sleep.between.retries``.
+    """
+
+    numretries: int = 100
+    sleep_between_retries_ms: int = 60_000
+
+
+Policy = WaitPolicy | DenyPolicy
+
+
+class Lease(ABC):
+    """What a granted request holds. Thread safe; a context manager that releases.
+
+    Each manager subclasses it with its own record of the claim; state and listeners live here.
+    """
+
+    def __init__(self, request: LockRequest, generation: Generation | None) -> None:
+        self.request = request
+        self.generation = generation
+        self._state = LeaseState.HELD
+        self._reason = ""
+        self._listeners: list[LeaseListener] = []
+        self._state_lock = threading.Lock()
+
+    @property
+    def state(self) -> LeaseState:
+        """HELD, SUSPECT (the service has not answered for a while), LOST or RELEASED, as far as is known now."""
+        return self._state
+
+    def add_listener(self, listener: LeaseListener) -> None:
+        """Call *listener* (lease, new state) at every change, from whatever thread notices it."""
+        self._listeners.append(listener)
+
+    @abstractmethod
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """Return if the service still knows this lease as ours.
+
+        Args:
+            max_age_ms: A word of the service that is younger than this is good enough and costs no
+                round trip. None takes a third of the lease; 0 always asks.
+
+        Raises:
+            LockLost: It is not ours any more; the state is LOST and stays so.
+            LockServiceUnavailable: The service did not answer and the lease may have run out.
+
+        Source: Iceberg Java ``HiveLock.ensureActive``.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the locks back. Never raises, never blocks for long, may be called again.
+
+        A release that the service did not confirm is emitted as ``LockReleaseFailed``, tried again in the
+        background, and ends with the lease in any case.
+        """
+
+    def _transition(self, state: LeaseState, reason: str = "") -> bool:
+        """Go to *state* unless the present one is final; tell the listeners. Return whether it changed."""
+        with self._state_lock:
+            if self._state in (LeaseState.LOST, LeaseState.RELEASED) or self._state is state:
+                return False
+            self._state, self._reason = state, reason
+        for listener in tuple(self._listeners):
+            try:
+                listener(self, state)
+            except Exception:
+                # Transitions happen inside release, which never raises, and in the heartbeat, which serves
+                # other leases too: a listener's failure is its own.
+                logger.exception("a lease listener failed on %s", state)
+        return True
+
+    def _raise_if_over(self) -> None:
+        """Raise LockLost when the lease is LOST or RELEASED."""
+        if self._state in (LeaseState.LOST, LeaseState.RELEASED):
+            raise LockLost(f"the lease is {self._state.value.lower()}", locks=self.request, reason=self._reason or None)
+
+    def __enter__(self) -> Self:
+        """Return the lease itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release, whatever happened."""
+        self.release()
+
+
+class LockManager(ABC):
+    """A client of one lock service.
+
+    Guarantee, for every manager: whatever way :meth:`acquire` ends other than by returning a lease
+    (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), nothing of the request stays queued,
+    except when the service could not be reached: then it expires by itself.
+    """
+
+    name: str
+    guarantees: Guarantees
+
+    @abstractmethod
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+        """Block until every lock of *request* is granted.
+
+        Guarantee: all or nothing.
+
+        Args:
+            request: Resources and modes, closed under parents.
+            deadline: One point in time for the whole acquire, on ``Clock.now``; seconds.
+            policy: None is ``WaitPolicy()``.
+
+        Returns:
+            A held lease. Its generation exceeds that of every earlier lease that conflicted with it.
+
+        Raises:
+            LockTimeout: The deadline passed; the message names the nearest holder.
+            LockRefused: Denied after the policy's retries; or the same thread holds a conflicting lease of this
+                manager already (waiting for oneself would never end); or the request is outside of what
+                the guarantees declare.
+            LockServiceUnavailable: The service could not be reached.
+        """
+
+    @abstractmethod
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """Return who holds and waits for what: entries on *resource* and below it, oldest request first.
+
+        Args:
+            resource: None lists everything.
+            scope: None lists both scopes.
+        """
+
+    @abstractmethod
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Free locks by force, whoever owns them: one request, or every request that locks exactly *resource*.
+
+        Returns:
+            What was freed; empty when nothing was there. The owners find their leases LOST.
+        """
+
+    @abstractmethod
+    def reap(self) -> Sequence[LockEntry]:
+        """Free what expired or belongs to processes that have certainly ended; return what was freed."""
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """Keep *entry* in the journal for *lifetime_ms*. Refused when the guarantees declare no journal."""
+        raise LockRefused("this lock manager keeps no journal", manager=self.name)
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """Return what the journal knows of *request_id*, None when it knows nothing or keeps none."""
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release every lease of this client that is not explicit, and every connection. May be called again."""
+
+    def __enter__(self) -> Self:
+        """Return the manager itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

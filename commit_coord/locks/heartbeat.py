@@ -1,0 +1,98 @@
+"""One background thread a lock manager, for all its leases together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Calls *beat* again and again in a daemon thread while there is something to do.
+
+    The thread starts with the first :meth:`ensure_running`, ends by itself when two beats in a row had nothing to do,
+    and starts again when it is needed. So a manager that nobody closed leaves no thread behind, and a latch
+    that is taken a thousand times a second does not start a thousand threads.
+
+    Fork: threads do not survive into a child, and locks may be copied locked. A child finds another pid and starts
+    over with fresh ones.
+
+    Args:
+        beat: Does what is due; returns the seconds until the next beat, None when nothing is left. What it
+            raises is logged, and it is called again after *idle*.
+        idle: Seconds between beats that have nothing to do.
+        name: The thread's name.
+    """
+
+    def __init__(self, beat: Callable[[], float | None], *, idle: float, name: str) -> None:
+        self._beat = beat
+        self._idle = idle
+        self._name = name
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wanted = False
+        self._stopped = False
+
+    def ensure_running(self, *, now: bool = False) -> None:
+        """See to it that *beat* is called within its time from now on; at once if *now*. Costs next to nothing."""
+        if self._pid != os.getpid():
+            self._start_over()
+        # Closes the race with the end of the thread, which does the same two steps the other way round:
+        # 1. The thread finds nothing to do.   2. We register something and find the thread alive.
+        # 3. The thread ends, and nobody renews what we registered.
+        # Whoever is second here sees what the other wrote first.
+        self._wanted = True
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._stopped:
+                    self._wake = threading.Event()
+                    self._thread = threading.Thread(target=self._run, args=(self._wake,), name=self._name, daemon=True)
+                    self._thread.start()
+        if now:
+            self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread and wait for a beat that is under way. It starts no more until :meth:`resume`."""
+        if self._pid != os.getpid():
+            self._start_over()
+        with self._lock:
+            self._stopped, thread = True, self._thread
+            self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._thread = None
+
+    def resume(self) -> None:
+        """Allow the thread again after :meth:`stop`."""
+        self._stopped = False
+        self.ensure_running()
+
+    def _run(self, wake: threading.Event) -> None:
+        idle_beats = 0
+        while not self._stopped:
+            self._wanted = False
+            try:
+                delay = self._beat()
+            except Exception:
+                # One beat that failed must not leave all later ones undone.
+                logger.exception("a heartbeat failed")
+                delay = self._idle
+            idle_beats = 0 if delay is not None else idle_beats + 1
+            if idle_beats > 1:
+                self._thread = None
+                if not self._wanted:
+                    return
+                with self._lock:
+                    if self._thread is not None:
+                        return
+                    self._thread = threading.current_thread()
+            wake.wait(self._idle if delay is None else delay)
+            wake.clear()

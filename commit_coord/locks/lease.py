@@ -1,0 +1,589 @@
+"""Leases in a SQL database: SQLite by default, PostgreSQL for more than one host.
+
+Theory of operation
+    ``lease_sql`` holds the tables and statements and says why they are correct, ``lease_store`` the two databases.
+    Here is the client: it enters in one transaction and is granted by the same one when nobody is in the way. Else it
+    watches its nearest blocker: it asks again when a removal wakes it, and looks now and then whether the
+    blocker's lease or process has ended, in which case it removes it itself.
+
+    One heartbeat extends all leases and all waiting requests of the manager with one statement.
+
+A lost reply
+    1. The enter transaction commits; the connection is cut before the answer arrives.
+    2. The same transaction is sent again and meets its own request id.
+    3. The row names this client: the request has its place already, and is looked up instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
+from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
+from commit_coord.locks import lease_sql
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.lease_store import DuplicateRequest, Interrupted, Rows, Step, id_list, open_store
+from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    LockState,
+    Owner,
+    Resource,
+)
+from commit_coord.process import is_dead
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.lease import LeaseEvent, next_state
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RETRY = Backoff(initial_ms=10, maximum_ms=500)
+"""Between tries after a cut or a busy database: short beside a commit, and bounded while a server restarts."""
+
+_LOOK_AGAIN = 1.0
+"""Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+
+_MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that is in the database, as far as this client knows."""
+
+    request: LockRequest
+    queue: str
+    place: int
+    word: float
+    """When the last confirmed renewal was sent, on ``Clock.now``."""
+    lease: SqlLease | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SqlBlocker(Blocker):
+    """The nearest blocker, with what decides whether it may be removed."""
+
+    queue: str
+    place: int
+    explicit: bool
+    expires_at: float | None
+    """On ``Clock.now``, as the service's remaining time said when it was asked."""
+
+
+class SqlLease(Lease):
+    """A row in the database, kept by the manager's heartbeat."""
+
+    def __init__(self, manager: LeaseLockManager, ticket: _Ticket) -> None:
+        super().__init__(ticket.request, Generation(ticket.place))
+        self._manager = manager
+        self._ticket = ticket
+
+    @property
+    def state(self) -> LeaseState:
+        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
+        self._manager._observe(self._ticket, LeaseEvent.TICK)
+        return self._state
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """See :meth:`Lease.ensure_active`. Asking the service extends the lease too."""
+        self._manager._ensure_active(self, max_age_ms)
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        self._manager._release(self)
+
+
+class LeaseLockManager(QueueingLockManager):
+    """Locks as rows in a SQL database.
+
+    Args:
+        url: A SQLAlchemy URL of SQLite or PostgreSQL, as the catalog has it; whatever driver it names, PostgreSQL is
+            spoken to with psycopg 3. Opened when it is first needed.
+        space: Separates what does not concern each other in one database, as its catalogs.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Who is told.
+
+    Raises:
+        ConfigError: The URL is not one of such a database.
+    """
+
+    name = "lease"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+    ) -> None:
+        super().__init__(settings or LockSettings(), clock, events or Events())
+        self._store = open_store(url, clock, self.settings.lease_ms)
+        server = self._store.clock_name == "server"
+        self.guarantees = Guarantees(
+            mutual_exclusion=True,
+            hierarchy=True,
+            fifo=True,
+            reach="network" if server else "host",
+            expiry=True,
+            survives_restart=True,
+            explicit_locks=True,
+            journal=True,
+            clock="server" if server else "host",
+        )
+        self._space = quote(space, safe="")
+        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-heartbeat")
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Know of no leases: a forked child neither extends nor releases what its parent holds."""
+        self._pid = os.getpid()
+        self._client = uuid.uuid4().hex
+        self._tickets: dict[str, _Ticket] = {}
+        self._unreleased: dict[str, _Ticket] = {}
+        self._thread = threading.local()
+
+    def _here(self) -> None:
+        if self._pid != os.getpid():
+            self._start_over()
+
+    @property
+    def _interval(self) -> float:
+        # Half of the interval that is promised between two renewals: what was acquired right after one beat
+        # is not due at the next, and must not be late at the one after that.
+        return self.settings.heartbeat_interval_ms / 2000
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self.settings.lease_ms / 1000
+
+    # Acquire.
+
+    def acquire(self, request: LockRequest, **options: Any) -> Lease:
+        """See :meth:`LockManager.acquire`."""
+        self._here()
+        return super().acquire(request, **options)
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        if request.request_id in self._tickets:
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        return self._persist(lambda: self._enter_once(request), deadline)
+
+    def _enter_once(self, request: LockRequest) -> Blocker | None:
+        queue, owner, connection = self._queue(request), request.owner, self._store.connection
+        steps: list[Step] = [
+            (lease_sql.TAKE_PLACE, {"queue": queue, "clock": self._store.clock_name}),
+            (
+                lease_sql.ENTER_REQUEST,
+                {
+                    "queue": queue,
+                    "request_id": request.request_id,
+                    "scope": request.scope.value,
+                    "client": self._client,
+                    "wake": connection.wake,
+                    "owner_user": owner.user,
+                    "owner_host": owner.host,
+                    "owner_pid": owner.pid,
+                    "owner_application": owner.application,
+                    "owner_statement": owner.statement,
+                    "owner_process": owner.process,
+                    "explicit": int(request.explicit),
+                    "lease_ms": self.settings.lease_ms,
+                    "clock": self._store.clock_name,
+                },
+            ),
+        ]
+        steps += [
+            (lease_sql.ENTER_LOCK, {"queue": queue, "resource": str(resource), "mode": mode.letter})
+            for resource, mode in request.locks
+        ]
+        steps.append((lease_sql.LOOK, self._look_values(request)))
+        sent = self._clock.now()
+        try:
+            rows = connection.run(steps)[-1]
+        except DuplicateRequest:
+            rows = connection.ask(lease_sql.LOOK, self._look_values(request))
+            if rows and rows[0][1] != self._client:
+                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request) from None
+            if not rows:
+                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
+            # Ours. When its lease began is not known: not before our first try, so its first renewal is due at once.
+            sent -= self._lease_seconds / 2
+        self._tickets[request.request_id] = _Ticket(request, queue, rows[0][0], sent)
+        if not request.explicit:
+            self.heartbeat.ensure_running()
+        return self._seen(queue, rows)
+
+    def _look_values(self, request: LockRequest) -> dict[str, Any]:
+        return {"request_id": request.request_id, "clock": self._store.clock_name}
+
+    def _seen(self, queue: str, rows: Rows) -> Blocker | None:
+        """Return the blocker in the answer to LOOK."""
+        _, _, place, request_id, user, host, pid, application, statement, process, since, explicit, left = rows[0]
+        if request_id is None:
+            return None
+        owner = Owner(
+            user=user, host=host, pid=pid, application=application, statement=statement, process=process
+        )
+        return _SqlBlocker(
+            request_id=request_id,
+            owner=owner,
+            requested_at_ms=since,
+            queue=queue,
+            place=place,
+            explicit=bool(explicit),
+            expires_at=None if left is None else self._clock.now() + left / 1000,
+        )
+
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        assert isinstance(blocker, _SqlBlocker)
+        until = min(deadline, self._clock.now() + _LOOK_AGAIN)
+        if blocker.expires_at is not None:
+            until = min(until, blocker.expires_at)
+        tick = self.settings.poll_interval_ms / 1000
+        while not self._over(blocker):
+            connection = self._store.connection
+            # Once it listens it asks again: a wake-up sent before found nobody.
+            if self._persist(connection.listen, deadline):
+                break
+            left = until - self._clock.now()
+            if left <= 0 or self._persist(lambda: connection.wait(min(left, tick)), deadline):
+                break
+        else:
+            self._persist(lambda: self._remove(blocker.queue, blocker.place, forced=is_dead(blocker.owner.process)), deadline)
+        return self._look(request, deadline)
+
+    def _over(self, blocker: _SqlBlocker) -> bool:
+        """Return whether *blocker* may be removed: its lease or, in our reach, its process has ended."""
+        if blocker.explicit:
+            return False
+        expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
+        return expired or is_dead(blocker.owner.process)
+
+    def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
+        ticket = self._tickets[request.request_id]
+        rows = self._persist(
+            lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline
+        )
+        if rows:
+            return self._seen(ticket.queue, rows)
+        if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
+            raise LockRefused("the request was taken out of the queue by force", locks=request)
+        # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+        del self._tickets[request.request_id]
+        return self._enter(request, deadline)
+
+    def _grant(self, request: LockRequest) -> Lease:
+        ticket = self._tickets[request.request_id]
+        ticket.lease = SqlLease(self, ticket)
+        return ticket.lease
+
+    def _withdraw(self, request: LockRequest) -> None:
+        ticket = self._tickets.pop(request.request_id, None)
+        try:
+            if ticket is not None:
+                self._remove(ticket.queue, ticket.place, forced=True, locks=request.locks)
+            else:
+                # Interrupted while it entered: it may be there, or not.
+                self._remove_own(request)
+        except LockError as error:
+            ticket = ticket or _Ticket(request, self._queue(request), 0, self._clock.now())
+            self._later(ticket, error)
+
+    def _remove_own(self, request: LockRequest) -> None:
+        found = self._store.connection.ask(
+            lease_sql.FIND, {"request_id": request.request_id, "client": self._client}
+        )
+        if found:
+            self._remove(found[0][0], found[0][1], forced=True, locks=request.locks)
+
+    # Hold.
+
+    def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
+        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
+        lease = ticket.lease
+        if lease is None:
+            return
+        state = next_state(
+            lease._state,
+            event,
+            now=self._clock.now(),
+            word=ticket.word,
+            lease=None if ticket.request.explicit else self._lease_seconds,
+        )
+        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+            state is LeaseState.LOST
+        ):
+            self._tickets.pop(ticket.request.request_id, None)
+            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+
+    def _ensure_active(self, lease: SqlLease, max_age_ms: int | None) -> None:
+        ticket = lease._ticket
+        self._observe(ticket, LeaseEvent.TICK)
+        lease._raise_if_over()
+        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
+        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
+            return
+        try:
+            self._renew([ticket])
+        except LockServiceUnavailable:
+            lease._raise_if_over()
+            raise
+        lease._raise_if_over()
+
+    def _renew(self, tickets: Sequence[_Ticket]) -> None:
+        """Extend *tickets* by one statement and note for each what the service said."""
+        sent = self._clock.now()
+        ids = id_list([ticket.request.request_id for ticket in tickets])
+        try:
+            connection = self._store.connection
+            if all(ticket.request.explicit for ticket in tickets):
+                rows = connection.ask(lease_sql.STANDING, {"ids": ids})
+            else:
+                (rows,) = connection.run([(lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name})])
+        except LockServiceUnavailable as error:
+            for ticket in tickets:
+                self._observe(ticket, LeaseEvent.MISSED, f"the service did not answer: {error}")
+            raise
+        known = {row[0] for row in rows}
+        for ticket in tickets:
+            if ticket.request.request_id in known:
+                ticket.word = max(ticket.word, sent)
+                self._observe(ticket, LeaseEvent.CONFIRMED)
+            else:
+                self._observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
+
+    def _beat(self) -> float | None:
+        """Do what is due: releases that failed, renewals, and what time alone decides."""
+        self._here()
+        for ticket in list(self._unreleased.values()):
+            try:
+                self._remove_own(ticket.request)
+                self._unreleased.pop(ticket.request.request_id, None)
+            except LockServiceUnavailable:
+                break  # The next beat tries again.
+        tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
+        now = self._clock.now()
+        due = [ticket for ticket in tickets if now - ticket.word >= self._interval * 0.9]
+        if due:
+            try:
+                self._renew(due)
+            except LockServiceUnavailable as error:
+                logger.warning("a heartbeat failed: %s", error)
+        for ticket in tickets:
+            self._observe(ticket, LeaseEvent.TICK)
+        if self._unreleased:
+            return min(self._interval, 0.2)
+        return self._interval if tickets else None
+
+    # Give back.
+
+    def _release(self, lease: SqlLease) -> None:
+        ticket = lease._ticket
+        if self._pid != os.getpid() or not lease._transition(LeaseState.RELEASED):
+            # A forked child holds nothing of its parent's; and what is LOST may be somebody else's by now.
+            return
+        try:
+            self._remove(ticket.queue, ticket.place, forced=True, locks=ticket.request.locks)
+            self._tickets.pop(ticket.request.request_id, None)
+        except LockError as error:
+            self._tickets.pop(ticket.request.request_id, None)
+            self._later(ticket, error)
+        except BaseException:
+            # Interrupted: whether the row is gone is not known.
+            self._tickets.pop(ticket.request.request_id, None)
+            self._unreleased[ticket.request.request_id] = ticket
+            self.heartbeat.ensure_running(now=True)
+            raise
+
+    def _later(self, ticket: _Ticket, error: LockError) -> None:
+        """Have the heartbeat remove *ticket*; nothing extends it any more, so it also expires by itself."""
+        self._unreleased[ticket.request.request_id] = ticket
+        self._events.emit(LockReleaseFailed(request=str(ticket.request), reason=str(error)))
+        self.heartbeat.ensure_running(now=True)
+
+    def _remove(
+        self,
+        queue: str,
+        place: int,
+        *,
+        forced: bool,
+        locks: Iterable[tuple[Resource, LockMode]] | None = None,
+    ) -> bool:
+        """Delete a request and wake those that it kept waiting; return whether this call deleted it."""
+        values = {"queue": queue, "place": place}
+        if locks is None:
+            named = [(row[0], row[1]) for row in self._store.connection.ask(lease_sql.LOCKS_OF, values)]
+        else:
+            named = [(str(resource), mode.letter) for resource, mode in locks]
+        removed, _ = self._store.connection.run(
+            [
+                (lease_sql.REMOVE, {**values, "forced": int(forced), "clock": self._store.clock_name}),
+                (lease_sql.REMOVE_LOCKS, values),
+            ],
+            then=[(lease_sql.WAKE, {**values, "resource": resource, "mode": mode}) for resource, mode in named],
+        )
+        return bool(removed)
+
+    # Look, and free by force.
+
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.locks`."""
+        return [entry for _, entry in self._list(resource, scope)]
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.unlock`."""
+        standing = self._list()
+        chosen = {
+            entry.request_id
+            for _, entry in standing
+            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+        }
+        return self._free([pair for pair in standing if pair[1].request_id in chosen], forced=True)
+
+    def reap(self) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`."""
+        standing = [pair for pair in self._list() if not pair[1].explicit]
+        dead = [pair for pair in standing if is_dead(pair[1].owner.process)]
+        expired = [pair for pair in standing if pair[1].expires_in_ms is not None and pair[1].expires_in_ms <= 0]
+        freed = list(self._free(dead, forced=True))
+        return freed + list(self._free([pair for pair in expired if pair not in dead], forced=False))
+
+    def _list(
+        self, resource: Resource | None = None, scope: LockScope | None = None
+    ) -> list[tuple[tuple[str, int], LockEntry]]:
+        """Return the entries, each with its queue and place."""
+        self._here()
+        path = "" if resource is None else str(resource)
+        rows = self._store.connection.ask(
+            lease_sql.LIST,
+            {
+                "clock": self._store.clock_name,
+                "queue_from": f"{self._space}:{scope.value if scope else ''}",
+                # ';' and 'p' + 1: the first text behind all that begin so.
+                "queue_to": f"{self._space}:{scope.value}~" if scope else f"{self._space};",
+                "resource": path,
+                # '0' follows '/' in ASCII, so this is the range of everything below.
+                "below_from": f"{path}/",
+                "below_to": f"{path}0",
+            },
+        )
+        return [((row[2], row[3]), _entry(row)) for row in rows]
+
+    def _free(self, chosen: Iterable[tuple[tuple[str, int], LockEntry]], *, forced: bool) -> Sequence[LockEntry]:
+        by_place: dict[tuple[str, int], list[LockEntry]] = {}
+        for where, entry in chosen:
+            by_place.setdefault(where, []).append(entry)
+        freed: list[LockEntry] = []
+        for (queue, place), entries in by_place.items():
+            if self._remove(queue, place, forced=forced):
+                freed += entries
+                own = self._tickets.get(entries[0].request_id)
+                if own is not None:
+                    self._observe(own, LeaseEvent.DENIED, "freed by force")
+        return freed
+
+    # Journal.
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`LockManager.remember`."""
+        self._store.connection.run(
+            [
+                (
+                    lease_sql.REMEMBER,
+                    {
+                        "request_id": entry.request_id,
+                        "table_name": entry.table,
+                        "table_uuid": entry.table_uuid,
+                        "metadata_location": entry.metadata_location,
+                        "snapshot_ids": ",".join(map(str, entry.snapshot_ids)),
+                        "lifetime_ms": lifetime_ms,
+                    },
+                ),
+                (lease_sql.FORGET, {}),
+            ]
+        )
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`LockManager.recall`."""
+        rows = self._store.connection.ask(lease_sql.RECALL, {"request_id": request_id})
+        if not rows:
+            return None
+        _, table, table_uuid, metadata_location, snapshots = rows[0]
+        return JournalEntry(
+            request_id=request_id,
+            table=table,
+            table_uuid=table_uuid,
+            metadata_location=metadata_location,
+            snapshot_ids=tuple(int(snapshot) for snapshot in snapshots.split(",") if snapshot),
+        )
+
+    # The rest.
+
+    def close(self) -> None:
+        """Release every lease of this client that is not explicit, and close every connection."""
+        self._here()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and not ticket.request.explicit:
+                ticket.lease.release()
+        self.heartbeat.stop()
+        self._store.close()
+        self.heartbeat.allow()
+
+    def _queue(self, request: LockRequest) -> str:
+        """Return the counter that gives *request* its place: one for all operations, one for each table's latch."""
+        if request.scope is LockScope.OPERATION:
+            return f"{self._space}:operation"
+        return f"{self._space}:commit:{request.locks[0][0]}"
+
+    def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
+        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
+
+        After a lease without an answer everything that we have there has expired.
+        """
+        started, tries = self._clock.now(), 0
+        until = min(deadline, started + self._lease_seconds)
+        while True:
+            try:
+                return attempt()
+            except Interrupted:
+                if self._clock.now() >= until:
+                    raise
+            self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
+            tries += 1
+
+
+def _entry(row: tuple[Any, ...]) -> LockEntry:
+    resource, mode, _, place, request_id, scope, user, host, pid, application, statement, process = row[:12]
+    explicit, requested_at_ms, expires_in_ms, blocked_by = row[12:]
+    return LockEntry(
+        resource=Resource.parse(resource),
+        mode=_MODES[mode],
+        scope=LockScope(scope),
+        state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+        owner=Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process),
+        request_id=request_id,
+        generation=Generation(place),
+        requested_at_ms=requested_at_ms,
+        expires_in_ms=expires_in_ms,
+        explicit=bool(explicit),
+        blocked_by=blocked_by,
+    )

@@ -1,0 +1,343 @@
+"""Locks within one process.
+
+One :class:`_Space` holds the queues; all managers of one name share it. Whoever removes a request works out, under the
+space's mutex, which requests that grants, and wakes these and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockRefused
+from commit_coord.events import Events, LockLeaseLost
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    LockState,
+    Resource,
+)
+from commit_coord.process import is_dead
+from commit_coord.protocol.contention import nearest_blocker
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request with its place."""
+
+    request: LockRequest
+    place: int
+    requested_at_ms: int
+    lost: Callable[[], None]
+    blocker: int | None = None
+    turn: threading.Event = field(default_factory=threading.Event)
+
+
+class _Space:
+    """The queues of both scopes. Every method takes the mutex; none blocks while it has it.
+
+    A Ctrl-C may end a method at any line. What is half entered is found by its request id, which is noted first and
+    forgotten last, and a removal can be repeated from any point.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._last_place = 0
+        self._tickets: dict[str, _Ticket] = {}
+        self._by_place: dict[int, _Ticket] = {}
+        self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
+        self._watchers: dict[int, set[int]] = {}
+        self.journal: dict[str, tuple[float, JournalEntry]] = {}
+
+    def enter(self, request: LockRequest, now_ms: int, lost: Callable[[], None]) -> _Ticket:
+        """Put *request* behind everyone and return its ticket. *lost* is called when it is freed by force."""
+        with self._mutex:
+            if request.request_id in self._tickets:
+                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+            self._last_place += 1
+            ticket = _Ticket(request, self._last_place, now_ms, lost)
+            self._tickets[request.request_id] = ticket
+            self._by_place[ticket.place] = ticket
+            queues = self._queues[request.scope]
+            for resource, mode in request.locks:
+                queues.setdefault(resource, {}).setdefault(mode, []).append(ticket.place)
+            self._look(ticket)
+            return ticket
+
+    def remove(self, ticket: _Ticket) -> bool:
+        """Take *ticket* out, wake whom that grants; return whether it was there."""
+        try:
+            with self._mutex:
+                return self._remove(ticket)
+        except BaseException:
+            # Half a removal would block the queue for ever: finish it, then let the interrupt through.
+            with self._mutex:
+                self._remove(ticket)
+            raise
+
+    def find(self, request_id: str) -> _Ticket | None:
+        """Return the ticket of a request."""
+        return self._tickets.get(request_id)
+
+    def blocker(self, ticket: _Ticket) -> _Ticket | None:
+        """Return whom *ticket* waits for."""
+        with self._mutex:
+            return self._by_place.get(ticket.blocker or 0)
+
+    def tickets(self) -> list[tuple[_Ticket, str | None]]:
+        """Return all tickets in their order, each with the request id that blocks it."""
+        with self._mutex:
+            return [
+                (ticket, self._by_place[ticket.blocker].request.request_id if ticket.blocker else None)
+                for ticket in self._tickets.values()
+            ]
+
+    def _look(self, ticket: _Ticket) -> None:
+        """Find out whom *ticket* waits for and watch it, or give the turn."""
+        blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
+        if blocker is not None:
+            self._watchers.setdefault(blocker, set()).add(ticket.place)
+        ticket.blocker = blocker
+        if blocker is None:
+            ticket.turn.set()
+
+    def _remove(self, ticket: _Ticket) -> bool:
+        if self._tickets.get(ticket.request.request_id) is not ticket:
+            return False
+        queues = self._queues[ticket.request.scope]
+        for resource, mode in ticket.request.locks:
+            places = queues.get(resource, {}).get(mode, [])
+            index = bisect_left(places, ticket.place)
+            if index < len(places) and places[index] == ticket.place:
+                del places[index]
+            if resource in queues and not places:
+                queues[resource].pop(mode, None)
+                if not queues[resource]:
+                    queues.pop(resource)
+        if ticket.blocker is not None:
+            self._watchers.get(ticket.blocker, set()).discard(ticket.place)
+        for place in self._watchers.get(ticket.place, ()):
+            self._look(self._by_place[place])
+        self._watchers.pop(ticket.place, None)
+        self._by_place.pop(ticket.place, None)
+        self._tickets.pop(ticket.request.request_id, None)
+        return True
+
+
+_SPACES: dict[tuple[str, str], _Space] = {}
+_SPACES_LOCK = threading.Lock()
+
+
+def _space(uri: str, space: str) -> _Space:
+    with _SPACES_LOCK:
+        return _SPACES.setdefault((uri, space), _Space())
+
+
+def _forget_spaces() -> None:
+    """In a forked child: the holders are threads of the parent, and a mutex may have been copied locked."""
+    global _SPACES_LOCK
+    _SPACES_LOCK = threading.Lock()
+    _SPACES.clear()
+
+
+os.register_at_fork(after_in_child=_forget_spaces)
+
+
+class MemoryLease(Lease):
+    """Ends by release or by force; its process is its liveness."""
+
+    def __init__(self, space: _Space, ticket: _Ticket) -> None:
+        super().__init__(ticket.request, Generation(ticket.place))
+        self._space = space
+        self._ticket = ticket
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """Return unless it was released or freed by force: asking costs nothing here."""
+        self._raise_if_over()
+
+    def release(self) -> None:
+        """Give the locks back and wake whom that grants."""
+        self._transition(LeaseState.RELEASED)
+        self._space.remove(self._ticket)
+
+
+class MemoryLockManager(QueueingLockManager):
+    """Locks among the threads of one process.
+
+    Args:
+        uri: With *space*, names the queues: managers of one process with the same two share them.
+        space: See *uri*.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Who is told.
+    """
+
+    name = "memory"
+    guarantees = Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=True,
+        reach="process",
+        expiry=False,
+        survives_restart=False,
+        explicit_locks=True,
+        journal=True,
+        clock="none",
+    )
+
+    def __init__(
+        self,
+        uri: str = "",
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+    ) -> None:
+        super().__init__(settings or LockSettings(), clock, events or Events())
+        self._key = (uri, space)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pid = os.getpid()
+        self._space = _space(*self._key)
+        self._leases: dict[str, MemoryLease] = {}
+        self._thread = threading.local()
+
+    def _here(self) -> _Space:
+        """Return the queues of this process: a forked child starts with empty ones."""
+        if self._pid != os.getpid():
+            self._start_over()
+        return self._space
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        space, request_id = self._here(), request.request_id
+        return self._seen(space.enter(request, self._clock.wall_ms(), lambda: self._lost(request_id)))
+
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        ticket = self._mine(request)
+        # The turn is given by whoever removes the last one in the way.
+        ticket.turn.wait(max(0.0, deadline - self._clock.now()))
+        return self._seen(self._mine(request))
+
+    def _grant(self, request: LockRequest) -> Lease:
+        lease = MemoryLease(self._space, self._mine(request))
+        self._leases[request.request_id] = lease
+        lease.add_listener(lambda lease, state: self._forget(lease))
+        return lease
+
+    def _withdraw(self, request: LockRequest) -> None:
+        self._leases.pop(request.request_id, None)
+        ticket = self._space.find(request.request_id)
+        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
+        if ticket is not None and ticket.request is request:
+            self._space.remove(ticket)
+
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.locks`."""
+        depth = len(resource.path) if resource else 0
+        return [
+            entry
+            for ticket, blocked_by in self._here().tickets()
+            for entry in _entries(ticket, blocked_by)
+            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+        ]
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.unlock`."""
+        return self._free(
+            (ticket, blocked_by)
+            for ticket, blocked_by in self._here().tickets()
+            if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
+        )
+
+    def reap(self) -> Sequence[LockEntry]:
+        """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
+        return self._free(
+            (ticket, blocked_by)
+            for ticket, blocked_by in self._here().tickets()
+            if not ticket.request.explicit and is_dead(ticket.request.owner.process)
+        )
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`LockManager.remember`."""
+        journal, now = self._here().journal, self._clock.now()
+        journal[entry.request_id] = now + lifetime_ms / 1000, entry
+        # Entries are in the order of their writing, so with one lifetime the oldest expire first.
+        for request_id, (expires_at, _) in list(journal.items()):
+            if expires_at > now:
+                break
+            journal.pop(request_id, None)
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`LockManager.recall`."""
+        expires_at, entry = self._here().journal.get(request_id, (0.0, None))
+        return entry if expires_at > self._clock.now() else None
+
+    def close(self) -> None:
+        """Release every lease of this client that is not explicit."""
+        self._here()
+        for lease in list(self._leases.values()):
+            if not lease.request.explicit:
+                lease.release()
+
+    def _mine(self, request: LockRequest) -> _Ticket:
+        ticket = self._space.find(request.request_id)
+        if ticket is None or ticket.request is not request:
+            raise LockRefused("the request was taken out of the queue by force", locks=request)
+        return ticket
+
+    def _seen(self, ticket: _Ticket) -> Blocker | None:
+        other = self._space.blocker(ticket)
+        if other is None:
+            return None
+        return Blocker(
+            request_id=other.request.request_id, owner=other.request.owner, requested_at_ms=other.requested_at_ms
+        )
+
+    def _free(self, tickets: Iterable[tuple[_Ticket, str | None]]) -> Sequence[LockEntry]:
+        freed: list[LockEntry] = []
+        for ticket, blocked_by in list(tickets):
+            if self._space.remove(ticket):
+                freed += _entries(ticket, blocked_by)
+                ticket.turn.set()
+                ticket.lost()
+        return freed
+
+    def _lost(self, request_id: str) -> None:
+        lease = self._leases.get(request_id)
+        if lease is not None and lease._transition(LeaseState.LOST, "freed by force"):
+            self._events.emit(LockLeaseLost(request=str(lease.request), reason="freed by force"))
+
+    def _forget(self, lease: Lease) -> None:
+        self._leases.pop(lease.request.request_id, None)
+
+
+def _entries(ticket: _Ticket, blocked_by: str | None) -> list[LockEntry]:
+    return [
+        LockEntry(
+            resource=resource,
+            mode=mode,
+            scope=ticket.request.scope,
+            state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+            owner=ticket.request.owner,
+            request_id=ticket.request.request_id,
+            generation=Generation(ticket.place),
+            requested_at_ms=ticket.requested_at_ms,
+            explicit=ticket.request.explicit,
+            blocked_by=blocked_by,
+        )
+        for resource, mode in ticket.request.locks
+    ]

@@ -1,0 +1,198 @@
+"""How a request is acquired, for every manager whose service keeps queues.
+
+Theory of operation
+    ``acquire`` is the same everywhere: enter all queues in one step; while somebody stands in the way, wait;
+    return a lease; and on any other end take the request out again. A manager supplies the five steps.
+
+    Interrupts may come at any line (Ctrl-C, a SIGTERM handler that raises, a test that does so on purpose),
+    also between a step that entered the queues and the line that would have noted it. Therefore nothing
+    depends on what was noted: the way out removes *the request id*, whether it is there or not.
+
+    A thread that asks again for what it holds already is refused instead of left waiting, also in S:
+
+    1. The thread holds S on a table.
+    2. Somebody asks for X and waits for it.
+    3. The thread asks for S again and stands behind the X: each waits for the other until the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockError, LockRefused, LockTimeout
+from commit_coord.events import Events, LockAcquired
+from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.model import LeaseState, LockEntry, LockRequest, LockScope, Owner
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.modes import compatible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """The nearest conflicting request before ours."""
+
+    request_id: str
+    owner: Owner
+    requested_at_ms: int
+
+
+class QueueingLockManager(LockManager):
+    """The common part of lock managers that queue."""
+
+    def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._events = events
+        self._thread = threading.local()
+
+    # What a manager supplies.
+
+    @abstractmethod
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        """Put *request* into the queues of all its resources in one atomic step; return who is in its way."""
+
+    @abstractmethod
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        """Block until *blocker* may have gone, at most until *deadline*; return who is in the way now."""
+
+    @abstractmethod
+    def _grant(self, request: LockRequest) -> Lease:
+        """Return the lease of *request*, which nobody blocks."""
+
+    @abstractmethod
+    def _withdraw(self, request: LockRequest) -> None:
+        """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt."""
+
+    # What every manager does with it.
+
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+        """See :meth:`LockManager.acquire`."""
+        self._refuse_undeclared(request)
+        self._refuse_reentry(request)
+        started, attempt = self._clock.now(), 0
+        while True:
+            try:
+                blocker = self._enter(request, deadline)
+                while blocker is not None and not isinstance(policy, DenyPolicy):
+                    if self._clock.now() >= deadline:
+                        raise self._timeout(request, blocker, started)
+                    blocker = self._wait(request, blocker, deadline)
+                if blocker is None:
+                    return self._granted(request, started)
+                # Described while we still stand behind it: a moment later it may be gone.
+                refused = self._refusal(request, blocker, attempt)
+                self._withdraw(request)
+            except BaseException:
+                self._give_up(request)
+                raise
+            assert isinstance(policy, DenyPolicy)
+            attempt = self._pause(policy, attempt, deadline, refused)
+
+    def _granted(self, request: LockRequest, started: float) -> Lease:
+        lease = self._grant(request)
+        self._leases_of_this_thread().append(lease)
+        waited_ms = (self._clock.now() - started) * 1000
+        self._events.emit(
+            LockAcquired(
+                request=str(request), scope=request.scope.value, waited_ms=waited_ms, generation=lease.generation
+            )
+        )
+        return lease
+
+    def _give_up(self, request: LockRequest) -> None:
+        """Leave nothing of *request*, wherever :meth:`acquire` was interrupted."""
+        for lease in self._leases_of_this_thread():
+            if lease.request is request:
+                lease._transition(LeaseState.RELEASED)
+        try:
+            self._withdraw(request)
+        except BaseException:
+            # Interrupted once more, in the middle of the way out. To withdraw is harmless to repeat.
+            self._withdraw(request)
+            raise
+
+    def _pause(self, policy: DenyPolicy, attempt: int, deadline: float, refused: LockRefused) -> int:
+        """Sleep between two tries of the deny policy and return the number of the next one."""
+        if attempt >= policy.numretries:
+            raise refused
+        # A tenth of chance: Hive's clients that were refused together would come back together.
+        pause = Backoff(
+            initial_ms=policy.sleep_between_retries_ms, maximum_ms=policy.sleep_between_retries_ms, jitter=0.1
+        )
+        now = self._clock.now()
+        if now >= deadline:
+            raise LockTimeout("the deadline passed between two tries", **refused.details)
+        self._clock.sleep(max(0.0, min(next_wait(pause, attempt, self._clock.random()), deadline - now)))
+        return attempt + 1
+
+    def _refuse_undeclared(self, request: LockRequest) -> None:
+        if request.explicit and not self.guarantees.explicit_locks:
+            raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
+        if request.scope is LockScope.OPERATION and not self.guarantees.hierarchy:
+            raise LockRefused("this lock manager has no operation locks", manager=self.name, locks=request)
+
+    def _refuse_reentry(self, request: LockRequest) -> None:
+        wanted = {resource for resource, _ in request.locks}
+        for lease in self._leases_of_this_thread():
+            shared = [str(r) for r, _ in lease.request.locks if r in wanted]
+            if shared and lease.request.scope is request.scope:
+                raise LockRefused(
+                    "this thread holds a lock on the resource already and would wait for itself",
+                    resource=", ".join(shared),
+                    held=lease.request,
+                    wanted=request,
+                    scope=request.scope.value,
+                )
+
+    def _leases_of_this_thread(self) -> list[Lease]:
+        """Return those that still stand; leases may have been released in other threads meanwhile."""
+        leases: list[Lease] = getattr(self._thread, "leases", [])
+        self._thread.leases = [lease for lease in leases if lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
+        return self._thread.leases  # type: ignore[no-any-return]
+
+    def _timeout(self, request: LockRequest, blocker: Blocker, started: float) -> LockTimeout:
+        waited = f"{(self._clock.now() - started) * 1000:.0f}"
+        return LockTimeout(
+            "the deadline passed while waiting for a lock", locks=request, waited_ms=waited, **self._holder(request, blocker)
+        )
+
+    def _refusal(self, request: LockRequest, blocker: Blocker, attempt: int) -> LockRefused:
+        return LockRefused("the lock is held", locks=request, tries=attempt + 1, **self._holder(request, blocker))
+
+    def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
+        """Return what an error says about whoever really holds: the end of the chain that *blocker* starts.
+
+        The nearest blocker may itself be waiting; whom to talk to is the one at the head of the queue.
+        """
+        standing: Sequence[LockEntry] = ()
+        with contextlib.suppress(LockError):  # The listing is a courtesy: the blocker alone names somebody too.
+            standing = self.locks(scope=request.scope)
+        by_request: dict[str, list[LockEntry]] = {}
+        for entry in standing:
+            by_request.setdefault(entry.request_id, []).append(entry)
+        holder = blocker.request_id
+        while holder in by_request and by_request[holder][0].blocked_by in by_request:
+            holder = str(by_request[holder][0].blocked_by)
+        entries = by_request.get(holder, [])
+        wanted = dict(request.locks)
+        clash = [e for e in entries if e.resource in wanted and not compatible(wanted[e.resource], e.mode)] or entries
+        owner = clash[0].owner if clash else blocker.owner
+        since = clash[0].requested_at_ms if clash else blocker.requested_at_ms
+        return {
+            "resource": clash[0].resource if clash else None,
+            "mode": clash[0].mode.value if clash else None,
+            "holder": owner.user,
+            "host": owner.host,
+            "pid": owner.pid,
+            "application": owner.application,
+            "statement": owner.statement or None,
+            "since": datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds"),
+            "request_id": clash[0].request_id if clash else blocker.request_id,
+        }
+

@@ -1,0 +1,257 @@
+"""Values that every layer speaks of: resources, modes, requests, owners, what a lock listing shows.
+
+All are frozen. A *resource* is a path: ``db``, ``db/table``, ``db/table/k=v``, ``db/table/k=v/k2=v2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+from urllib.parse import quote, unquote
+
+Generation = NewType("Generation", int)
+"""Orders the grants of one resource; recorded with the commit that it covered."""
+
+
+class LockMode(StrEnum):
+    """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
+
+    SHARED = "SHARED"
+    EXCLUSIVE = "EXCLUSIVE"
+
+    @property
+    def letter(self) -> str:
+        """``S`` or ``X``, as the Hive manual writes them."""
+        return "S" if self is LockMode.SHARED else "X"
+
+
+class LockScope(StrEnum):
+    """The two scopes, never mixed: they do not see each other.
+
+    OPERATION is the Hive hierarchy, held as long as a job. COMMIT is one exclusive latch a table
+    around read-validate-swap, held for milliseconds and taken last.
+    """
+
+    OPERATION = "operation"
+    COMMIT = "commit"
+
+
+class LockState(StrEnum):
+    """Where a request stands in its queues. Source: Hive Metastore Thrift ``LockState``."""
+
+    ACQUIRED = "ACQUIRED"
+    WAITING = "WAITING"
+
+
+class LeaseState(StrEnum):
+    """What the holder may believe. LOST and RELEASED are final."""
+
+    HELD = "HELD"
+    SUSPECT = "SUSPECT"
+    LOST = "LOST"
+    RELEASED = "RELEASED"
+
+
+class CommitStatus(StrEnum):
+    """What became of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
+
+    SUCCESS = "SUCCESS"
+    FAILURE = "FAILURE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """A database, a table, a partition prefix or a partition, as the path of its names.
+
+    Args:
+        path: Names from the database down, unescaped. Partition levels are ``key=value``.
+    """
+
+    path: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse empty paths and names."""
+        if not self.path or not all(self.path):
+            raise ValueError(f"a resource needs a name on every level, got: {self.path!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Resource:
+        """Return the resource that ``str()`` wrote: levels split at ``/``, each percent-decoded."""
+        return cls(tuple(unquote(part) for part in text.split("/")))
+
+    @classmethod
+    def table(cls, identifier: Iterable[str], *partition: str) -> Resource:
+        """Return the table *identifier* (``("db", "table")``, nested namespaces joined by dots) or a partition of it."""
+        *namespace, name = identifier
+        return cls((".".join(namespace), name, *partition))
+
+    @property
+    def ancestors(self) -> tuple[Resource, ...]:
+        """Every proper prefix, database first."""
+        return tuple(Resource(self.path[:depth]) for depth in range(1, len(self.path)))
+
+    def __str__(self) -> str:
+        """Return the levels joined by ``/``; ``/`` and ``%`` inside a name are percent-encoded."""
+        return "/".join(quote(part, safe=" =.,:;@!$&'()*+-_~[]{}<>^`|\"\\#?") for part in self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who asks for a lock: shown to whoever waits for it."""
+
+    user: str
+    host: str
+    pid: int
+    application: str
+    statement: str = ""
+    process: str = ""
+    """Names the operating system process beyond its pid: boot, pid namespace, pid, start time (see ``process.py``)."""
+
+    def __str__(self) -> str:
+        """Return ``user@host pid application: statement``."""
+        head = f"{self.user}@{self.host} pid {self.pid} {self.application}".rstrip()
+        return f"{head}: {self.statement}" if self.statement else head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequest:
+    """A set of locks, granted all or none. Build it with :meth:`of`, which closes it under parents.
+
+    Args:
+        scope: Operation or commit.
+        locks: Sorted by resource, one mode each (duplicates merged, X wins), parents included.
+        owner: Who asks.
+        request_id: Unique; how one's own request is found again after a lost reply.
+        explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
+    """
+
+    scope: LockScope
+    locks: tuple[tuple[Resource, LockMode], ...]
+    owner: Owner
+    request_id: str
+    explicit: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        scope: LockScope,
+        locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]],
+        *,
+        owner: Owner,
+        request_id: str,
+        explicit: bool = False,
+        database_parents: bool = False,
+    ) -> LockRequest:
+        """Return a request for *locks*: parents added in S, duplicates merged, sorted.
+
+        Args:
+            scope: Operation or commit. In the commit scope every lock is X on a table and has no parents.
+            locks: Resources and modes; a resource may come more than once.
+            owner: Who asks.
+            request_id: Unique id of this request.
+            explicit: Taken by a LOCK statement.
+            database_parents: Also hold S on the database of every table and partition.
+
+        Source: Hive wiki "Locking": a partition lock in any mode holds S on all its parents;
+        objects are taken in lexicographic order.
+        """
+        pairs = list(locks.items() if isinstance(locks, Mapping) else locks)
+        if not pairs:
+            raise ValueError("a lock request names at least one resource")
+        merged: dict[Resource, LockMode] = {}
+        for resource, mode in pairs:
+            if scope is LockScope.COMMIT:
+                if len(resource.path) != 2 or mode is not LockMode.EXCLUSIVE:
+                    raise ValueError(f"the commit scope takes X on tables only, got: {mode.letter} on {resource}")
+            else:
+                for ancestor in resource.ancestors:
+                    if len(ancestor.path) > 1 or database_parents:
+                        merged.setdefault(ancestor, LockMode.SHARED)
+            if merged.get(resource) is not LockMode.EXCLUSIVE:
+                merged[resource] = mode
+        ordered = tuple(sorted(merged.items()))
+        return cls(scope=scope, locks=ordered, owner=owner, request_id=request_id, explicit=explicit)
+
+    def __str__(self) -> str:
+        """Return ``S db/t, X db/t/k=v``."""
+        return ", ".join(f"{mode.letter} {resource}" for resource, mode in self.locks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockEntry:
+    """One lock of one request, as a listing shows it.
+
+    Args:
+        resource: What is locked.
+        mode: How.
+        scope: Which of the two scopes.
+        state: ACQUIRED or WAITING.
+        owner: Who asked.
+        request_id: Which request it belongs to.
+        generation: Orders grants; None where the manager has none.
+        requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
+        expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
+        explicit: Taken by a LOCK statement.
+        blocked_by: The request id that this one waits for, None when granted.
+    """
+
+    resource: Resource
+    mode: LockMode
+    scope: LockScope
+    state: LockState
+    owner: Owner
+    request_id: str
+    generation: Generation | None
+    requested_at_ms: int
+    expires_in_ms: int | None = None
+    explicit: bool = False
+    blocked_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantees:
+    """What a lock manager promises. Whatever is not promised is refused, and the contract suite asserts both.
+
+    Args:
+        mutual_exclusion: Two conflicting requests are never granted at one time.
+        hierarchy: The operation scope with parents and prefixes; else only the commit scope is served.
+        fifo: Requests that conflict are granted in the order in which they entered.
+        reach: How far exclusion goes: ``nobody``, ``process``, ``host`` or ``network``.
+        expiry: A holder that dies or stalls loses its lease by itself.
+        survives_restart: Locks outlive a restart of the lock service.
+        explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
+        journal: Remembers the outcome of request ids.
+        clock: Whose clock decides on expiry: ``none``, ``host`` or ``server``.
+    """
+
+    mutual_exclusion: bool
+    hierarchy: bool
+    fifo: bool
+    reach: str
+    expiry: bool
+    survives_restart: bool
+    explicit_locks: bool
+    journal: bool
+    clock: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """What the journal of a lock manager remembers of a commit.
+
+    Args:
+        request_id: The attempt's id.
+        table: ``db.table`` at the time.
+        table_uuid: Iceberg's id of the table.
+        metadata_location: The metadata file that published the attempt.
+        snapshot_ids: The snapshots that it added.
+    """
+
+    request_id: str
+    table: str
+    table_uuid: str
+    metadata_location: str
+    snapshot_ids: tuple[int, ...] = field(default=())

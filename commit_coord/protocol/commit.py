@@ -1,0 +1,339 @@
+"""The commit protocol: what is done in which order, and what each answer means. It decides and does nothing else.
+
+Theory of operation
+    :func:`commit` is a generator. It yields *effects*; whoever drives it (the coordinator against real services,
+    a simulator against fakes) performs each one and sends back its result, or throws what it raised. What it
+    returns is a :class:`Verdict`, classified once, here.
+
+    ::
+
+        Acquire ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Release
+                    ▲ │                              │
+                    │ └─ Replan (the owner plans     │ MOVED: somebody else swapped; plan on the new head
+                    │    the attempt again)          │ LOST_REPLY: Locate, repeat the identical swap
+                    └────────────────────────────────┘
+
+The lock is not the safety; the swap is
+    It is a compare-and-set on the location that ``Plan`` read under the latch. A holder that was paused past its
+    lease can only swap a pointer that nobody has moved.
+
+Classification
+    SUCCESS: our location is the pointer, or stands in the unbroken metadata log back from it.
+    FAILURE: the pointer has left our base, and the unbroken log from the base lacks ours; or no swap was ever sent.
+    UNKNOWN: anything else. Every file is kept.
+
+    A lost reply with the pointer still on our base is neither: the change may land later (seen 20 of 20 times on
+    a Hive Metastore after a client timeout). So the identical swap is repeated until the service answers it.
+
+Not here
+    No time, random numbers, I/O or threads. How long to wait between status checks is an effect, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from commit_coord.errors import LockError, LockLost
+from commit_coord.model import CommitStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How often things are tried.
+
+    Args:
+        swaps: Swaps that may find the pointer moved by writers that hold no latch.
+        replans_outside: Times that an attempt is planned again without the latch, so that a rewrite of data files
+            stops nobody; the next time it is planned under the latch, where nothing moves.
+        status_checks: Looks after a lost reply before the outcome is given up as UNKNOWN.
+    """
+
+    swaps: int = 10
+    replans_outside: int = 2
+    status_checks: int = 10
+
+
+# Effects. Each says what its result is and what it may raise.
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Take the latch. Result: None. Raises LockError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Read the pointer and decide what becomes of the attempt there. Result: a planning result. Raises anything."""
+
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Have the attempt planned again by its owner, on the newest head. Raises what its owner refuses with."""
+
+    under_latch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write the files that the swap will refer to. Raises anything; nothing is published by it."""
+
+    plan: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureActive:
+    """Make sure that the lease is still ours. Raises LockLost, LockServiceUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Compare and set the pointer from ``plan.base`` to ``plan.location``. Result: a :class:`SwapResult`.
+
+    Raises what kept the swap from being carried out: then nothing landed by it.
+    """
+
+    plan: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """Find out where ``plan.location`` is. Result: a :class:`Where`."""
+
+    plan: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait before the status check number *check*."""
+
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete the files that ``Write`` wrote for *plan*: it is proven that nothing refers to them."""
+
+    plan: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the latch back. Never raises and never changes a verdict."""
+
+
+Effect = Acquire | Plan | Replan | Write | EnsureActive | Swap | Locate | Pause | Discard | Release
+
+
+# Results.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A swap that may be tried.
+
+    Args:
+        base: The pointer that was read under the latch; None when the table is to be created.
+        location: The metadata file to publish.
+        payload: What the performer needs to write and report it; opaque here.
+    """
+
+    base: str | None
+    location: str
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """There is nothing to swap: the request id has landed before, or the attempt changes nothing."""
+
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsReplan:
+    """The head moved in a way that the attempt can't follow as it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The attempt can't be carried out."""
+
+    reason: str
+
+
+PlanResult = Planned | Answered | NeedsReplan | Refusal
+
+
+class SwapResult(Enum):
+    """What the store said to a compare-and-set."""
+
+    SWAPPED = auto()
+    MOVED = auto()
+    """The pointer was not our base. After a lost reply this may be the work of our own first try."""
+    LOST_REPLY = auto()
+
+
+class Where(Enum):
+    """Where our metadata file was found."""
+
+    IN_LOG = auto()
+    """It is the pointer, or in the unbroken log back from it."""
+    NOT_IN_LOG = auto()
+    """The pointer left our base, and the unbroken log from the base lacks it: it never landed and never will."""
+    STILL_BASE = auto()
+    """The pointer is our base: not landed yet."""
+    UNDECIDED = auto()
+    """The store or the log could not be read."""
+
+
+class Cause(Enum):
+    """Why a commit was not applied."""
+
+    CONFLICT = auto()
+    LOCK = auto()
+    ERROR = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a commit.
+
+    Args:
+        status: The classification.
+        plan: What was swapped, or tried.
+        answered: Set when there was nothing to swap.
+        cause: Why not, on FAILURE.
+        reason: In words.
+        error: What was raised, if anything.
+        tries: Swaps sent.
+    """
+
+    status: CommitStatus
+    plan: Planned | None = None
+    answered: Answered | None = None
+    cause: Cause | None = None
+    reason: str = ""
+    error: BaseException | None = None
+    tries: int = 0
+
+
+Steps = Generator[Effect, Any, Verdict]
+
+
+def commit(limits: Limits) -> Steps:
+    """Yield the steps of one commit; return its verdict.
+
+    Guarantee: every path on which ``Acquire`` was asked for ends in ``Release``; a verdict of FAILURE is returned
+    only where it is proven, and only then ``Discard`` is asked for.
+    """
+    replans = 0
+    while True:
+        try:
+            yield Acquire()
+        except LockError as error:
+            return Verdict(status=CommitStatus.FAILURE, cause=Cause.LOCK, reason=str(error), error=error)
+        try:
+            verdict = yield from _under_latch(limits, replans)
+        finally:
+            yield Release()
+        if verdict is not None:
+            return verdict
+        replans += 1
+        yield Replan(under_latch=False)
+
+
+def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict | None]:
+    """Plan, write and swap until something is decided. None asks for planning again without the latch."""
+    tries = 0
+    while True:
+        planned: PlanResult = yield Plan(tries)
+        match planned:
+            case Refusal(reason=reason):
+                return Verdict(status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, tries=tries)
+            case Answered():
+                return Verdict(status=CommitStatus.SUCCESS, answered=planned, tries=tries)
+            case NeedsReplan():
+                if replans < limits.replans_outside:
+                    return None
+                yield Replan(under_latch=True)
+                continue
+        try:
+            yield Write(planned)
+            yield EnsureActive()
+        except LockLost as error:
+            yield Discard(planned)
+            return Verdict(
+                status=CommitStatus.FAILURE, plan=planned, cause=Cause.LOCK, reason=str(error), error=error, tries=tries
+            )
+        except Exception as error:
+            # Nothing was swapped, so whatever failed (a full disk, a read-only warehouse), nothing landed.
+            yield Discard(planned)
+            return Verdict(
+                status=CommitStatus.FAILURE, plan=planned, cause=Cause.ERROR, reason=str(error), error=error, tries=tries
+            )
+        except BaseException:
+            yield Discard(planned)
+            raise
+        tries += 1
+        try:
+            status = yield from _swap(limits, planned)
+        except Exception as error:
+            yield Discard(planned)
+            return Verdict(
+                status=CommitStatus.FAILURE, plan=planned, cause=Cause.ERROR, reason=str(error), error=error, tries=tries
+            )
+        if status is not CommitStatus.FAILURE:
+            return Verdict(status=status, plan=planned, tries=tries)
+        yield Discard(planned)
+        if tries >= limits.swaps:
+            return Verdict(
+                status=CommitStatus.FAILURE,
+                plan=planned,
+                cause=Cause.CONFLICT,
+                reason="writers that do not hold the latch moved the pointer before every swap",
+                tries=tries,
+            )
+
+
+def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
+    """Send one swap and classify it.
+
+    The race that ``LOST_REPLY`` stands for:
+
+    1. We send the swap; the connection breaks before the answer.
+    2. The service may have done it, may do it in a minute, or never got it.
+    3. A look at the pointer finds our base: this proves nothing, step 2 may still come.
+    4. So the identical swap is sent again. Once it is answered SWAPPED, it landed (whichever of the two);
+       answered MOVED, the pointer has left the base for good and the log says whether through us.
+    """
+    result: SwapResult = yield Swap(plan)
+    if result is SwapResult.SWAPPED:
+        return CommitStatus.SUCCESS
+    if result is SwapResult.MOVED:
+        return CommitStatus.FAILURE
+    for check in range(limits.status_checks):
+        where: Where = yield Locate(plan)
+        match where:
+            case Where.IN_LOG:
+                return CommitStatus.SUCCESS
+            case Where.NOT_IN_LOG:
+                return CommitStatus.FAILURE
+            case Where.STILL_BASE:
+                try:
+                    result = yield Swap(plan)
+                except Exception:
+                    # This one was not carried out. The first one may still be.
+                    result = SwapResult.LOST_REPLY
+                if result is SwapResult.SWAPPED:
+                    return CommitStatus.SUCCESS
+                if result is SwapResult.MOVED:
+                    continue
+        yield Pause(check)
+    return CommitStatus.UNKNOWN

@@ -1,0 +1,33 @@
+"""Which two locks may stand together on one resource.
+
+Source: Hive wiki "Locking", the compatibility matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from commit_coord.model import LockMode
+
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+
+COMPATIBLE: Mapping[tuple[LockMode, LockMode], bool] = MappingProxyType(
+    {
+        # (requested, existing)
+        (S, S): True,
+        (S, X): False,
+        (X, S): False,
+        (X, X): False,
+    }
+)
+
+
+def compatible(requested: LockMode, existing: LockMode) -> bool:
+    """Return whether *requested* may be granted beside *existing* on the same resource."""
+    return COMPATIBLE[requested, existing]
+
+
+def stronger(one: LockMode, other: LockMode) -> LockMode:
+    """Return the mode that covers both."""
+    return one if one is X else other

@@ -1,0 +1,208 @@
+"""Filters on both sides: PyIceberg's expressions as Spark columns, Spark's pushed filters as PyIceberg's expressions.
+
+The two disagree on NaN: for Spark it is the largest number and equal to itself, for PyIceberg (and Arrow) no
+comparison with it holds, and Iceberg's file bounds leave it out. So a row filter keeps PyIceberg's meaning in
+Spark, and a filter that came from Spark is pushed only for columns that can't hold NaN.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+from pyiceberg import expressions as E
+from pyiceberg import types as I
+from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
+from pyiceberg.schema import Schema
+from pyspark.sql import Column, datasource
+from pyspark.sql import functions as F
+
+from commit_coord.spark.schema import SchemaMismatch, spark_type
+
+_EPOCH_DAY = dt.date(1970, 1, 1)
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def parse(expression: E.BooleanExpression | str) -> E.BooleanExpression:
+    """Return *expression*, which may be PyIceberg's filter text."""
+    if isinstance(expression, str):
+        from pyiceberg.expressions import parser
+
+        return parser.parse(expression) if expression else E.AlwaysTrue()
+    return expression
+
+
+def spark_filter(
+    expression: E.BooleanExpression, schema: Schema, column: Callable[[int], Column]
+) -> Column | None:
+    """Return *expression* as a Spark condition with PyIceberg's meaning, None when it is always true.
+
+    Args:
+        expression: Unbound.
+        schema: What its names refer to.
+        column: Gives the column of a field id.
+
+    Raises:
+        ValueError: A name is not in *schema*.
+    """
+    bound = bind(schema, rewrite_not(expression), case_sensitive=True)
+    if isinstance(bound, E.AlwaysTrue):
+        return None
+    return visit(bound, _ToSpark(column))
+
+
+class _ToSpark(BoundBooleanExpressionVisitor[Column]):
+    def __init__(self, column: Callable[[int], Column]) -> None:
+        self._column = column
+
+    def _of(self, term: Any) -> Column:
+        return self._column(term.ref().field.field_id)
+
+    def _literal(self, term: Any, literal: Any) -> Column:
+        return spark_literal(term.ref().field.field_type, literal)
+
+    def _number(self, term: Any, condition: Column) -> Column:
+        """A comparison that NaN never passes."""
+        if isinstance(term.ref().field.field_type, I.FloatType | I.DoubleType):
+            return condition & ~F.isnan(self._of(term))
+        return condition
+
+    def visit_in(self, term: Any, literals: set[Any]) -> Column:
+        return self._number(term, self._of(term).isin(*[self._literal(term, literal) for literal in literals]))
+
+    def visit_not_in(self, term: Any, literals: set[Any]) -> Column:
+        return ~self._of(term).isin(*[self._literal(term, literal) for literal in literals])
+
+    def visit_is_nan(self, term: Any) -> Column:
+        return F.isnan(self._of(term))
+
+    def visit_not_nan(self, term: Any) -> Column:
+        return ~F.isnan(self._of(term))
+
+    def visit_is_null(self, term: Any) -> Column:
+        return self._of(term).isNull()
+
+    def visit_not_null(self, term: Any) -> Column:
+        return self._of(term).isNotNull()
+
+    def visit_equal(self, term: Any, literal: Any) -> Column:
+        return self._number(term, self._of(term) == self._literal(term, literal))
+
+    def visit_not_equal(self, term: Any, literal: Any) -> Column:
+        return self._of(term) != self._literal(term, literal)
+
+    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> Column:
+        return self._number(term, self._of(term) >= self._literal(term, literal))
+
+    def visit_greater_than(self, term: Any, literal: Any) -> Column:
+        return self._number(term, self._of(term) > self._literal(term, literal))
+
+    def visit_less_than(self, term: Any, literal: Any) -> Column:
+        return self._of(term) < self._literal(term, literal)
+
+    def visit_less_than_or_equal(self, term: Any, literal: Any) -> Column:
+        return self._of(term) <= self._literal(term, literal)
+
+    def visit_starts_with(self, term: Any, literal: Any) -> Column:
+        return F.startswith(self._of(term), self._literal(term, literal))
+
+    def visit_not_starts_with(self, term: Any, literal: Any) -> Column:
+        return ~F.startswith(self._of(term), self._literal(term, literal))
+
+    def visit_true(self) -> Column:
+        return F.lit(True)
+
+    def visit_false(self) -> Column:
+        return F.lit(False)
+
+    def visit_not(self, child_result: Column) -> Column:
+        return ~child_result
+
+    def visit_and(self, left_result: Column, right_result: Column) -> Column:
+        return left_result & right_result
+
+    def visit_or(self, left_result: Column, right_result: Column) -> Column:
+        return left_result | right_result
+
+
+def spark_literal(kind: I.IcebergType, literal: Any) -> Column:
+    """Return a value as Iceberg stores it (dates as days, timestamps as microseconds) as a typed Spark literal."""
+    value = getattr(literal, "value", literal)
+    match kind:
+        case I.DateType():
+            return F.lit(_EPOCH_DAY + dt.timedelta(days=value))
+        case I.TimestamptzType():
+            return F.timestamp_micros(F.lit(value).cast("bigint"))
+        case I.TimestampType():
+            text = (_EPOCH + dt.timedelta(microseconds=value)).isoformat(sep=" ")
+            return F.lit(text).cast("timestamp_ntz")
+        case I.UUIDType() | I.TimeType():
+            raise SchemaMismatch("a filter on this type can't be evaluated in Spark", type=kind)
+        case I.DecimalType():
+            return F.lit(Decimal(value)).cast(spark_type(kind))
+    return F.lit(value).cast(spark_type(kind))
+
+
+def from_spark(filters: Iterable[datasource.Filter], schema: Schema) -> E.BooleanExpression:
+    """Return what of *filters* may be used to leave out files and rows: never less than Spark keeps."""
+    known = [expression for pushed in filters if (expression := _from_spark(pushed, schema)) is not None]
+    return reduce(E.And, known, E.AlwaysTrue())
+
+
+def _from_spark(pushed: datasource.Filter, schema: Schema) -> E.BooleanExpression | None:
+    attribute = getattr(pushed, "attribute", None)
+    if attribute is None:
+        return None
+    name = ".".join(attribute)
+    try:
+        kind = schema.find_type(name)
+    except ValueError:
+        return None
+    if not isinstance(kind, I.PrimitiveType) or isinstance(
+        kind, I.FloatType | I.DoubleType | I.UUIDType | I.TimeType | I.FixedType
+    ):
+        return None
+    match pushed:
+        case datasource.IsNull():
+            return E.IsNull(name)
+        case datasource.IsNotNull():
+            return E.NotNull(name)
+        case datasource.In(value=values):
+            literals = [_plain(kind, v) for v in values if v is not None]
+            return E.In(name, set(literals)) if literals and None not in literals else None
+        case datasource.StringStartsWith(value=prefix):
+            return E.StartsWith(name, prefix)
+    comparison = {
+        datasource.EqualTo: E.EqualTo,
+        datasource.GreaterThan: E.GreaterThan,
+        datasource.GreaterThanOrEqual: E.GreaterThanOrEqual,
+        datasource.LessThan: E.LessThan,
+        datasource.LessThanOrEqual: E.LessThanOrEqual,
+    }.get(type(pushed))
+    value = _plain(kind, getattr(pushed, "value", None))
+    return comparison(name, value) if comparison is not None and value is not None else None
+
+
+def _plain(kind: I.IcebergType, value: Any) -> Any:
+    """Return *value* as PyIceberg takes it in a literal for *kind*, None when that is not certain."""
+    match kind, value:
+        case I.TimestamptzType(), dt.datetime():
+            # Spark hands over the instant as a naive datetime in the worker's local zone.
+            return value.astimezone(dt.UTC).isoformat()
+        case I.TimestampType(), dt.datetime():
+            return value.isoformat() if value.tzinfo is None else None
+        case I.DateType(), dt.date() if not isinstance(value, dt.datetime):
+            return value.isoformat()
+        case I.BooleanType(), bool():
+            return value
+        case (I.IntegerType() | I.LongType()), int() if not isinstance(value, bool):
+            return value
+        case I.DecimalType(), Decimal():
+            return value if -value.as_tuple().exponent == kind.scale else None  # type: ignore[operator]
+        case I.StringType(), str():
+            return value
+    return None
+

@@ -1,0 +1,129 @@
+"""Operation locks of a write: which ones, and how partitions are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyiceberg import expressions as E
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from commit_coord.errors import ConfigError
+from commit_coord.model import LockMode, Resource
+from commit_coord.protocol.hierarchy import Operation, Partition, operation_locks
+
+if TYPE_CHECKING:
+    from commit_coord.table import CoordinatedTable
+
+Mode = Literal["append", "overwrite", "dynamic"]
+
+def write_locks(
+    table: Table, mode: Mode, overwrite_filter: E.BooleanExpression, *, setting: str, at_most: int
+) -> dict[Resource, LockMode]:
+    """Return the locks that a write takes before its first file, without parents; empty when it takes none.
+
+    Args:
+        table: As read last.
+        mode: Appends take locks with ``operation-locks=hive`` only.
+        overwrite_filter: What is replaced. When it fixes values of leading identity partition fields, only those
+            partitions are locked, else the table.
+        setting: The catalog's ``operation-locks``.
+        at_most: More partitions than this are locked by their prefix (``lock.max-partitions``).
+    """
+    if setting == "off" or (mode == "append" and setting != "hive"):
+        return {}
+    name = Resource.table(table.name())
+    partitions = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
+    # A partition without any known value is the table itself.
+    named = partitions if partitions and all(levels and levels[0] is not None for levels in partitions) else []
+    live = len(table.metadata.partition_specs)
+    return dict(operation_locks(Operation.INSERT, name, named, live_specs=live, escalate_above=at_most))
+
+
+def fixed_partitions(filters: E.BooleanExpression, spec: PartitionSpec, schema: Schema) -> list[Partition]:
+    """Return the partitions that rows matching *filters* lie in, as ``name=value`` by level; None for what is open."""
+    result: list[Partition] = []
+    for fixed in _alternatives(filters, schema):
+        levels: list[list[str | None]] = []
+        for field in spec.fields:
+            values = fixed.get(field.source_id) if isinstance(field.transform, IdentityTransform) else None
+            kind = schema.find_type(field.source_id)
+            known = values if values is not None else [None]
+            levels.append(
+                [None]
+                if values is None
+                else [f"{field.name}={field.transform.to_human_string(kind, value)}" for value in known]
+            )
+        result.extend(product(*levels))
+    return result
+
+
+def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int, list[Any]]]:
+    """Return the branches of a disjunction, each as source id to the values that it allows. Sound, not complete."""
+    match filters:
+        case E.Or(left=left, right=right):
+            return _alternatives(left, schema) + _alternatives(right, schema)
+        case E.And(left=left, right=right):
+            return [
+                {**one, **other} for one in _alternatives(left, schema) for other in _alternatives(right, schema)
+            ]
+        case E.AlwaysFalse():
+            return []
+        case E.EqualTo() | E.In() | E.IsNull():
+            bound = filters.bind(schema, case_sensitive=True)
+            if isinstance(bound, E.BoundEqualTo):
+                return [{bound.term.ref().field.field_id: [bound.literal.value]}]
+            if isinstance(bound, E.BoundIn):
+                values = sorted({literal.value for literal in bound.literals})
+                return [{bound.term.ref().field.field_id: values}]
+            if isinstance(bound, E.BoundIsNull):
+                return [{bound.term.ref().field.field_id: [None]}]
+    return [{}]
+
+
+def check_inside(
+    files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression
+) -> None:
+    """Return if the partition of every file lies in those that *bounds* names.
+
+    Raises:
+        ConfigError: One does not: it would replace a partition that nobody locked. Nothing was committed.
+    """
+    spec, schema = table.spec(), table.schema()
+    allowed = [tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)]
+    for file in files:
+        levels = tuple(
+            f"{field.name}={field.transform.to_human_string(field.transform.result_type(schema.find_type(field.source_id)), value)}"
+            for field, value in zip(spec.fields, file.partition, strict=True)
+        )
+        if not any(levels[: len(prefix)] == prefix for prefix in allowed):
+            raise ConfigError("a row lies outside of the partitions that overwrite_filter names", partition="/".join(levels))
+
+
+@contextmanager
+def holding(
+    table: CoordinatedTable, mode: Mode, overwrite_filter: E.BooleanExpression, statement: str
+) -> Iterator[None]:
+    """Hold the operation locks of a write; *table* was read again after they were granted.
+
+    Raises:
+        LockTimeout: Somebody holds a conflicting lock. Nothing was written.
+    """
+    catalog: Any = table.catalog
+    settings = catalog.settings
+    locks = write_locks(
+        table, mode, overwrite_filter, setting=settings.operation_locks, at_most=settings.lock_max_partitions
+    )
+    if not locks:
+        table.refresh()
+        yield
+        return
+    with catalog.lock_operation(locks, statement=statement):
+        table.refresh()
+        yield

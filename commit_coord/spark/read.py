@@ -1,0 +1,391 @@
+"""The fast way out: files planned in Python, rows through Spark's own Parquet reader by field ids.
+
+What could give wrong rows, and what is done:
+
+* Spark pushes filters into Parquet by *name*. Where any schema that the table ever had used a name for another
+  field, columns are read under hidden names, which no file has, and renamed afterwards.
+* A file whose folder or name Spark takes for hidden, one without field ids, one that keeps an identity partition
+  value in the metadata only, ORC and Avro files go through Arrow.
+* Position deletes and deletion vectors are an anti-join on file and row number. Equality deletes are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyspark.sql.types as T
+from pyiceberg import types as I
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _read_deletes
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Identifier
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from commit_coord.errors import ConfigError
+from commit_coord.spark.arrow import BatchReader
+from commit_coord.spark.files import files_without_ids
+from commit_coord.spark.filters import parse, spark_filter
+from commit_coord.spark.schema import (
+    beyond_parquet,
+    hidden_name,
+    nested,
+    spark_schema,
+    spark_type,
+    table_name,
+)
+from commit_coord.spark.session import Scratch, hadoop_uris, require_classic, spark_path
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    # List files here instead of starting a Spark job for it: they are known by name.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+}
+_OPTIONS = {
+    "__globPaths__": "false",
+    "recursiveFileLookup": "true",  # no guessing of partition columns from folder names
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+}
+_HIDDEN_FILE = re.compile(r"(^|/)([_.][^/]*|[^/]*\._COPYING_)$")
+"""File names that Spark leaves out without a word. Source: ``HadoopFSUtils.shouldFilterOutPathName``."""
+
+_FILES_A_TASK = 8
+
+
+def read_table(
+    spark: SparkSession,
+    table: Table | tuple[Any, str | Identifier],
+    *,
+    columns: Sequence[str] | None = None,
+    row_filter: BooleanExpression | str = AlwaysTrue(),
+    snapshot_id: int | None = None,
+    as_of_timestamp_ms: int | None = None,
+    branch: str | None = None,
+) -> DataFrame:
+    """Return the rows of *table* as a DataFrame of *spark*.
+
+    Guarantee: the DataFrame reads one snapshot, whatever is committed later, as long as its files exist. No
+    setting of *spark* is changed. Filters and column choices made on the DataFrame reach Parquet; *row_filter*
+    also leaves out whole files by their partition and statistics.
+
+    Args:
+        spark: A classic session.
+        table: A table of any PyIceberg catalog, as of its last refresh, or ``(catalog, identifier)``.
+        columns: Top-level names, in this order; None is all.
+        row_filter: PyIceberg's expression or its text, with PyIceberg's meaning of NaN: no comparison holds.
+        snapshot_id: Read this snapshot, with the schema that it was written with.
+        as_of_timestamp_ms: Read the last snapshot of that time, milliseconds since the epoch.
+        branch: Read the head of a branch with the present schema, or a tag with the schema of its snapshot.
+
+    Raises:
+        ConfigError: More than one of *snapshot_id*, *as_of_timestamp_ms* and *branch*, or none there.
+        ValueError: A name is not in the schema.
+        NotImplementedError: The snapshot has equality deletes, which PyIceberg can't apply.
+    """
+    require_classic(spark)
+    found = table[0].load_table(table[1]) if isinstance(table, tuple) else table
+    metadata, snapshot = travel(found.metadata, snapshot_id, as_of_timestamp_ms, branch)
+    schema = metadata.schema()
+    condition = parse(row_filter)
+    tasks = plan(metadata, found.io, snapshot, condition)
+    read_as = schema
+    if columns is not None:
+        wanted = {schema.find_field(name).field_id for name in columns}
+        needed = {name for name in _names(condition, schema)}
+        read_as = Schema(
+            *[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id
+        )
+    df = _rows(spark, metadata, found.io, read_as, tasks, condition)
+    return df if columns is None else df.select(*[_quoted(name) for name in columns])
+
+
+def travel(
+    metadata: TableMetadata, snapshot_id: int | None, as_of_timestamp_ms: int | None, branch: str | None
+) -> tuple[TableMetadata, Snapshot | None]:
+    """Return the snapshot that is asked for, and *metadata* with the schema that it is read with as its own."""
+    given = [value for value in (snapshot_id, as_of_timestamp_ms, branch) if value is not None]
+    if len(given) > 1:
+        raise ConfigError("give one of snapshot id, timestamp and branch", given=given)
+    if not given:
+        return metadata, metadata.current_snapshot()
+    keep_schema = False
+    if branch is not None:
+        ref = metadata.refs.get(branch)
+        if ref is None and branch == "main":
+            return metadata, None
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref is not None else None
+        keep_schema = ref is not None and ref.snapshot_ref_type == "branch"
+    elif snapshot_id is not None:
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+    else:
+        assert as_of_timestamp_ms is not None
+        entries = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= as_of_timestamp_ms]
+        snapshot = metadata.snapshot_by_id(entries[-1].snapshot_id) if entries else None
+    if snapshot is None:
+        raise ConfigError(
+            "the table has no such snapshot", snapshot_id=snapshot_id, as_of=as_of_timestamp_ms, branch=branch
+        )
+    if keep_schema or snapshot.schema_id is None or snapshot.schema_id == metadata.current_schema_id:
+        return metadata, snapshot
+    return metadata.model_copy(update={"current_schema_id": snapshot.schema_id}), snapshot
+
+
+def plan(
+    metadata: TableMetadata, io: FileIO, snapshot: Snapshot | None, condition: BooleanExpression
+) -> list[FileScanTask]:
+    """Return the files of *snapshot* that may hold rows that match *condition*, each with its deletes.
+
+    Raises:
+        NotImplementedError: There are equality deletes.
+    """
+    if snapshot is None:
+        return []
+    scan = DataScan(metadata, io, row_filter=condition, snapshot_id=snapshot.snapshot_id)
+    try:
+        return list(scan.plan_files())
+    except ValueError as error:
+        if "equality deletes" in str(error):
+            raise NotImplementedError("the table has equality deletes, which PyIceberg does not apply yet") from error
+        raise
+
+
+def _names(condition: BooleanExpression, schema: Schema) -> set[int]:
+    """Return the ids of the top-level fields that *condition* speaks of."""
+    from pyiceberg.expressions.visitors import bind, extract_field_ids
+
+    ids = extract_field_ids(bind(schema, condition, case_sensitive=True))
+    return {
+        field.field_id
+        for field in schema.fields
+        if field.field_id in ids or any(inner in ids for inner, _ in nested(Schema(field)))
+    }
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# -- rows --------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    spark: SparkSession,
+    metadata: TableMetadata,
+    io: FileIO,
+    schema: Schema,
+    tasks: Sequence[FileScanTask],
+    condition: BooleanExpression,
+) -> DataFrame:
+    """Return the rows of *tasks* that match *condition*, under the names of *schema*."""
+    parquet, arrow = _divide(metadata, io, schema, tasks)
+    parts = []
+    if arrow:
+        parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow))
+    if parquet:
+        df = _through_parquet(spark, metadata, io, schema, parquet, condition)
+        parts.append(df)
+    if not parts:
+        return spark.createDataFrame([], _plain(schema))
+    result = parts[0]
+    for part in parts[1:]:
+        result = result.unionAll(part)
+    return result
+
+
+def _plain(schema: Schema) -> T.StructType:
+    """Return *schema* for Spark with everything nullable and without ids."""
+    return T.StructType([T.StructField(f.name, _bare(spark_type(f.field_type)), True) for f in schema.fields])
+
+
+def _bare(kind: T.DataType) -> T.DataType:
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _bare(f.dataType), f.nullable) for f in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(_bare(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(_bare(kind.keyType), _bare(kind.valueType), kind.valueContainsNull)
+    return kind
+
+
+def _divide(
+    metadata: TableMetadata, io: FileIO, schema: Schema, tasks: Sequence[FileScanTask]
+) -> tuple[list[FileScanTask], list[FileScanTask]]:
+    """Divide *tasks* into those for Spark's Parquet reader and those for Arrow, and log why there are any of the latter."""
+    if unable := beyond_parquet(schema, writing=False):
+        logger.warning("the table is read through Arrow, since Spark's Parquet reader can't carry %s", unable)
+        return [], list(tasks)
+    defaults = [f.name for f in schema.fields if f.initial_default is not None]
+    if defaults:
+        logger.warning("the table is read through Arrow, since columns have defaults: %s", ", ".join(defaults))
+        return [], list(tasks)
+    reasons: dict[str, str] = {}
+    for task in tasks:
+        path = task.file.file_path
+        if task.file.file_format != FileFormat.PARQUET:
+            reasons[path] = f"{task.file.file_format} files"
+        elif _HIDDEN_FILE.search(path):
+            reasons[path] = "file names that start with '_' or '.'"
+        elif _value_in_metadata_only(metadata, task):
+            reasons[path] = "partition values that are not in the file"
+    if metadata.name_mapping() is not None:
+        for path in files_without_ids(io, [t.file.file_path for t in tasks if t.file.file_path not in reasons]):
+            reasons[path] = "imported files without field ids"
+    if reasons:
+        logger.warning("%d files are read through Arrow: %s", len(reasons), ", ".join(sorted(set(reasons.values()))))
+    return (
+        [task for task in tasks if task.file.file_path not in reasons],
+        [task for task in tasks if task.file.file_path in reasons],
+    )
+
+
+def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask) -> bool:
+    """Say whether the file has statistics, and none for a column whose value its partition gives."""
+    sizes = task.file.column_sizes
+    if not sizes:
+        return False
+    spec = metadata.specs()[task.file.spec_id]
+    return any(
+        isinstance(field.transform, IdentityTransform) and value is not None and field.source_id not in sizes
+        for field, value in zip(spec.fields, task.file.partition, strict=False)
+    )
+
+
+def _through_parquet(
+    spark: SparkSession,
+    metadata: TableMetadata,
+    io: FileIO,
+    schema: Schema,
+    tasks: Sequence[FileScanTask],
+    condition: BooleanExpression,
+) -> DataFrame:
+    hidden = _must_hide(metadata, schema)
+    name = hidden_name if hidden else table_name
+    read_as = _optional(spark_schema(schema, name))
+    scratch = Scratch(spark, _SETTINGS)
+
+    def rows(paths: Sequence[str]) -> DataFrame:
+        return scratch.read([spark_path(path) for path in paths], read_as, _OPTIONS)
+
+    whole = [task.file.file_path for task in tasks if not task.delete_files]
+    with_deletes = [task for task in tasks if task.delete_files]
+    df = rows(whole) if whole else None
+    if with_deletes:
+        rest = _without_deleted(spark, io, with_deletes, rows)
+        df = rest if df is None else df.unionAll(rest)
+    assert df is not None
+    kept = spark_filter(condition, schema, _column_of(schema, name))
+    if kept is not None:
+        df = df.filter(kept)
+    if not hidden:
+        return df
+    return df.select(
+        *[
+            F.col(name(field)).cast(_bare(spark_type(field.field_type))).alias(field.name)
+            if not isinstance(field.field_type, I.PrimitiveType)
+            else F.col(name(field)).alias(field.name)
+            for field in schema.fields
+        ]
+    )
+
+
+def _optional(schema: T.StructType) -> T.StructType:
+    """A file may be older than a column that is required now."""
+    return T.StructType([T.StructField(f.name, f.dataType, True, f.metadata) for f in schema.fields])
+
+
+def _column_of(schema: Schema, name: Callable[[I.NestedField], str]) -> Callable[[int], Column]:
+    """Return a function from a field id, at any depth of structs, to its column."""
+    columns: dict[int, Column] = {}
+
+    def visit(struct: I.StructType, parent: Column | None) -> None:
+        for field in struct.fields:
+            column = F.col(_quoted(name(field))) if parent is None else parent.getField(name(field))
+            columns[field.field_id] = column
+            if isinstance(field.field_type, I.StructType):
+                visit(field.field_type, column)
+
+    visit(schema.as_struct(), None)
+    return columns.__getitem__
+
+
+def _must_hide(metadata: TableMetadata, schema: Schema) -> bool:
+    """Say whether a filter by name could meet another column of that name in some file.
+
+    True when any two fields of any schema share a path, in either spelling, or when a top-level name is one that
+    Spark gives a meaning (``_metadata``) or differs from another one in case only.
+    """
+    owner: dict[str, int] = {}
+
+    def visit(struct: I.StructType, prefix: str, spell: Callable[[str], str]) -> bool:
+        for field in struct.fields:
+            path = f"{prefix}{spell(field.name)}"
+            if owner.setdefault(path.lower(), field.field_id) != field.field_id:
+                return True
+            if isinstance(field.field_type, I.StructType) and visit(field.field_type, f"{path}\0", spell):
+                return True
+        return False
+
+    if any(field.name.lower() == "_metadata" for field in schema.fields):
+        return True
+    return any(
+        visit(known.as_struct(), "", spell) for known in metadata.schemas for spell in (str, make_compatible_name)
+    )
+
+
+def _without_deleted(
+    spark: SparkSession, io: FileIO, tasks: Sequence[FileScanTask], rows: Callable[[Sequence[str]], DataFrame]
+) -> DataFrame:
+    """Return the rows of *tasks* that no position delete and no deletion vector names."""
+    uris = hadoop_uris(spark, [spark_path(task.file.file_path) for task in tasks])
+    positions: dict[str, list[pa.ChunkedArray]] = {}
+    unread = {delete.file_path: delete for task in tasks for delete in task.delete_files}
+    deletes = {path: _read_deletes(io, delete) for path, delete in unread.items()}
+    for task in tasks:
+        for delete in task.delete_files:
+            for path, places in deletes[delete.file_path].items():
+                if path == task.file.file_path:
+                    positions.setdefault(uris[spark_path(path)], []).append(places)
+    data = rows([task.file.file_path for task in tasks])
+    if not positions:
+        return data
+    gone = pa.concat_tables(
+        pa.table({"gone_file": pa.array([uri] * len(places), pa.string()), "gone_row": places.cast(pa.int64())})
+        for uri, chunks in positions.items()
+        for places in chunks
+    )
+    deleted = F.broadcast(spark.createDataFrame(gone))
+    metadata = data.metadataColumn("_metadata")
+    same = (metadata["file_path"] == deleted["gone_file"]) & (metadata["row_index"] == deleted["gone_row"])
+    return data.join(deleted, same, "left_anti")
+
+
+def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[FileScanTask]) -> DataFrame:
+    """Return the rows of *tasks* read in Python workers; the reader applies filter and deletes."""
+    packs = [pickle.dumps(tasks[start : start + _FILES_A_TASK]) for start in range(0, len(tasks), _FILES_A_TASK)]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - our own
+
+    return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, _plain(reader.projection))

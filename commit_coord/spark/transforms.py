@@ -1,0 +1,217 @@
+"""Partition values: computed by Spark, carried in folder names, read back from them.
+
+Every Iceberg transform is computed as PyIceberg does it, row by row (a test compares them), in Spark SQL where
+Spark can; independent of the session's time zone. A value becomes a string that starts with ``v``, since Spark
+turns an empty string in a folder name into null. A string too long for a folder name becomes ``h`` and its
+hash; the value is then read from the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyiceberg import transforms as X
+from pyiceberg import types as I
+from pyiceberg.partitioning import PartitionField, PartitionSpec, _to_partition_representation
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from commit_coord.spark.schema import SchemaMismatch, file_schema
+
+FOLDER = "__commit_coord_p"
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+_SEED_ZERO = -1693959553
+"""Spark's ``hash`` starts with seed 42 and goes on from the hash of one argument to the next: the hash of this integer is 0."""
+
+_LONGEST = 80
+"""Bytes of a value in a folder name: each may be escaped to three, and file systems end at 255."""
+
+
+def partition_column(field: PartitionField, kind: I.IcebergType, column: Column) -> Column:
+    """Return *column*, of type *kind*, transformed as *field* says and encoded as a string, null for null.
+
+    Raises:
+        SchemaMismatch: The transform is unknown.
+    """
+    value = _transformed(field.transform, kind, column)
+    result = field.transform.result_type(kind)
+    if isinstance(result, I.StringType | I.BinaryType | I.FixedType):
+        text = value if isinstance(result, I.StringType) else F.hex(value)
+        hashed = F.concat(F.lit("h"), F.md5(value.cast("binary")))
+        return F.when(F.octet_length(text) <= _LONGEST, F.concat(F.lit("v"), text)).otherwise(hashed)
+    return F.concat(F.lit("v"), value.cast("string"))
+
+
+def _transformed(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
+    match transform:
+        case X.IdentityTransform():
+            return _internal(kind, column)
+        case X.VoidTransform():
+            return F.lit(None).cast("string")
+        case X.BucketTransform():
+            if isinstance(kind, I.StringType | I.BinaryType | I.DecimalType):
+                return _hashed(transform, kind)(column)
+            seeded = F.hash(F.lit(_SEED_ZERO), _internal(kind, column).cast("bigint"))
+            bucket = F.pmod(seeded.bitwiseAND(F.lit(2**31 - 1)), F.lit(transform.num_buckets))
+            return F.when(column.isNotNull(), bucket)
+        case X.TruncateTransform():
+            return _truncated(transform.width, kind, column)
+        case X.YearTransform() | X.MonthTransform() | X.DayTransform() | X.HourTransform():
+            return _time(transform, kind, column)
+    raise SchemaMismatch("a partition field has a transform that is not known", transform=transform)
+
+
+def _internal(kind: I.IcebergType, column: Column) -> Column:
+    """Return *column* as Iceberg stores it: dates as days, timestamps as microseconds."""
+    match kind:
+        case I.DateType():
+            return F.unix_date(column)
+        case I.TimestamptzType():
+            return F.unix_micros(column)
+        case I.TimestampType():
+            second = (F.date_part(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
+            minutes = (F.unix_date(column.cast("date")).cast("bigint") * 24 + F.hour(column)) * 60 + F.minute(column)
+            return minutes * 60_000_000 + second
+    return column
+
+
+def _truncated(width: int, kind: I.IcebergType, column: Column) -> Column:
+    match kind:
+        case I.StringType() | I.BinaryType():
+            return F.substring(column, 1, width)
+        case I.DecimalType():
+            step = F.lit(Decimal(width).scaleb(-kind.scale))
+            return (column - F.pmod(column, step)).cast(f"decimal({kind.precision},{kind.scale})")
+    return column - F.pmod(column, F.lit(width).cast(column_type(kind)))
+
+
+def column_type(kind: I.IcebergType) -> str:
+    """Return the SQL name of an integer type."""
+    return "bigint" if isinstance(kind, I.LongType) else "int"
+
+
+def _time(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
+    micros = None if isinstance(kind, I.DateType) else _internal(kind, column)
+    if isinstance(transform, X.HourTransform):
+        assert micros is not None
+        return _floor(micros, 3_600_000_000)
+    days = F.unix_date(column) if micros is None else _floor(micros, 86_400_000_000).cast("int")
+    if isinstance(transform, X.DayTransform):
+        return days
+    date = F.date_from_unix_date(days)
+    years = F.year(date) - 1970
+    return years if isinstance(transform, X.YearTransform) else years * 12 + F.month(date) - 1
+
+
+def _floor(value: Column, step: int) -> Column:
+    """Divide without leaving the integers: a double holds microseconds only until 2255."""
+    return F.call_function("div", value - F.pmod(value, F.lit(step).cast("bigint")), F.lit(step).cast("bigint"))
+
+
+def _hashed(transform: X.BucketTransform[Any], kind: I.IcebergType) -> Callable[[Column], Column]:
+    """Return a function that buckets in Python: Spark's hash of bytes is not Murmur3's when 4 does not divide the length."""
+
+    def bucket(values: pa.Array) -> pa.Array:
+        places, results = transform_distinct(transform, kind, values)
+        return pa.array(results, pa.int32()).take(places)
+
+    bucket.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    udf: Callable[[Column], Column] = F.arrow_udf(bucket, "int")  # type: ignore[call-overload]
+    return udf
+
+
+def transform_distinct(
+    transform: X.Transform[Any, Any], kind: I.IcebergType, values: pa.Array
+) -> tuple[pa.Array, list[Any]]:
+    """Apply *transform* once to each distinct value.
+
+    Returns:
+        For each of *values* a place in the list of results, null for null; and the results as Iceberg stores them.
+    """
+    encoded = values.dictionary_encode()
+    function = transform.transform(kind)
+    results = [function(_to_partition_representation(kind, item)) for item in encoded.dictionary.to_pylist()]
+    return encoded.indices, results
+
+
+def partition_columns(spec: PartitionSpec, schema: Schema, top: Callable[[int], Column]) -> list[Column]:
+    """Return one encoded column for each field of *spec*.
+
+    Args:
+        spec: The spec that is written.
+        schema: The table's schema.
+        top: Gives the column of a top-level field id; struct fields stand under file names.
+    """
+    safe = file_schema(schema)
+    result = []
+    for number, field in enumerate(spec.fields):
+        path = source_path(field, safe)
+        column = top(path[0].field_id)
+        for part in path[1:]:
+            column = column.getField(part.name)
+        kind = schema.find_type(field.source_id)
+        result.append(partition_column(field, kind, column).alias(f"{FOLDER}{number}"))
+    return result
+
+
+def source_path(field: PartitionField, schema: Schema) -> list[I.NestedField]:
+    """Return the fields from the top level down to the source of a partition field."""
+
+    def search(struct: I.StructType) -> list[I.NestedField]:
+        for child in struct.fields:
+            if child.field_id == field.source_id:
+                return [child]
+            if isinstance(child.field_type, I.StructType) and (below := search(child.field_type)):
+                return [child, *below]
+        return []
+
+    path = search(schema.as_struct())
+    if not path:
+        raise SchemaMismatch("a partition field has no source column", field=field.name)
+    return path
+
+
+def decode_folders(
+    folders: Sequence[str], spec: PartitionSpec, schema: Schema, value_in_file: Callable[[PartitionField], Any]
+) -> Record:
+    """Return the partition that a file below *folders* belongs to.
+
+    Args:
+        folders: Names such as ``__commit_coord_p0=v17``, one for each field of *spec*, in order.
+        spec: The spec that was written.
+        schema: The table's schema.
+        value_in_file: Reads the transformed value of a field from the file: asked when its name holds a hash only.
+    """
+    values = []
+    for field, folder in zip(spec.fields, folders, strict=True):
+        text = unquote(folder.partition("=")[2])
+        if text == NULL_FOLDER:
+            values.append(None)
+        elif text.startswith("h"):
+            values.append(value_in_file(field))
+        else:
+            kind = field.transform.result_type(schema.find_type(field.source_id))
+            values.append(_parse(kind, text[1:]))
+    return Record(*values)
+
+
+def _parse(kind: I.IcebergType, text: str) -> Any:
+    match kind:
+        case I.BooleanType():
+            return text == "true"
+        case I.FloatType() | I.DoubleType():
+            return float(text)
+        case I.DecimalType():
+            return Decimal(text)
+        case I.StringType():
+            return text
+        case I.BinaryType() | I.FixedType():
+            return bytes.fromhex(text)
+    return int(text)

@@ -1,0 +1,431 @@
+"""The fast way in: rows through Spark's own Parquet writer, one commit from Python."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pyspark.sql.types as T
+from pyiceberg import types as I
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.transforms import parse_transform
+from pyiceberg.typedef import Identifier
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.spark.arrow import BatchWriter
+from commit_coord.spark.files import Target, delete_folder, tidy_folder, written_files
+from commit_coord.spark.filters import parse
+from commit_coord.spark.locks import Mode, check_inside, holding
+from commit_coord.spark.schema import FIELD_ID, beyond_parquet, check_fits, conform, spark_type
+from commit_coord.spark.session import Scratch, require_classic, spark_path
+from commit_coord.spark.transforms import FOLDER, partition_columns
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from commit_coord.table import CoordinatedTable
+
+logger = logging.getLogger(__name__)
+
+MODES: tuple[Mode, ...] = ("append", "overwrite", "dynamic")
+TableOrName = Table | tuple["Catalog", str | Identifier]
+
+_NAMESPACE = uuid.UUID("9d0c6b57-2d0b-5a9e-9a51-0f6c6f1f4c5e")
+WRITER_PROPERTY = "commit-coord.stream."
+"""Table property of a streaming writer: its last batch id. Behind it stands the writer's id."""
+
+_SETTINGS = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.legacy.allowEmptySchemaWrite": "false",
+    # A few open files spare the sort by partition; a task with more partitions sorts.
+    "spark.sql.maxConcurrentOutputFileWriters": "10",
+}
+_CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
+_PARQUET_PROPERTIES = {
+    TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES: "parquet.block.size",
+    TableProperties.PARQUET_PAGE_SIZE_BYTES: "parquet.page.size",
+    TableProperties.PARQUET_PAGE_ROW_LIMIT: "parquet.page.row.count.limit",
+    TableProperties.PARQUET_DICT_SIZE_BYTES: "parquet.dictionary.page.size",
+}
+
+
+def write_table(
+    df: DataFrame,
+    table: TableOrName,
+    mode: Mode = "append",
+    *,
+    overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+    branch: str = "main",
+    create: bool = False,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    snapshot_properties: Mapping[str, str] | None = None,
+    table_properties: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> CoordinatedTable:
+    """Write the rows of *df* to *table* in one commit.
+
+    Guarantee: when this returns, the rows are in the table exactly once, whatever became of task attempts, and
+    every lock was given back. When it raises ``CommitStateUnknown``, they may be, and every file is kept: write
+    again with the same *request_id*. When it raises anything else before the commit, or ``CommitNotApplied``,
+    nothing is in the table and the files were deleted.
+
+    Args:
+        df: Columns are matched by name, like Spark's own ``spark.sql.caseSensitive`` says. Missing optional columns
+            become null. Only lossless conversions are made.
+        table: A table of our catalog, or ``(catalog, identifier)``.
+        mode: ``append``; ``overwrite`` replaces the rows that match *overwrite_filter*; ``dynamic`` replaces the
+            partitions that the rows fall in.
+        overwrite_filter: PyIceberg's expression or its text; default is every row. With ``dynamic`` it promises in
+            which partitions the rows lie, so that only those are locked; a row outside of it is refused.
+        branch: Where to.
+        create: Make the table when it is not there; needs ``(catalog, identifier)``.
+        partition_by: For *create*: column names or ``bucket(16, id)``, ``truncate(4, s)``, ``day(ts)`` and so on.
+        properties: For *create*: the table's properties.
+        snapshot_properties: Go into the snapshot's summary.
+        table_properties: Set by the same commit.
+        request_id: Names this write, a UUID or any text. A write that landed before under the same name is not
+            repeated.
+
+    Returns:
+        The table as of this commit.
+
+    Raises:
+        SchemaMismatch: *df* does not fit. No row was written.
+        LockTimeout: A conflicting operation lock was not given back in time. No row was written.
+        CommitNotApplied: Refused for good, nothing landed.
+        CommitStateUnknown: See above.
+    """
+    if mode not in MODES:
+        raise ConfigError("unknown write mode", mode=mode, accepted=", ".join(MODES))
+    require_classic(df)
+    bounds = parse(overwrite_filter)
+    if mode == "append" and not isinstance(bounds, AlwaysTrue):
+        raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
+    found = resolve(table, df.schema if create else None, partition_by, properties or {})
+    request = uuid_of(request_id)
+    if request is not None and found.find_commit(request) is not None:
+        logger.info("request %s was committed before, nothing is written", request_id)
+        found.refresh()
+        return found
+    sensitive = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    check_fits(df.schema, found.schema(), case_sensitive=sensitive)
+    name = ".".join(found.name())
+    with holding(found, mode, bounds, f"write_table {mode} {name}"):
+        # Once more: the schema may have changed while we waited for the locks.
+        check_fits(df.schema, found.schema(), case_sensitive=sensitive)
+        target = Target.of(found)
+        try:
+            files = _write_files(df, found, target, sensitive)
+            if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
+                check_inside(files, found, bounds)
+        except BaseException:
+            delete_folder(target)
+            raise
+        commit(
+            found,
+            files,
+            target,
+            mode=mode,
+            overwrite_filter=bounds,
+            branch=branch,
+            snapshot_properties=snapshot_properties or {},
+            table_properties=table_properties or {},
+            request_id=request,
+        )
+    return found
+
+
+def uuid_of(request_id: str | None) -> str | None:
+    """Return *request_id* as a UUID: itself when it is one, else one made from it, always the same."""
+    if request_id is None:
+        return None
+    try:
+        return str(uuid.UUID(request_id))
+    except ValueError:
+        return str(uuid.uuid5(_NAMESPACE, request_id))
+
+
+def resolve(
+    table: TableOrName, source: T.StructType | None, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> CoordinatedTable:
+    """Return the table of a coordinated catalog; made from *source* when it is given and the table is not there.
+
+    Raises:
+        ConfigError: The catalog is not one of ours: its commits would not be coordinated.
+    """
+    if isinstance(table, tuple):
+        catalog, identifier = table
+        try:
+            found = catalog.load_table(identifier)
+        except NoSuchTableError:
+            if source is None:
+                raise
+            schema = iceberg_schema(source)
+            spec = partition_spec(partition_by, schema)
+            found = catalog.create_table_if_not_exists(
+                identifier, schema=schema, partition_spec=spec, properties=dict(properties)
+            )
+    else:
+        found = table
+    if not hasattr(found, "commit_files"):
+        raise ConfigError(
+            "this table comes from a catalog without coordination: load it through commit_coord.load_catalog",
+            table=".".join(found.name()),
+            catalog=type(found.catalog).__name__,
+        )
+    return cast("CoordinatedTable", found)
+
+
+def iceberg_schema(source: T.StructType) -> Schema:
+    """Return the schema for a new table: every column optional, as in Spark's own CREATE TABLE AS SELECT."""
+    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(to_arrow_schema(_nullable(source))))
+
+
+def _nullable(kind: T.DataType) -> Any:
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _nullable(f.dataType), True) for f in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(_nullable(kind.elementType), True)
+        case T.MapType():
+            return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+        case T.NullType():
+            raise ConfigError("a column that is always null has no type to make a table with: cast it")
+    return kind
+
+
+def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
+    """Return the spec that texts such as ``region``, ``day(ts)``, ``bucket(16, id)`` describe.
+
+    Raises:
+        ConfigError: A text can't be read, or names no column.
+    """
+    made = []
+    for number, text in enumerate(fields):
+        call = re.fullmatch(r"\s*(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?(.+?)\s*\)\s*", text)
+        known = call is not None and call[1] in ("bucket", "truncate", "year", "month", "day", "hour", "identity", "void")
+        column = call[3] if call is not None and known else text
+        transform = "identity" if call is None or not known else f"{call[1]}[{call[2]}]" if call[2] else call[1]
+        try:
+            source = schema.find_field(column)
+            made.append(
+                PartitionField(
+                    source_id=source.field_id,
+                    field_id=1000 + number,
+                    transform=parse_transform(transform),
+                    name=column if transform == "identity" else f"{column}_{transform.partition('[')[0]}",
+                )
+            )
+        except ValueError as error:
+            accepted = "a column, or bucket(n, c), truncate(n, c), year(c), month(c), day(c), hour(c), void(c)"
+            raise ConfigError("not a partition field", field=text, accepted=accepted) from error
+    return PartitionSpec(*made) if made else UNPARTITIONED_PARTITION_SPEC
+
+
+# -- rows --------------------------------------------------------------------------------------------------
+
+
+def _write_files(df: DataFrame, table: Table, target: Target, case_sensitive: bool) -> list[DataFile]:
+    """Write the rows below the folder of *target* and return the files. Nothing is committed."""
+    if unable := beyond_parquet(target.schema, writing=True):
+        logger.warning(
+            "table %s has a column of type %s, which Spark's Parquet writer can't carry with field ids: "
+            "its rows go through Arrow, which takes two to three times as long",
+            ".".join(table.name()),
+            unable,
+        )
+        return _write_arrow(df, target, case_sensitive)
+    rows, partitions = _with_partitions(df, target, case_sensitive)
+    settings = dict(_SETTINGS)
+    if partitions and target.properties.get("write.distribution-mode", "hash") != "none":
+        # What the JVM runtime asks for too: together what belongs together, in pieces of a file's size.
+        rows = rows.hint("rebalance", *partitions)
+        settings["spark.sql.adaptive.advisoryPartitionSizeInBytes"] = str(target.file_bytes)
+    options = _parquet_options(table, target)
+    Scratch(df.sparkSession, settings).write(
+        rows, spark_path(target.folder), partition_by=partitions, options=options
+    )
+    return written_files(target)
+
+
+def _with_partitions(df: DataFrame, target: Target, case_sensitive: bool) -> tuple[DataFrame, list[str]]:
+    """Return the rows as they go into the files, with one more column for each partition field, and their names."""
+    hidden = [f"c{position}" for position in range(len(df.columns))]
+    source = df.toDF(*hidden)
+    columns = conform([source[name] for name in hidden], df.schema, target.schema, case_sensitive)
+    if not target.spec.fields:
+        return source.select(*columns), []
+    # In two steps, so that a partition value is computed from the column as it is written.
+    ids = [field.field_id for field in target.schema.fields]
+    typed = source.select(*[column.alias(f"f{field_id}") for field_id, column in zip(ids, columns, strict=True)])
+    top: Callable[[int], Column] = lambda field_id: F.col(f"f{field_id}")  # noqa: E731
+    final = [
+        top(field.field_id)
+        .cast(spark_type(field.field_type))
+        .alias(field.name, metadata={FIELD_ID: field.field_id})
+        for field in target.safe.fields
+    ]
+    extra = partition_columns(target.spec, target.schema, top)
+    names = [f"{FOLDER}{number}" for number in range(len(extra))]
+    return typed.select(*final, *extra), names
+
+
+def _parquet_options(table: Table, target: Target) -> dict[str, str]:
+    properties = target.properties
+    codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT).lower()
+    options = {
+        "compression": _CODECS.get(codec, codec),
+        # Algorithm 1 renames whole tasks when the job commits: an attempt that failed in its own commit leaves nothing.
+        "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    }
+    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
+    if level and codec in ("zstd", "gzip"):
+        options["parquet.compression.codec.zstd.level" if codec == "zstd" else "zlib.compress.level"] = level
+    options |= {option: properties[key] for key, option in _PARQUET_PROPERTIES.items() if key in properties}
+    if rows := _rows_per_file(table, target):
+        options["maxRecordsPerFile"] = str(rows)
+    return options
+
+
+def _rows_per_file(table: Table, target: Target) -> int:
+    """Return how many rows make a file of the target size: by what the table has, else by the width of its types."""
+    snapshot = table.current_snapshot()
+    summary = snapshot.summary if snapshot is not None else None
+    size, rows = (int((summary[key] if summary else None) or 0) for key in ("total-files-size", "total-records"))
+    width = size / rows if size and rows else sum(_width(field.field_type) for field in target.schema.fields)
+    return max(1, round(target.file_bytes / max(width, 0.01)))
+
+
+def _width(kind: I.IcebergType) -> float:
+    match kind:
+        case I.StructType():
+            return sum(_width(field.field_type) for field in kind.fields)
+        case I.BooleanType():
+            return 0.125
+        case I.IntegerType() | I.FloatType() | I.DateType():
+            return 4
+        case I.DecimalType():
+            return kind.precision / 2.4
+        case I.StringType() | I.BinaryType():
+            return 16
+    return 8
+
+
+def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[DataFile]:
+    """Write the rows in Python workers. Only what an attempt that succeeded returned counts."""
+    import pickle
+
+    import pyarrow as pa
+
+    writer = BatchWriter(target, case_sensitive)
+
+    def write(batches: Any) -> Any:
+        yield pa.RecordBatch.from_pydict({"files": pa.array([pickle.dumps(writer.write(batches))], pa.binary())})
+
+    found: list[Row] = df.mapInArrow(write, "files binary").collect()
+    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - our own
+
+
+def commit(
+    table: CoordinatedTable,
+    files: Sequence[DataFile],
+    target: Target,
+    *,
+    mode: Mode,
+    overwrite_filter: BooleanExpression,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+    table_properties: Mapping[str, str],
+    request_id: str | None,
+) -> None:
+    """Publish *files*; delete them when that is known to have failed for good.
+
+    Nothing to add and nothing to replace is no commit.
+    """
+    if not files and mode != "overwrite":
+        delete_folder(target)
+        return
+    try:
+        table.commit_files(
+            files,
+            mode=mode,
+            overwrite_filter=overwrite_filter if mode == "overwrite" else AlwaysTrue(),
+            branch=branch,
+            snapshot_properties=dict(snapshot_properties),
+            properties=dict(table_properties),
+            request_id=request_id,
+        )
+    except (CommitNotApplied, CommitFailedException, ValidationException):
+        delete_folder(target)
+        raise
+    tidy_folder(target, files)
+
+
+# -- streams -----------------------------------------------------------------------------------------------
+
+
+def stream_request(writer_id: str, batch_id: int) -> str:
+    """Return the request id of a batch: the same for every replay of it."""
+    return str(uuid.uuid5(_NAMESPACE, f"{writer_id}/{batch_id}"))
+
+
+def stream_marks(writer_id: str, batch_id: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what the snapshot of a batch says of it, and the table property that outlives the snapshot."""
+    summary = {"commit-coord.writer-id": writer_id, "commit-coord.batch-id": str(batch_id)}
+    return summary, {f"{WRITER_PROPERTY}{writer_id}": str(batch_id)}
+
+
+def batch_done(table: Table, writer_id: str, batch_id: int) -> bool:
+    """Say whether the table's properties know *batch_id* of *writer_id*, or a later one, as written."""
+    return int(table.properties.get(f"{WRITER_PROPERTY}{writer_id}", -1)) >= batch_id
+
+
+def foreach_batch(
+    table: TableOrName, *, writer_id: str | None = None, **arguments: Any
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``writeStream.foreachBatch`` that writes every batch exactly once, replays included.
+
+    Args:
+        table: As for :func:`write_table`.
+        writer_id: Names the stream. None takes the id of the streaming query, which its checkpoint keeps. One name
+            must not be used by two streams.
+        arguments: Of :func:`write_table`, without ``request_id``.
+
+    The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
+    """
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        name = writer_id or df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not name:
+            raise ConfigError("no streaming query runs this function: give it a writer_id")
+        given = dict(arguments)
+        source = df.schema if given.pop("create", False) else None
+        found = resolve(table, source, given.pop("partition_by", ()), given.pop("properties", None) or {})
+        found.refresh()
+        if batch_done(found, name, batch_id):
+            logger.info("batch %d of %s was written before", batch_id, name)
+            return
+        summary, properties = stream_marks(name, batch_id)
+        given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | summary
+        given["table_properties"] = (given.get("table_properties") or {}) | properties
+        write_table(df, found, **given, request_id=stream_request(name, batch_id))
+
+    return write

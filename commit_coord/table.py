@@ -1,0 +1,757 @@
+"""Tables whose ordinary calls (``append``, ``overwrite``, ``upsert``, ``transaction()``, …) are coordinated and lean.
+
+Theory of operation
+    The subclasses here use PyIceberg's own planning and change what surrounds it:
+
+    * The view that a transaction has of its table is computed once for each staged change. PyIceberg computes and
+      deep-copies it at every look, 19 times for one append.
+    * A sole append writes its own manifest and nothing more. Manifest list, parent, sequence number and totals are
+      set under the latch, on whatever head is found there. The moment that anything in the transaction looks at
+      the result of the append, it becomes an ordinary PyIceberg snapshot (:meth:`_materialise`).
+    * What was called is remembered, so that it can be called again on a newer head. That is how overwrites,
+      deletes, upserts and schema changes that lost a race come to their end instead of failing.
+    * Files are recorded as they are created, so that a transaction that ends without a commit leaves none behind.
+
+    Private names of PyIceberg are used; ``tests/catalog/test_pyiceberg_seam.py`` notices when they drift.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import (
+    TOTAL_DATA_FILES,
+    TOTAL_DELETE_FILES,
+    TOTAL_EQUALITY_DELETES,
+    TOTAL_FILE_SIZE,
+    TOTAL_POSITION_DELETES,
+    TOTAL_RECORDS,
+    Operation,
+)
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpdatesAndRequirements,
+)
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.table.update.snapshot import (
+    ExpireSnapshots,
+    ManageSnapshots,
+    UpdateSnapshot,
+    _ManifestMergeManager,
+    _MergeAppendFiles,
+)
+from pyiceberg.table.update.sorting import UpdateSortOrder
+from pyiceberg.table.update.spec import UpdateSpec
+from pyiceberg.table.update.statistics import UpdateStatistics
+from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.utils.bin_packing import ListPacker
+
+from commit_coord.coordinator import Committed, Coordinator, delete_quietly
+from commit_coord.errors import CommitConflict, CommitNotApplied, LockRefused
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg.attempt import Append, Attempt, Merge, table_name
+from commit_coord.iceberg.rebase import files_misfit, schema_conflict, spec_conflict
+from commit_coord.locks.base import Lease
+from commit_coord.model import JournalEntry, LockMode, Resource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+_TOTALS = {
+    TOTAL_DATA_FILES,
+    TOTAL_DELETE_FILES,
+    TOTAL_EQUALITY_DELETES,
+    TOTAL_FILE_SIZE,
+    TOTAL_POSITION_DELETES,
+    TOTAL_RECORDS,
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CoordinatedTable(Table):
+    """A PyIceberg table whose commits go through the coordinator of its catalog."""
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        coordinator: Coordinator = self.catalog.coordinator  # type: ignore[attr-defined]  # a CoordinatedCatalog
+        return coordinator
+
+    def transaction(self) -> CoordinatedTransaction:
+        """Return a new transaction."""
+        return CoordinatedTransaction(self)
+
+    def _autocommit(self) -> CoordinatedTransaction:
+        return CoordinatedTransaction(self, autocommit=True)
+
+    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
+        """Return a builder of schema changes; what it commits lands beside changes of other columns."""
+        return self._autocommit().update_schema(allow_incompatible_changes, case_sensitive)
+
+    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
+        """Return a builder of partition changes; what it commits lands beside changes of other fields."""
+        return self._autocommit().update_spec(case_sensitive)
+
+    def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
+        """Return a builder of sort order changes."""
+        return UpdateSortOrder(transaction=self._autocommit(), case_sensitive=case_sensitive)
+
+    def update_statistics(self) -> UpdateStatistics:
+        """Return a builder of statistics changes."""
+        return UpdateStatistics(transaction=self._autocommit())
+
+    def manage_snapshots(self) -> ManageSnapshots:
+        """Return a builder of branches, tags and rollbacks."""
+        return ManageSnapshots(transaction=self._autocommit())
+
+    @property
+    def maintenance(self) -> MaintenanceTable:
+        """Return the maintenance operations."""
+        return _Maintenance(self)
+
+    def commit_files(
+        self,
+        data_files: Sequence[DataFile],
+        *,
+        mode: Literal["append", "overwrite", "dynamic"] = "append",
+        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        properties: dict[str, str] = EMPTY_DICT,
+        request_id: str | None = None,
+    ) -> None:
+        """Commit data files that are written already, in one commit.
+
+        Guarantee: on return the files are in the table exactly once, also when the same *request_id* was committed
+        before, by whatever process. On ``CommitNotApplied`` none of them is and none will be, so they may be
+        deleted. On ``CommitStateUnknown`` they must be kept.
+
+        Args:
+            data_files: Of the current partition spec, written with the current schema.
+            mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
+                that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
+            overwrite_filter: For ``overwrite``.
+            branch: Where the snapshot goes.
+            snapshot_properties: Go into the snapshot's summary.
+            properties: Table properties set by the same commit.
+            request_id: A UUID chosen by the caller.
+        """
+        transaction = self.transaction()
+        if request_id is not None:
+            transaction.request_id = str(uuid.UUID(request_id))
+            transaction.repeatable = True
+        with transaction as tx:
+            if properties:
+                tx.set_properties(properties)
+            if mode == "overwrite":
+                tx.delete(overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
+            elif mode == "dynamic":
+                tx.delete_partitions(data_files, snapshot_properties, branch)
+            tx.add_data_files(data_files, snapshot_properties, branch)
+
+    def find_commit(self, request_id: str) -> JournalEntry | None:
+        """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
+        return self._coordinator.find(tuple(self.name()), str(uuid.UUID(request_id)))
+
+
+class _Maintenance(MaintenanceTable):
+    def expire_snapshots(self) -> ExpireSnapshots:
+        """Return a builder that expires snapshots."""
+        return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))
+
+
+def _recorded(
+    method: Callable[Concatenate[CoordinatedTransaction, P], R],
+) -> Callable[Concatenate[CoordinatedTransaction, P], R]:
+    """Remember outermost calls of *method*, to be made again on a newer head."""
+
+    @wraps(method)
+    def call(self: CoordinatedTransaction, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._depth == 0:
+            self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
+            if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
+                self._replayable = False  # a RecordBatchReader can be read once
+        self._depth += 1
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._depth -= 1
+
+    return call
+
+
+class CoordinatedTransaction(Transaction):
+    """A PyIceberg transaction that commits through the coordinator.
+
+    Args:
+        table: What it changes. Its metadata is replaced when the commit has landed.
+        autocommit: Commit with the first staged change.
+    """
+
+    def __init__(self, table: Table, autocommit: bool = False) -> None:
+        self._target = table
+        self._created: list[str] = []
+        tracked = copy.copy(table)
+        tracked.io = _recording(table.io, self._created)
+        super().__init__(tracked, autocommit)
+        self._table: Table = tracked
+        self.request_id = str(uuid.uuid4())
+        self.repeatable = False
+        self._base = (table.metadata, table.metadata_location)
+        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+        self._pending: _PureAppend | None = None
+        self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
+        self._depth = 0
+        self._replayable = True
+        self._reads = False
+        self._sent = False
+        self._lease: Lease | None = None
+
+    # What PyIceberg's own planning sees.
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """Return the table with the staged changes."""
+        if self._pending is not None:
+            self._materialise()
+        base, updates = self._table.metadata, self._updates
+        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
+            self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
+        return self._view[2]
+
+    def _stage(
+        self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()
+    ) -> Transaction:
+        """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""
+        for requirement in requirements:
+            requirement.validate(self.table_metadata)
+        self._updates += updates
+        known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
+        self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
+        return self
+
+    def _pend(self, producer: _PureAppend) -> None:
+        """Take the append of *producer* without a look at the table, if it is the only one so far."""
+        self._register_snapshot_producer(producer)
+        if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
+            self._apply(*producer._commit())
+            return
+        self._pending = producer
+        if self._autocommit:
+            self.commit_transaction()
+
+    def _materialise(self) -> None:
+        """Make an ordinary PyIceberg snapshot of the pending append: something wants to look at it."""
+        producer, self._pending = self._pending, None
+        assert producer is not None
+        self._stage(*producer._commit())
+
+    # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
+
+    @_recorded
+    def append(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Append rows. Re-based on any head: an append never fails by conflict."""
+        self._lock_operation("append", hive_only=True)
+        super().append(df, snapshot_properties, branch)
+
+    @_recorded
+    def overwrite(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace the rows that match *overwrite_filter*, as of the moment at which the commit lands."""
+        self._lock_operation("overwrite")
+        super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+
+    @_recorded
+    def dynamic_partition_overwrite(
+        self,
+        df: pa.Table,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace the partitions that *df* falls in."""
+        self._lock_operation("overwrite partitions")
+        super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+
+    @_recorded
+    def delete(
+        self,
+        delete_filter: str | BooleanExpression,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        _isolation_operation: Operation | None = None,
+    ) -> None:
+        """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
+        self._lock_operation("delete")
+        super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+
+    @_recorded
+    def upsert(self, *args: Any, **kwargs: Any) -> Any:
+        """Update the rows that match, insert the others. What is inserted depends on what was found."""
+        self._lock_operation("upsert")
+        self._reads = True
+        return super().upsert(*args, **kwargs)
+
+    @_recorded
+    def add_files(
+        self,
+        file_paths: list[str],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        check_duplicate_files: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Add files that exist. With *check_duplicate_files* the commit depends on what the table holds."""
+        self._lock_operation("add files", hive_only=True)
+        self._reads |= check_duplicate_files
+        super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
+
+    @_recorded
+    def add_data_files(
+        self, data_files: Sequence[DataFile], snapshot_properties: dict[str, str], branch: str | None
+    ) -> None:
+        """Append files whose metrics are known."""
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in data_files:
+                producer.append_data_file(data_file)
+
+    @_recorded
+    def delete_partitions(
+        self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
+    ) -> None:
+        """Delete every data file that lies in a partition of one of *data_files*, whatever its transforms."""
+        self._lock_operation("overwrite partitions")
+        self._reads = True
+        metadata = self.table_metadata
+        if metadata.spec().is_unpartitioned():
+            self.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
+            return
+        doomed: set[Record] = {data_file.partition for data_file in data_files}
+        snapshot = metadata.snapshot_by_name(branch)
+        if snapshot is None or not doomed:
+            return
+        found: list[DataFile] = []
+        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list):
+            if manifest.content == ManifestContent.DATA and manifest.partition_spec_id == metadata.default_spec_id:
+                entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
+                found += [entry.data_file for entry in entries if entry.data_file.partition in doomed]
+        if found:
+            with self.update_snapshot(snapshot_properties, branch).overwrite() as producer:
+                for data_file in found:
+                    producer.delete_data_file(data_file)
+
+    @_recorded
+    def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
+        """Set properties. Refused when somebody else changed one of them meanwhile."""
+        return super().set_properties(properties, **kwargs)
+
+    @_recorded
+    def remove_properties(self, *removals: str) -> Transaction:
+        """Remove properties. Refused when somebody else changed one of them meanwhile."""
+        return super().remove_properties(*removals)
+
+    @_recorded
+    def upgrade_table_version(self, format_version: Any) -> Transaction:
+        """Upgrade the format version."""
+        return super().upgrade_table_version(format_version)
+
+    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
+        """Return a builder of schema changes."""
+        return _remembering(
+            self, lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive)
+        )
+
+    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
+        """Return a builder of partition changes."""
+        return _remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive))
+
+    def update_snapshot(
+        self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> UpdateSnapshot:
+        """Return a builder of snapshots. What is built by hand is checked, not repeated, when the head moved."""
+        if self._depth == 0:
+            self._replayable = False
+        return _UpdateSnapshot(self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties)
+
+    # The end of a transaction.
+
+    def __exit__(
+        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
+    ) -> None:
+        """Commit, or give up what was prepared when the block failed."""
+        if exctype is None:
+            self.commit_transaction()
+        elif not self._sent:
+            self._abandon()
+
+    def commit_transaction(self) -> Table:
+        """Land the staged changes.
+
+        Guarantee: on return they are in the table exactly once and the table object shows them. On
+        ``CommitNotApplied`` nothing landed and every file that the transaction created is gone.
+
+        Raises:
+            CommitConflict: Another commit stands in the way.
+            CommitNotApplied: Nothing landed for another reason, which is the cause.
+            CommitStateUnknown: It is not known whether it landed. Every file is kept.
+        """
+        if self._failed:
+            raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
+        try:
+            if self._updates or self._pending is not None:
+                self._sent = True
+                committed = self._land()
+                self._target.metadata = self._table.metadata = committed.metadata
+                self._target.metadata_location = self._table.metadata_location = committed.location
+                if committed.answered:
+                    self._delete_created()
+        except CommitNotApplied:
+            self._abandon()
+            raise
+        except BaseException:
+            self._failed = True
+            self._unlock()
+            raise
+        self._unlock()
+        self._snapshot_producers = []
+        self._updates, self._requirements, self._pending = (), (), None
+        self._calls, self._created[:], self._reads = [], [], False
+        self._base = (self._table.metadata, self._table.metadata_location)
+        self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
+        return self._target
+
+    def _land(self) -> Committed:
+        coordinator = cast(CoordinatedTable, self._target)._coordinator
+        (committed,) = coordinator.commit([self._attempt()], replan=self._replan, repeatable=self.repeatable)
+        return committed
+
+    def _attempt(self) -> Attempt:
+        """Return what the staged changes ask for."""
+        base = self._table.metadata
+        # While the append is prepared its transaction is looked at, which would make a snapshot of it.
+        producer, self._pending = self._pending, None
+        append = producer.prepare() if producer is not None else None
+        self._pending = producer
+        reads = self._reads or any(not isinstance(p, _PureAppend) for p in self._snapshot_producers)
+        keys: set[str] = set()
+        for update in self._updates:
+            if isinstance(update, SetPropertiesUpdate):
+                keys |= update.updates.keys()
+            elif isinstance(update, RemovePropertiesUpdate):
+                keys |= set(update.removals)
+        return Attempt(
+            request_id=self.request_id,
+            table=tuple(self._table.name()),
+            table_uuid=str(base.table_uuid),
+            base_location=self._table.metadata_location,
+            requirements=(*self._requirements, AssertTableUUID(uuid=base.table_uuid)),
+            updates=self._updates,
+            append=append,
+            reads_data=reads,
+            properties_read={key: base.properties.get(key) for key in keys},
+        )
+
+    def _replan(self, head: TableMetadata, location: str) -> Attempt:
+        """Plan the staged changes again on *head*.
+
+        What PyIceberg can check and rebuild without a look at the rows is rebuilt. Otherwise what was called is
+        called again, on *head*: the transaction then stands behind the commits that it lost the race to.
+
+        Raises:
+            CommitConflict: Neither is possible, or both sides changed one column or partition field.
+        """
+        self._refuse_overlap(head)
+        if not self._reads and not self._changes_schema() and head.current_schema_id == self._schema_id():
+            try:
+                self._rebuild(head, location)
+                return self._attempt()
+            except ValidationException as error:
+                if not self._replayable:
+                    raise self._conflict(str(error)) from error
+        if not self._replayable:
+            raise self._conflict("it was built by hand or from a stream, so it can't be planned again by itself")
+        return self._repeat(head, location)
+
+    def _rebuild(self, head: TableMetadata, location: str) -> None:
+        self._pending = None
+        self._table.metadata, self._table.metadata_location = head, location
+        self._rebuild_snapshot_updates()
+
+    def _repeat(self, head: TableMetadata, location: str) -> Attempt:
+        """Call again what was called, on *head*, with the same request id."""
+        self._delete_created()
+        self._table.metadata, self._table.metadata_location = head, location
+        self._updates, self._requirements, self._pending = (), (), None
+        self._snapshot_producers, self._reads = [], False
+        calls, self._calls = self._calls, []
+        autocommit, self._autocommit = self._autocommit, False
+        self._depth += 1  # the calls are known already
+        try:
+            for call in calls:
+                call(self)
+        except CommitNotApplied:
+            raise
+        except Exception as error:
+            raise self._conflict(f"it does not fit the table as it is now ({error})") from error
+        finally:
+            self._depth -= 1
+            self._calls, self._autocommit = calls, autocommit
+        return self._attempt()
+
+    def _refuse_overlap(self, head: TableMetadata) -> None:
+        base, mine = self._base[0], self.table_metadata
+        if self._changes_schema() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
+            raise self._conflict(f"the column {name!r} was changed meanwhile")
+        if any(isinstance(u, AddPartitionSpecUpdate) for u in self._updates) and (
+            name := spec_conflict(base.spec(), mine.spec(), head.spec())
+        ):
+            raise self._conflict(f"the partition field {name!r} was changed meanwhile")
+        if reason := files_misfit(head, base.current_schema_id):
+            raise self._conflict(reason)
+
+    def _changes_schema(self) -> bool:
+        return any(isinstance(update, AddSchemaUpdate | AddPartitionSpecUpdate) for update in self._updates)
+
+    def _schema_id(self) -> int:
+        return self._base[0].current_schema_id
+
+    def _conflict(self, reason: str) -> CommitConflict:
+        return CommitConflict(
+            f"the commit did not land: {reason}", table=table_name(self._table.name()), request_id=self.request_id
+        )
+
+    def _abandon(self) -> None:
+        """Give up for good: nothing landed, nothing will."""
+        self._failed = True
+        self._unlock()
+        self._delete_created()
+
+    def _delete_created(self) -> None:
+        for path in self._created:
+            delete_quietly(self._table.io, path)
+        self._created.clear()
+
+    # Operation locks.
+
+    def _lock_operation(self, statement: str, *, hive_only: bool = False) -> None:
+        """Hold the table's operation lock until the transaction ends, and see the table as it is once it is held.
+
+        Another transaction of this thread may hold it already. Waiting for it would never end, so this one goes
+        on without: the check at the commit still finds every conflict.
+        """
+        catalog: Any = self._target.catalog
+        mode = catalog.settings.operation_locks
+        if self._lease is not None or self._depth > 1 or mode == "off" or (hive_only and mode != "hive"):
+            return
+        resource = Resource.table(self._table.name())
+        try:
+            lease: Lease = catalog.lock_operation({resource: LockMode.EXCLUSIVE}, statement=statement)
+        except LockRefused:
+            logger.debug("this thread holds the operation lock of %s already", resource)
+            return
+        self._lease = lease
+        weakref.finalize(self, lease.release)
+        if not self._updates and self._pending is None and self._base[1] != catalog.coordinator.store.pointer(self._table.name()):
+            self._target.refresh()
+            self._table.metadata, self._table.metadata_location = self._target.metadata, self._target.metadata_location
+            self._base = (self._table.metadata, self._table.metadata_location)
+
+    def _unlock(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+
+class _UpdateSnapshot(UpdateSnapshot):
+    """PyIceberg's builder, with appends that are pure."""
+
+    def fast_append(self) -> _PureAppend:
+        """Return an append that adds one manifest."""
+        producer = self.merge_append()
+        producer._merge_enabled = False
+        return producer
+
+    def merge_append(self) -> _PureAppend:
+        """Return an append that may merge small manifests, as ``commit.manifest.*`` says."""
+        return _PureAppend(
+            operation=Operation.APPEND,
+            transaction=self._transaction,
+            io=self._io,
+            branch=self._branch,
+            snapshot_properties=self._snapshot_properties,
+        )
+
+
+class _PureAppend(_MergeAppendFiles):
+    """An append that looks at nothing but its own files until it is asked to become a snapshot."""
+
+    def commit(self) -> None:
+        """Hand the append to the transaction."""
+        assert isinstance(self._transaction, CoordinatedTransaction)
+        self._transaction._pend(self)
+
+    def prepare(self) -> Append:
+        """Write the manifest of the added files and return the append."""
+        metadata = self._transaction._table.metadata
+        parent, self._parent_snapshot_id = self._parent_snapshot_id, None
+        with_totals = self._summary(self.snapshot_properties)
+        self._parent_snapshot_id = parent
+        manifests = self._own_manifest()
+        return Append(
+            snapshot_id=self._snapshot_id,
+            branch=self._target_branch,
+            manifests=tuple(manifests),
+            summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
+            schema_id=metadata.current_schema_id,
+            merge=self._merge(metadata, manifests) if self._merge_enabled else None,
+        )
+
+    def _own_manifest(self) -> list[ManifestFile]:
+        if not self._added_data_files:
+            return []
+        with self.new_manifest_writer(spec=self._transaction._table.metadata.spec()) as writer:
+            for data_file in self._added_data_files:
+                writer.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=self._snapshot_id,
+                        sequence_number=None,
+                        file_sequence_number=None,
+                        data_file=data_file,
+                    )
+                )
+        return [writer.to_manifest_file()]
+
+    def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
+        """Return the largest merge that ``commit.manifest.*`` asks for, prepared before the latch.
+
+        Under the latch it is used only if all that it replaces is still in the head's list. Of several writers
+        that prepare the same merge one succeeds and the others just append.
+        """
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        if parent is None:
+            return None
+        listed = manifest_list.read(self._io, parent.manifest_list)
+        if len(listed) + len(own) < self._min_count_to_merge:
+            return None
+        merge_manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
+        groups = merge_manager._group_by_spec([m for m in listed if m.content == ManifestContent.DATA])
+        packer: ListPacker[ManifestFile] = ListPacker(self._target_size_bytes, lookback=1, largest_bin_first=False)
+        bins = [
+            (spec_id, packed)
+            for spec_id, manifests in groups.items()
+            for packed in packer.pack_end(manifests, lambda manifest: manifest.manifest_length)
+        ]
+        spec_id, largest = max(bins, key=lambda found: len(found[1]), default=(0, []))
+        if len(largest) + len(own) < self._min_count_to_merge:
+            return None
+        merged = merge_manager._create_manifest(spec_id, largest)
+        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in largest))
+
+
+class _Remembering:
+    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits."""
+
+    def __init__(
+        self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]
+    ) -> None:
+        self._transaction = transaction
+        self._make = make
+        self._builder = make(transaction)
+        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._builder, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._calls.append((name, args, kwargs))
+            result = found(*args, **kwargs)
+            return self if result is self._builder else result
+
+        return call
+
+    def commit(self) -> None:
+        """Stage the changes; the transaction can make them again on a newer head."""
+        make, calls = self._make, tuple(self._calls)
+
+        def again(transaction: CoordinatedTransaction) -> None:
+            builder = make(transaction)
+            for name, args, kwargs in calls:
+                getattr(builder, name)(*args, **kwargs)
+            builder.commit()
+
+        if self._transaction._depth == 0:
+            self._transaction._calls.append(again)
+        self._builder.commit()
+
+    def __enter__(self) -> _Remembering:
+        return self
+
+    def __exit__(
+        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
+    ) -> None:
+        if exctype is None:
+            self.commit()
+
+
+def _remembering(
+    transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]
+) -> Any:
+    return _Remembering(transaction, make)
+
+
+def _recording(io: FileIO, created: list[str]) -> FileIO:
+    """Return *io* with the locations of new files written down in *created* before they exist.
+
+    A copy of the object with one attribute in front: PyIceberg asks for the class of a FileIO to choose its readers.
+    """
+    recording = copy.copy(io)
+    new_output = io.new_output
+
+    def record(location: str) -> OutputFile:
+        created.append(location)
+        return new_output(location)
+
+    recording.new_output = record  # type: ignore[method-assign]
+    return recording
+
+
+__all__ = ["CoordinatedTable", "CoordinatedTransaction", "UpdatesAndRequirements"]

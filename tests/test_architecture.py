@@ -1,0 +1,144 @@
+"""The shape of the repository: layers, top level, lock file, nothing of anybody's machine."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+TOP_LEVEL = {
+    "Makefile",
+    "README.md",
+    "bench",
+    "commit_coord",
+    "docker",
+    "docs",
+    "integration",
+    "pyproject.toml",
+    "requirements.lock",
+    "tests",
+}
+"""All that the top level may hold, beside dot files."""
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Return every file that is in git or could be added to it, relative to the root."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return tuple(path for name in listing.split("\0") if name and (ROOT / (path := Path(name))).is_file())
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """Return the files that are text, with their text."""
+    found = {}
+    for path in files():
+        raw = (ROOT / path).read_bytes()
+        if b"\0" not in raw:
+            found[path] = raw.decode()
+    return found
+
+
+def matches(pattern: str, *, exempt: frozenset[str] = frozenset()) -> list[str]:
+    """Return ``file:line: text`` of every match of *pattern* in a text file."""
+    return [
+        f"{path}:{number}: {line.strip()[:120]}"
+        for path, text in texts().items()
+        if path.as_posix() not in exempt
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_layers() -> None:
+    """Imports go down only, and the protocol reaches no clock, no chance and no driver."""
+    lint_imports = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_top_level() -> None:
+    """What stands at the top is agreed; everything else has a place below."""
+    top = {path.parts[0] for path in files()}
+    assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
+
+
+def pins() -> dict[str, list[str]]:
+    """Return the locked versions of each package; several where they differ by Python version."""
+    pinned: dict[str, list[str]] = {}
+    for name, version in re.findall(
+        r"^([\w.-]+)(?:\[[\w,.-]+\])?==(\S+)", texts()[Path("requirements.lock")], re.MULTILINE
+    ):
+        pinned.setdefault(canonicalize_name(name), []).append(version)
+    return pinned
+
+
+def wanted() -> list[Requirement]:
+    """Return every requirement that ``pyproject.toml`` names, without references to its own extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = [
+        *project["project"]["dependencies"],
+        *(line for extra in project["project"]["optional-dependencies"].values() for line in extra),
+        *project["dependency-groups"]["dev"],
+    ]
+    own = canonicalize_name(project["project"]["name"])
+    return [needed for line in lines if canonicalize_name((needed := Requirement(line)).name) != own]
+
+
+@pytest.mark.parametrize("needed", wanted(), ids=lambda needed: needed.name)
+def test_lock_file_fits(needed: Requirement) -> None:
+    """Each requirement of pyproject.toml is locked, in a version that it allows (else: make lock)."""
+    versions = pins().get(canonicalize_name(needed.name), [])
+    assert versions
+    assert all(needed.specifier.contains(version, prereleases=True) for version in versions)
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """The list of dependencies and the list of reasons are the same list."""
+    reasons = re.findall(r"^\| `([\w.-]+)` \| .*\w", texts()[Path("docs/dependencies.md")], re.MULTILINE)
+    assert sorted(reasons) == sorted({canonicalize_name(needed.name) for needed in wanted()})
+
+
+def test_lock_file_has_a_hash_for_everything_and_names_no_registry() -> None:
+    """Whoever installs chooses where from; the hashes say what."""
+    lock = texts()[Path("requirements.lock")]
+    entries = re.split(r"\n(?=\S)", lock.strip())
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert "://" not in lock
+    assert re.search(r"^\s*--(?!hash)", lock, re.MULTILINE) is None
+
+
+def test_configuration_names_no_registry() -> None:
+    """Mirrors and proxies are the machine's business."""
+    configuration = {path for path in texts() if path.parts[0] in {".ci", "Makefile", "docker"}}
+    found = matches(r"(index-url|find-links|trusted-host)[= ]\S*://|repositor(y|ies).*https?://")
+    assert [line for line in found if Path(line.split(":")[0]) in configuration] == []
+
+
+def test_nothing_of_a_machine() -> None:
+    """No home directory, no checkout path and no host name."""
+    assert matches(r"(?<![\w.$}])/(root|home/(?!USER)\w+|Users/\w+|work|workspace)/\w") == []
+    assert matches(re.escape(str(ROOT)) + r"\b") == []
+    host = socket.gethostname()
+    if len(host) >= 8 and not host.isalpha():  # "debian" or "localhost" is a word like any other
+        assert matches(re.escape(host)) == []
+
+
+def test_no_secret() -> None:
+    """No private key, access key or token."""
+    assert matches(r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|\b(ghp|gho|xox[abp])[_-]\w{20}") == []

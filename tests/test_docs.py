@@ -1,0 +1,94 @@
+"""What the documents list is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_coord import config, errors
+from commit_coord.errors import CommitCoordError
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def rows(document: Path) -> dict[str, list[str]]:
+    """Return the rows of the tables of *document*: the text of the first cell without its marks, and all cells."""
+    found = {}
+    for line in document.read_text().splitlines():
+        if line.startswith("|") and not re.match(r"\|[\s|:-]*-[\s|:-]*$", line):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            found[cells[0].replace("`", "")] = cells
+    return found
+
+
+def error_classes() -> list[type[CommitCoordError]]:
+    """Return the error classes of the package."""
+    return [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, CommitCoordError)]
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+def test_error_is_in_the_table(cls: type[CommitCoordError]) -> None:
+    """Each error class has a row with its code and its bases outside of this package."""
+    _, code, also, *_ = rows(DOCS / "errors.md")[cls.__name__]
+
+    foreign = {base.__name__ for base in cls.__bases__ if not issubclass(base, CommitCoordError)} - {"Exception"}
+    assert set(re.findall(r"`(\w+)`", also)) == foreign
+    assert code.strip("`") == (cls.kind if "kind" in vars(cls) and cls is not CommitCoordError else "")
+
+
+def test_configuration_is_rendered_from_the_table() -> None:
+    """The committed document is what the code writes (else: make docs)."""
+    assert (DOCS / "configuration.md").read_text() == config.render()
+
+
+@pytest.mark.parametrize("key", [prop.key for prop in config.PROPERTIES])
+def test_property_is_documented(key: str) -> None:
+    """Each property has a row, and the row says something."""
+    assert all(rows(DOCS / "configuration.md")[key][:2])
+
+
+def test_readme_names_only_properties_that_exist() -> None:
+    """The properties that the README shows are known, here or to PyIceberg."""
+    known = {prop.key for prop in config.PROPERTIES} | {"py-catalog-impl", "uri", "warehouse"}
+    section = (ROOT / "README.md").read_text().split("\n## Properties\n")[1].split("\n## ")[0]
+    shown = {
+        key for first in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for key in re.findall(r"`(.+?)`", first)
+    }
+    assert shown
+    assert shown <= known
+
+
+def test_readme_example(tmp_path: Path) -> None:
+    """The first example does what it says, started twice."""
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert "/tmp/demo" in block[1]
+    (tmp_path / "warehouse").mkdir()
+    code = block[1].replace("/tmp/demo", str(tmp_path))
+    for runs in (1, 2):
+        names: dict[str, Any] = {}
+        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own document
+        assert names["table"].scan().to_arrow().num_rows == 3 * runs
+        names["catalog"].close()
+
+
+def test_links_lead_somewhere() -> None:
+    """Each relative link in a document names a file, and each fragment a heading of it."""
+    broken = []
+    for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for target, fragment in re.findall(r"\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)", document.read_text()):
+            path = (document.parent / target) if target else document
+            if not path.exists() or (fragment and fragment not in anchors(path)):
+                broken.append(f"{document.relative_to(ROOT)}: {target}#{fragment}")
+    assert broken == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the fragments that a Markdown renderer makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
