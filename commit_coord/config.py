@@ -69,7 +69,9 @@ def _hive_time_ms(text: str) -> str:
     match = re.fullmatch(r"(\d+)\s*(ms|msec|s|sec|m|min|h|hour)?", text.strip())
     if match is None:
         raise ValueError("a Hive time such as 60s")
-    unit = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}.get(match[2] or "s", 1000)
+    unit = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}.get(
+        match[2] or "s", 1000
+    )
     return str(int(match[1]) * unit)
 
 
@@ -131,7 +133,8 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.policy",
         "wait or deny",
         "wait",
-        "What an operation does on a conflict: `wait` in a fair queue, or `deny` as Hive does: release all, sleep, retry.",
+        "What an operation does on a conflict: `wait` in a fair queue, or `deny` as Hive does: release all, "
+        "sleep, retry.",
         _one_of("wait", "deny"),
     ),
     _property(
@@ -168,8 +171,8 @@ PROPERTIES: tuple[Property, ...] = (
         "operation-locks",
         "off, iceberg or hive",
         "iceberg",
-        "Which operations take locks for as long as they run: `iceberg`: overwrites, deletes, upserts, drop and rename; "
-        "`hive`: inserts as well; `off`: none, conflicts are found at the commit.",
+        "Which operations take locks for as long as they run: `iceberg`: overwrites, deletes, upserts, drop and "
+        "rename; `hive`: inserts as well; `off`: none, conflicts are found at the commit.",
         _one_of("off", "iceberg", "hive"),
     ),
     _property(
@@ -183,7 +186,9 @@ PROPERTIES: tuple[Property, ...] = (
 
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
 _BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
-_OURS = re.compile(r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|iceberg\.hive\.lock|commit)([-._]|$)")
+_OURS = re.compile(
+    r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|iceberg\.hive\.lock|commit)([-._]|$)"
+)
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
 
 
@@ -233,7 +238,9 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
     given, origins = _merged(name, arguments)
     uri = given.get("uri")
     if not uri:
-        raise ConfigError("a catalog needs a uri", catalog=name, key="uri", accepted="coord+sqlite:///… or coord+postgresql://…")
+        raise ConfigError(
+            "a catalog needs a uri", catalog=name, key="uri", accepted="coord+sqlite:///… or coord+postgresql://…"
+        )
     uri = uri.removeprefix(COORDINATED_URI_PREFIX)
     texts = _texts(given, origins)
     in_memory = uri in ("sqlite://", "sqlite:///:memory:")
@@ -252,7 +259,11 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
             ) from error
     settings = Settings(**values)
     _check(settings, in_memory)
-    others = {k: v for k, v in given.items() if k not in _BY_KEY and k not in _BY_ALIAS and k not in ("py-catalog-impl", "type")}
+    others = {
+        k: v
+        for k, v in given.items()
+        if k not in _BY_KEY and k not in _BY_ALIAS and k not in ("py-catalog-impl", "type")
+    }
     return Configuration(name=name, settings=settings, properties={**others, "uri": uri}, origins=origins)
 
 
@@ -298,7 +309,9 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
             try:
                 text = convert(value)
             except ValueError as error:
-                raise ConfigError("a setting has a value that it can't have", key=key, value=value, accepted=str(error)) from error
+                raise ConfigError(
+                    "a setting has a value that it can't have", key=key, value=value, accepted=str(error)
+                ) from error
             if not text:
                 continue
         elif _OURS.match(key):
@@ -309,7 +322,9 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
         else:
             continue
         if texts.get(prop.key, text) != text:
-            raise ConfigError("two settings clash", key=key, value=value, other=sources[prop.key], other_value=texts[prop.key])
+            raise ConfigError(
+                "two settings clash", key=key, value=value, other=sources[prop.key], other_value=texts[prop.key]
+            )
         texts[prop.key], sources[prop.key] = text, key
         origins[prop.key] = origins[key]
     return texts
@@ -339,8 +354,8 @@ def render() -> str:
         "",
         "Catalog properties, given as arguments of `commit_coord.load_catalog`, in the environment",
         "(`PYICEBERG_CATALOG__<NAME>__LOCK__ACQUIRE_TIMEOUT_MS`) or in `.pyiceberg.yaml`, in this order of precedence.",
-        "Everything else (`uri`, `warehouse`, `s3.*`, …) is PyIceberg's and goes through unchanged. Put `coord+` in front",
-        "of the URI: plain PyIceberg then refuses the catalog instead of opening it without coordination.",
+        "Everything else (`uri`, `warehouse`, `s3.*`, …) is PyIceberg's and goes through unchanged. Put `coord+` in",
+        "front of the URI: plain PyIceberg then refuses the catalog instead of opening it without coordination.",
         "An unknown or malformed setting is an error at start.",
         "",
         "| property | value | default | meaning | also called |",

@@ -77,6 +77,8 @@ Table = tuple[str, ...]
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 """Between the looks after a lost reply: half a minute in all."""
 
+_LIMITS = Limits()
+
 
 class PointerStore(Protocol):
     """Where the metadata location of every table is kept."""
@@ -151,7 +153,7 @@ class Coordinator:
         clock: Clock,
         events: Events,
         journal_lifetime_ms: int,
-        limits: Limits = Limits(),
+        limits: Limits = _LIMITS,
     ) -> None:
         self.store = store
         self.locks = locks
@@ -230,9 +232,7 @@ class Coordinator:
 class _Commit:
     """One run of the protocol: the state that its effects share."""
 
-    def __init__(
-        self, coordinator: Coordinator, attempt: Attempt, replan: Replanner | None, repeatable: bool
-    ) -> None:
+    def __init__(self, coordinator: Coordinator, attempt: Attempt, replan: Replanner | None, repeatable: bool) -> None:
         self._coordinator = coordinator
         self._attempt = attempt
         self._replan = replan
@@ -264,7 +264,7 @@ class _Commit:
             while True:
                 try:
                     result = self._perform(effect)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
                     effect = steps.throw(error)
                 else:
                     effect = steps.send(result)
@@ -459,9 +459,7 @@ class _Commit:
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             if verdict.cause is Cause.CONFLICT:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
-            raise CommitNotApplied(
-                f"the commit did not land: {verdict.reason}", **facts
-            ) from verdict.error
+            raise CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
         if verdict.answered is not None:
             committed: Committed = verdict.answered.payload
             return committed

@@ -84,7 +84,7 @@ class Resource:
 
     @classmethod
     def table(cls, identifier: Iterable[str], *partition: str) -> Resource:
-        """Return the table *identifier* (``("db", "table")``, nested namespaces joined by dots) or a partition of it."""
+        """Return the table *identifier* (``("db", "table")``, namespaces joined by dots) or a partition of it."""
         *namespace, name = identifier
         return cls((".".join(namespace), name, *partition))
 

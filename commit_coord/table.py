@@ -24,13 +24,13 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -52,7 +52,6 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
-    UpdatesAndRequirements,
 )
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.table.update.snapshot import (
@@ -90,9 +89,6 @@ _TOTALS = {
     TOTAL_POSITION_DELETES,
     TOTAL_RECORDS,
 }
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class CoordinatedTable(Table):
@@ -145,8 +141,12 @@ class CoordinatedTable(Table):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         properties: dict[str, str] = EMPTY_DICT,
         request_id: str | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit data files that are written already, in one commit.
+
+        Returns:
+            True when this call landed them; False when an earlier commit with the same *request_id* had landed, so
+            that nothing was done now. Files that were written for this call alone are then in no table.
 
         Guarantee: on return the files are in the table exactly once, also when the same *request_id* was committed
         before, by whatever process. On ``CommitNotApplied`` none of them is and none will be, so they may be
@@ -162,18 +162,21 @@ class CoordinatedTable(Table):
             properties: Table properties set by the same commit.
             request_id: A UUID chosen by the caller.
         """
-        transaction = self.transaction()
+        tx = self.transaction()
         if request_id is not None:
-            transaction.request_id = str(uuid.UUID(request_id))
-            transaction.repeatable = True
-        with transaction as tx:
+            tx.request_id = str(uuid.UUID(request_id))
+            tx.repeatable = True
+        with tx:
             if properties:
                 tx.set_properties(properties)
             if mode == "overwrite":
-                tx.delete(overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
+                tx.delete(
+                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+                )
             elif mode == "dynamic":
                 tx.delete_partitions(data_files, snapshot_properties, branch)
             tx.add_data_files(data_files, snapshot_properties, branch)
+        return not tx.answered
 
     def find_commit(self, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
@@ -186,13 +189,14 @@ class _Maintenance(MaintenanceTable):
         return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))
 
 
-def _recorded(
-    method: Callable[Concatenate[CoordinatedTransaction, P], R],
-) -> Callable[Concatenate[CoordinatedTransaction, P], R]:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _recorded(method: F) -> F:
     """Remember outermost calls of *method*, to be made again on a newer head."""
 
     @wraps(method)
-    def call(self: CoordinatedTransaction, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
         if self._depth == 0:
             self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
             if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
@@ -203,7 +207,7 @@ def _recorded(
         finally:
             self._depth -= 1
 
-    return call
+    return cast(F, call)
 
 
 class CoordinatedTransaction(Transaction):
@@ -223,6 +227,7 @@ class CoordinatedTransaction(Transaction):
         self._table: Table = tracked
         self.request_id = str(uuid.uuid4())
         self.repeatable = False
+        self.answered = False
         self._base = (table.metadata, table.metadata_location)
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: _PureAppend | None = None
@@ -245,9 +250,7 @@ class CoordinatedTransaction(Transaction):
             self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
         return self._view[2]
 
-    def _stage(
-        self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()
-    ) -> Transaction:
+    def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""
         for requirement in requirements:
             requirement.validate(self.table_metadata)
@@ -393,13 +396,14 @@ class CoordinatedTransaction(Transaction):
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes."""
-        return _remembering(
+        changes = _Remembering(
             self, lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive)
         )
+        return cast(UpdateSchema, changes)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
-        return _remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive))
+        return cast(UpdateSpec, _Remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive)))
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
@@ -437,8 +441,9 @@ class CoordinatedTransaction(Transaction):
             if self._updates or self._pending is not None:
                 self._sent = True
                 committed = self._land()
-                self._target.metadata = self._table.metadata = committed.metadata
+                self._target.metadata = self._table.metadata = committed.metadata.model_copy(deep=True)
                 self._target.metadata_location = self._table.metadata_location = committed.location
+                self.answered = committed.answered
                 if committed.answered:
                     self._delete_created()
         except CommitNotApplied:
@@ -469,12 +474,6 @@ class CoordinatedTransaction(Transaction):
         append = producer.prepare() if producer is not None else None
         self._pending = producer
         reads = self._reads or any(not isinstance(p, _PureAppend) for p in self._snapshot_producers)
-        keys: set[str] = set()
-        for update in self._updates:
-            if isinstance(update, SetPropertiesUpdate):
-                keys |= update.updates.keys()
-            elif isinstance(update, RemovePropertiesUpdate):
-                keys |= set(update.removals)
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -484,7 +483,7 @@ class CoordinatedTransaction(Transaction):
             updates=self._updates,
             append=append,
             reads_data=reads,
-            properties_read={key: base.properties.get(key) for key in keys},
+            properties_read={key: base.properties.get(key) for key in self._property_keys()},
         )
 
     def _replan(self, head: TableMetadata, location: str) -> Attempt:
@@ -497,7 +496,9 @@ class CoordinatedTransaction(Transaction):
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
         """
         self._refuse_overlap(head)
-        if not self._reads and not self._changes_schema() and head.current_schema_id == self._schema_id():
+        same_schema = head.current_schema_id == self._base[0].current_schema_id
+        self._base = (head, location)
+        if same_schema and not self._reads and not self._changes_schema():
             try:
                 self._rebuild(head, location)
                 return self._attempt()
@@ -535,6 +536,7 @@ class CoordinatedTransaction(Transaction):
         return self._attempt()
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
+        """Raise if both sides changed one thing. Otherwise *head* is the base from now on."""
         base, mine = self._base[0], self.table_metadata
         if self._changes_schema() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
             raise self._conflict(f"the column {name!r} was changed meanwhile")
@@ -542,14 +544,24 @@ class CoordinatedTransaction(Transaction):
             name := spec_conflict(base.spec(), mine.spec(), head.spec())
         ):
             raise self._conflict(f"the partition field {name!r} was changed meanwhile")
+        for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
+            # The name mapping follows from the schema, which was compared above.
+            if head.properties.get(key) not in (base.properties.get(key), mine.properties.get(key)):
+                raise self._conflict(f"the property {key!r} was changed meanwhile")
         if reason := files_misfit(head, base.current_schema_id):
             raise self._conflict(reason)
 
+    def _property_keys(self) -> set[str]:
+        keys: set[str] = set()
+        for update in self._updates:
+            if isinstance(update, SetPropertiesUpdate):
+                keys |= update.updates.keys()
+            elif isinstance(update, RemovePropertiesUpdate):
+                keys |= set(update.removals)
+        return keys
+
     def _changes_schema(self) -> bool:
         return any(isinstance(update, AddSchemaUpdate | AddPartitionSpecUpdate) for update in self._updates)
-
-    def _schema_id(self) -> int:
-        return self._base[0].current_schema_id
 
     def _conflict(self, reason: str) -> CommitConflict:
         return CommitConflict(
@@ -587,7 +599,11 @@ class CoordinatedTransaction(Transaction):
             return
         self._lease = lease
         weakref.finalize(self, lease.release)
-        if not self._updates and self._pending is None and self._base[1] != catalog.coordinator.store.pointer(self._table.name()):
+        if (
+            not self._updates
+            and self._pending is None
+            and self._base[1] != catalog.coordinator.store.pointer(self._table.name())
+        ):
             self._target.refresh()
             self._table.metadata, self._table.metadata_location = self._target.metadata, self._target.metadata_location
             self._base = (self._table.metadata, self._table.metadata_location)
@@ -628,7 +644,7 @@ class _PureAppend(_MergeAppendFiles):
 
     def prepare(self) -> Append:
         """Write the manifest of the added files and return the append."""
-        metadata = self._transaction._table.metadata
+        metadata = self._transaction.table_metadata
         parent, self._parent_snapshot_id = self._parent_snapshot_id, None
         with_totals = self._summary(self.snapshot_properties)
         self._parent_snapshot_id = parent
@@ -645,7 +661,7 @@ class _PureAppend(_MergeAppendFiles):
     def _own_manifest(self) -> list[ManifestFile]:
         if not self._added_data_files:
             return []
-        with self.new_manifest_writer(spec=self._transaction._table.metadata.spec()) as writer:
+        with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
             for data_file in self._added_data_files:
                 writer.add(
                     ManifestEntry.from_args(
@@ -688,9 +704,7 @@ class _PureAppend(_MergeAppendFiles):
 class _Remembering:
     """A builder of PyIceberg's whose calls are remembered by the transaction when it commits."""
 
-    def __init__(
-        self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]
-    ) -> None:
+    def __init__(self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]) -> None:
         self._transaction = transaction
         self._make = make
         self._builder = make(transaction)
@@ -732,12 +746,6 @@ class _Remembering:
             self.commit()
 
 
-def _remembering(
-    transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]
-) -> Any:
-    return _Remembering(transaction, make)
-
-
 def _recording(io: FileIO, created: list[str]) -> FileIO:
     """Return *io* with the locations of new files written down in *created* before they exist.
 
@@ -752,6 +760,3 @@ def _recording(io: FileIO, created: list[str]) -> FileIO:
 
     recording.new_output = record  # type: ignore[method-assign]
     return recording
-
-
-__all__ = ["CoordinatedTable", "CoordinatedTransaction", "UpdatesAndRequirements"]

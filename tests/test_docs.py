@@ -68,8 +68,7 @@ def test_readme_example(tmp_path: Path) -> None:
     block = re.search(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     assert block is not None
     assert "/tmp/demo" in block[1]
-    (tmp_path / "warehouse").mkdir()
-    code = block[1].replace("/tmp/demo", str(tmp_path))
+    code = block[1].replace("/tmp/demo", str(tmp_path / "demo"))
     for runs in (1, 2):
         names: dict[str, Any] = {}
         exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own document

@@ -11,7 +11,6 @@ from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
@@ -34,7 +33,8 @@ from commit_coord.table import CoordinatedTable
 class CoordinatedCatalog(MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
-    A subclass is a :class:`~commit_coord.coordinator.PointerStore` and calls :meth:`_coordinate` when it is ready.
+    ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
+    :class:`~commit_coord.coordinator.PointerStore` and calls :meth:`_coordinate` when it is ready.
     """
 
     settings: Settings
@@ -124,7 +124,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         metadata, location = self.coordinator.load(table)
         return CoordinatedTable(
             identifier=table,
-            metadata=metadata,
+            metadata=metadata.model_copy(deep=True),  # a caller may change its properties; the cache must not
             metadata_location=location,
             io=self.file_io(metadata.properties, location),
             catalog=self,
@@ -151,9 +151,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             updates=updates,
         )
         (committed,) = self.coordinator.commit([attempt])
-        return CommitTableResponse.model_construct(
-            metadata=committed.metadata, metadata_location=committed.location
-        )
+        return CommitTableResponse.model_construct(metadata=committed.metadata, metadata_location=committed.location)
 
     def create_table(
         self,
@@ -172,7 +170,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         table = self._table_identifier(identifier)
         with self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
-            return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))
+            return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
@@ -185,13 +183,13 @@ class CoordinatedCatalog(MetastoreCatalog):
         with self.coordinator.latch(table, statement="register table"):
             self._refuse_existing(table)
             self.coordinator.read(metadata_location)
-            return super().register_table(identifier, metadata_location, overwrite)
+            return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch."""
         table = self._table_identifier(identifier)
         with self._whole_table(table, "drop table"), self.coordinator.latch(table, statement="drop table"):
-            super().drop_table(identifier)
+            super().drop_table(identifier)  # type: ignore[safe-super]
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
@@ -199,7 +197,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         with self._whole_table(old, f"rename to {'.'.join(new)}"), self.coordinator.latch(old, new, statement="rename"):
-            return super().rename_table(from_identifier, to_identifier)
+            return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
@@ -246,6 +244,3 @@ class _Unlocked:
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-__all__ = ["CoordinatedCatalog", "Schema"]

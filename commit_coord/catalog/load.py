@@ -38,6 +38,9 @@ def load_catalog(name: str | None = None, **properties: Any) -> CoordinatedCatal
     scheme = given["uri"].removeprefix(COORDINATED_URI_PREFIX).split(":", 1)[0].split("+", 1)[0]
     if scheme not in ("sqlite", "postgresql"):
         raise ConfigError(
-            "no coordinated catalog for this uri", key="uri", value=f"{scheme}:…", accepted="coord+sqlite:, coord+postgresql:"
+            "no coordinated catalog for this uri",
+            key="uri",
+            value=f"{scheme}:…",
+            accepted="coord+sqlite:, coord+postgresql:",
         )
     return CoordinatedSqlCatalog(name, **properties)

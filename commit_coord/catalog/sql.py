@@ -7,6 +7,8 @@ the same tables; theirs is a compare-and-set on the same column, so nobody overw
 from __future__ import annotations
 
 import logging
+import os
+import weakref
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -26,9 +28,9 @@ _BUSY_TIMEOUT_MS = 30_000
 """SQLite: how long a statement waits for another process's transaction. These take milliseconds."""
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
-_POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"  # noqa: S608 - no user text
+_POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"
 _SWAP = text(
-    "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "  # noqa: S608
+    "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "
     f"WHERE {_KEY} AND metadata_location = :base"
 )
 _CREATE = text(
@@ -78,6 +80,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
         self._pointer_statement = text(_POINTER + self._type_filter)
+        _forget_connections_after_fork(self.engine)
         self._declare_locks(configuration)
         self._coordinate(configuration, self)
 
@@ -223,7 +226,12 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     cursor.close()
 
 
-def engine_of(catalog: CoordinatedSqlCatalog) -> Engine:
-    """Return the catalog's database engine."""
-    engine: Engine = catalog.engine
-    return engine
+def _forget_connections_after_fork(engine: Engine) -> None:
+    """Make a forked child open its own connections: SQLite and PostgreSQL both break when two processes share one."""
+    reference = weakref.ref(engine)
+
+    def forget() -> None:
+        if (found := reference()) is not None:
+            found.dispose(close=False)
+
+    os.register_at_fork(after_in_child=forget)

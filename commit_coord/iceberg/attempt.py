@@ -124,9 +124,7 @@ class Attempt:
                 summary=append["summary"],
                 schema_id=append["schema-id"],
                 merge=merge
-                and Merge(
-                    merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])
-                ),
+                and Merge(merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])),
             ),
             reads_data=raw["reads-data"],
             properties_read=raw["properties-read"],

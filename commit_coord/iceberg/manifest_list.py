@@ -33,6 +33,9 @@ _SUMMARY_IDS = [509, 518, 510, 511]
 _REQUIRED = {1: {500, 501, 502, 503}, 2: set(_FIELD_IDS) - {507, 519}}
 """What a list of a format version must be able to hold; a list with fewer fields is written anew."""
 
+_CODECS = ("null", "deflate")
+"""What fastavro writes by itself; lists with another codec are decoded and written anew."""
+
 _FOLD = 64
 """Trailing blocks of one entry that are folded into one block."""
 
@@ -186,7 +189,7 @@ def _grown(
     reader = fastavro.block_reader(stdio.BytesIO(old))
     schema, codec = reader.writer_schema, reader.codec
     names = _names(schema)
-    if not _REQUIRED[format_version] <= names.keys() or codec not in ("null", "deflate", "snappy", "zstandard"):
+    if not _REQUIRED[format_version] <= names.keys() or codec not in _CODECS:
         return None
     blocks = list(reader)
     sync = old[-16:]  # a file ends with its marker, behind the last block or the header

@@ -20,8 +20,8 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 import orjson
 from pydantic import BaseModel, PrivateAttr, field_serializer
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import (
     TableMetadata,
     TableMetadataUtil,
@@ -205,19 +205,19 @@ class LeanMetadataV3(_Lean, TableMetadataV3):
     """PyIceberg's version 3 metadata with a lazy history."""
 
 
-_LEAN: dict[int, type[LeanMetadataV1 | LeanMetadataV2 | LeanMetadataV3]] = {
+LeanMetadata = LeanMetadataV1 | LeanMetadataV2 | LeanMetadataV3
+
+_LEAN: dict[int, type[LeanMetadata]] = {
     1: LeanMetadataV1,
     2: LeanMetadataV2,
     3: LeanMetadataV3,
 }
-_KNOWN = {
-    version: {field.alias or name for name, field in cls.model_fields.items()} for version, cls in _LEAN.items()
-}
+_KNOWN = {version: {field.alias or name for name, field in cls.model_fields.items()} for version, cls in _LEAN.items()}
 
 
-def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> TableMetadata:
+def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> LeanMetadata:
     """Return *metadata* as one of the lean classes; itself when it is one."""
-    if isinstance(metadata, _Lean):
+    if isinstance(metadata, LeanMetadata):
         return metadata
     fields = dict(metadata.__dict__)
     for name, model in (("snapshots", Snapshot), ("snapshot_log", SnapshotLogEntry)):
@@ -228,13 +228,13 @@ def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> Table
     return made
 
 
-def parse(data: bytes, location: str) -> TableMetadata:
+def parse(data: bytes, location: str) -> LeanMetadata:
     """Return the metadata in *data*, the bytes of the file at *location*.
 
     Raises:
         ValidationError: PyIceberg's, when the file is not Iceberg table metadata.
     """
-    if location.endswith(".gz.metadata.json") or location.endswith(".metadata.json.gz"):
+    if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
         data = gzip.decompress(data)
     raw: dict[str, Any] = orjson.loads(data)
     snapshots = raw.pop("snapshots", None) or []
@@ -251,17 +251,14 @@ def parse(data: bytes, location: str) -> TableMetadata:
 
 def dump(metadata: TableMetadata, location: str) -> bytes:
     """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
-    metadata = lean(metadata)
     if isinstance(metadata, TableMetadataV3):
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.
         metadata.model_dump_json()
-    body: dict[str, Any] = {
-        **metadata.model_dump(mode="json", exclude={"snapshots", "snapshot_log"}),
-        **metadata._extras,  # type: ignore[union-attr]
-    }
-    v1 = metadata.format_version == 1
-    snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
-    snapshot_log: LazyModels[SnapshotLogEntry] = metadata.__dict__["snapshot_log"]
+    whole = lean(metadata)
+    body: dict[str, Any] = {**whole.model_dump(mode="json", exclude={"snapshots", "snapshot_log"}), **whole._extras}
+    v1 = whole.format_version == 1
+    snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
+    snapshot_log: LazyModels[SnapshotLogEntry] = whole.__dict__["snapshot_log"]
     body["snapshots"] = orjson.Fragment(
         snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
     )
@@ -270,7 +267,7 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
     return gzip.compress(data, compresslevel=6) if location.endswith(".gz.metadata.json") else data
 
 
-def read(io: FileIO, location: str) -> TableMetadata:
+def read(io: FileIO, location: str) -> LeanMetadata:
     """Read the metadata file at *location*."""
     with io.new_input(location).open() as stream:
         return parse(stream.read(), location)
@@ -278,16 +275,16 @@ def read(io: FileIO, location: str) -> TableMetadata:
 
 def create(updates: Sequence[TableUpdate]) -> TableMetadata:
     """Return the metadata of a new table that *updates* describe (PyIceberg's ``CreateTableTransaction``)."""
-    empty = TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
+    empty = MetastoreCatalog._empty_table_metadata()
     return lean(update_table_metadata(empty, tuple(updates), enforce_validation=True))
 
 
 def extras(metadata: TableMetadata) -> dict[str, Any]:
     """Return the top-level keys that PyIceberg does not know, such as ``encryption-keys``."""
-    return metadata._extras if isinstance(metadata, _Lean) else {}
+    return metadata._extras if isinstance(metadata, LeanMetadata) else {}
 
 
-def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
+def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> LeanMetadata:
     """Return *base* with *updates* applied in order, by PyIceberg's own rules, without its costs.
 
     Raises:
@@ -311,7 +308,18 @@ def logged(metadata: TableMetadata, base: TableMetadata, base_location: str) -> 
     return _update_table_metadata_log(metadata, base_location, base.last_updated_ms)
 
 
-def _remove_snapshots(metadata: TableMetadata, snapshot_ids: set[int]) -> TableMetadata:
+def stamped(metadata: TableMetadata, base: TableMetadata, now_ms: int) -> TableMetadata:
+    """Return *metadata* with *now_ms* on everything that is new since *base* (PyIceberg takes the host's clock)."""
+    log: LazyModels[SnapshotLogEntry] = metadata.__dict__["snapshot_log"]
+    known = len(base.snapshot_log)
+    update: dict[str, Any] = {"last_updated_ms": now_ms}
+    if len(log) > known and any(entry.timestamp_ms != now_ms for entry in log[known:]):
+        old: LazyModels[SnapshotLogEntry] = base.__dict__["snapshot_log"]
+        update["snapshot_log"] = old + [e.model_copy(update={"timestamp_ms": now_ms}) for e in log[known:]]
+    return metadata.model_copy(update=update)
+
+
+def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMetadata:
     """Return *metadata* without *snapshot_ids*; refs and statistics of them go along.
 
     Source: Iceberg specification, "Snapshot log": entries of expired snapshots are removed; Java
@@ -355,5 +363,3 @@ def not_before(metadata: TableMetadata, now_ms: int) -> int:
     latest = [now_ms, metadata.last_updated_ms]
     latest += [history[-1].timestamp_ms for history in (metadata.snapshot_log, metadata.metadata_log) if history]
     return max(latest)
-
-

@@ -121,13 +121,13 @@ def follow(
     now_ms = lean.not_before(head, now_ms)
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
-        changed = lean.apply_updates(head, updates)
+        changed: TableMetadata = lean.apply_updates(head, updates)
     except (ValueError, KeyError) as error:
         return Refused(reason=str(error))
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
-        if reason := _append_conflict(attempt.append, head):
+        if reason := _append_conflict(attempt.append, changed):
             return Refused(reason=reason)
         plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, tries)
         updates = [AddSnapshotUpdate(snapshot=snapshot)]
@@ -138,7 +138,7 @@ def follow(
         snapshot_ids += (snapshot.snapshot_id,)
     if changed is head:
         return Follows(metadata=head, manifest_list=None, snapshot_ids=())
-    changed = lean.logged(changed, head, head_location).model_copy(update={"last_updated_ms": now_ms})
+    changed = lean.stamped(lean.logged(changed, head, head_location), head, now_ms)
     return Follows(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 
 
@@ -162,16 +162,16 @@ def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:
 def _fitted(
     update: TableUpdate, attempt: Attempt, head: TableMetadata, generation: int | None, now_ms: int
 ) -> TableUpdate:
-    """Return *update* as it must be on *head*: ids and timestamps as asked, retention kept, protected snapshots spared."""
+    """Return *update* as it must be on *head*: marked, timed, retention kept, protected snapshots spared."""
     if isinstance(update, AddSnapshotUpdate):
         snapshot = update.snapshot
         summary = snapshot.summary
         if summary is not None:
             summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
         return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
-    if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH:
-        if isinstance_any(attempt.updates, AddSnapshotUpdate):
-            return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
+    adds_snapshot = isinstance_any(attempt.updates, AddSnapshotUpdate)
+    if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH and adds_snapshot:
+        return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
         protected = {ref.snapshot_id for ref in head.refs.values()}

@@ -39,7 +39,7 @@ class Heartbeat:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._wanted = False
-        self._stopped = False
+        self._paused = False
 
     def ensure_running(self, *, now: bool = False) -> None:
         """See to it that *beat* is called within its time from now on; at once if *now*. Costs next to nothing."""
@@ -51,33 +51,42 @@ class Heartbeat:
         # Whoever is second here sees what the other wrote first.
         self._wanted = True
         if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._stopped:
-                    self._wake = threading.Event()
-                    self._thread = threading.Thread(target=self._run, args=(self._wake,), name=self._name, daemon=True)
-                    self._thread.start()
+            self._start()
         if now:
             self._wake.set()
 
     def stop(self) -> None:
-        """End the thread and wait for a beat that is under way. It starts no more until :meth:`resume`."""
+        """End the thread and wait for a beat that is under way. The next :meth:`ensure_running` starts it again."""
+        self.pause()
+        self._paused = False
+
+    def pause(self) -> None:
+        """As :meth:`stop`, and start no more until :meth:`resume`: to see what becomes of leases that nobody extends."""
         if self._pid != os.getpid():
             self._start_over()
+        self._paused = True
         with self._lock:
-            self._stopped, thread = True, self._thread
-            self._wake.set()
+            thread = self._thread
+        self._wake.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._thread = None
 
     def resume(self) -> None:
-        """Allow the thread again after :meth:`stop`."""
-        self._stopped = False
+        """Go on after :meth:`pause`."""
+        self._paused = False
         self.ensure_running()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._paused:
+                self._wake = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(self._wake,), name=self._name, daemon=True)
+                self._thread.start()
 
     def _run(self, wake: threading.Event) -> None:
         idle_beats = 0
-        while not self._stopped:
+        while not self._paused:
             self._wanted = False
             try:
                 delay = self._beat()
@@ -86,13 +95,15 @@ class Heartbeat:
                 logger.exception("a heartbeat failed")
                 delay = self._idle
             idle_beats = 0 if delay is not None else idle_beats + 1
-            if idle_beats > 1:
-                self._thread = None
-                if not self._wanted:
-                    return
-                with self._lock:
-                    if self._thread is not None:
-                        return
-                    self._thread = threading.current_thread()
+            if idle_beats > 1 and self._ends():
+                return
             wake.wait(self._idle if delay is None else delay)
             wake.clear()
+
+    def _ends(self) -> bool:
+        """End this thread unless it is wanted after all; see :meth:`ensure_running`."""
+        with self._lock:
+            self._thread = None
+            if self._wanted:
+                self._thread = threading.current_thread()
+            return self._thread is None

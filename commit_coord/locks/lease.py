@@ -68,7 +68,6 @@ class _Ticket:
     """A request that is in the database, as far as this client knows."""
 
     request: LockRequest
-    queue: str
     place: int
     word: float
     """When the last confirmed renewal was sent, on ``Clock.now``."""
@@ -79,7 +78,6 @@ class _Ticket:
 class _SqlBlocker(Blocker):
     """The nearest blocker, with what decides whether it may be removed."""
 
-    queue: str
     place: int
     explicit: bool
     expires_at: float | None
@@ -158,7 +156,7 @@ class LeaseLockManager(QueueingLockManager):
         self._pid = os.getpid()
         self._client = uuid.uuid4().hex
         self._tickets: dict[str, _Ticket] = {}
-        self._unreleased: dict[str, _Ticket] = {}
+        self._unreleased: dict[str, LockRequest] = {}
         self._thread = threading.local()
 
     def _here(self) -> None:
@@ -177,28 +175,47 @@ class LeaseLockManager(QueueingLockManager):
 
     # Acquire.
 
-    def acquire(self, request: LockRequest, **options: Any) -> Lease:
-        """See :meth:`LockManager.acquire`."""
+    def _knows(self, request_id: str) -> bool:
         self._here()
-        return super().acquire(request, **options)
+        return request_id in self._tickets
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        if request.request_id in self._tickets:
-            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-        return self._persist(lambda: self._enter_once(request), deadline)
+        first = self._clock.now()
+        return self._persist(lambda: self._enter_once(request, first), deadline)
 
-    def _enter_once(self, request: LockRequest) -> Blocker | None:
-        queue, owner, connection = self._queue(request), request.owner, self._store.connection
-        steps: list[Step] = [
-            (lease_sql.TAKE_PLACE, {"queue": queue, "clock": self._store.clock_name}),
+    def _enter_once(self, request: LockRequest, first: float) -> Blocker | None:
+        """Enter and look in one transaction; *first* is when the first try was sent."""
+        connection, sent = self._store.connection, self._clock.now()
+        try:
+            rows = connection.run(self._steps_to_enter(request, connection.wake))[-1]
+        except DuplicateRequest:
+            rows, sent = connection.ask(lease_sql.LOOK, self._look_values(request)), first
+            if not rows:
+                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
+            if rows[0][1] != self._client:
+                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request) from None
+        self._tickets[request.request_id] = _Ticket(request, rows[0][0], sent)
+        if not request.explicit:
+            self.heartbeat.ensure_running()
+        return self._seen(rows)
+
+    def _steps_to_enter(self, request: LockRequest, wake: str) -> list[Step]:
+        owner, clock, scope = request.owner, self._store.clock_name, self._scope(request.scope)
+        if request.scope is LockScope.OPERATION:
+            queues = [scope]
+        else:
+            queues = [f"{scope}:{resource}" for resource, _ in request.locks]
+        steps: list[Step] = [(lease_sql.TAKE_PLACE, {"queue": queue, "clock": clock}) for queue in sorted(queues)]
+        if len(queues) > 1:
+            steps.append((lease_sql.LEVEL_PLACES, {"ids": id_list(queues)}))
+        common = {"queue": queues[0], "scope": scope, "request_id": request.request_id}
+        steps.append(
             (
                 lease_sql.ENTER_REQUEST,
                 {
-                    "queue": queue,
-                    "request_id": request.request_id,
-                    "scope": request.scope.value,
+                    **common,
                     "client": self._client,
-                    "wake": connection.wake,
+                    "wake": wake,
                     "owner_user": owner.user,
                     "owner_host": owner.host,
                     "owner_pid": owner.pid,
@@ -207,47 +224,28 @@ class LeaseLockManager(QueueingLockManager):
                     "owner_process": owner.process,
                     "explicit": int(request.explicit),
                     "lease_ms": self.settings.lease_ms,
-                    "clock": self._store.clock_name,
+                    "clock": clock,
                 },
-            ),
-        ]
-        steps += [
-            (lease_sql.ENTER_LOCK, {"queue": queue, "resource": str(resource), "mode": mode.letter})
-            for resource, mode in request.locks
-        ]
+            )
+        )
+        for resource, mode in request.locks:
+            steps.append((lease_sql.ENTER_LOCK, {**common, "resource": str(resource), "mode": mode.letter}))
         steps.append((lease_sql.LOOK, self._look_values(request)))
-        sent = self._clock.now()
-        try:
-            rows = connection.run(steps)[-1]
-        except DuplicateRequest:
-            rows = connection.ask(lease_sql.LOOK, self._look_values(request))
-            if rows and rows[0][1] != self._client:
-                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request) from None
-            if not rows:
-                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
-            # Ours. When its lease began is not known: not before our first try, so its first renewal is due at once.
-            sent -= self._lease_seconds / 2
-        self._tickets[request.request_id] = _Ticket(request, queue, rows[0][0], sent)
-        if not request.explicit:
-            self.heartbeat.ensure_running()
-        return self._seen(queue, rows)
+        return steps
 
     def _look_values(self, request: LockRequest) -> dict[str, Any]:
         return {"request_id": request.request_id, "clock": self._store.clock_name}
 
-    def _seen(self, queue: str, rows: Rows) -> Blocker | None:
+    def _seen(self, rows: Rows) -> Blocker | None:
         """Return the blocker in the answer to LOOK."""
-        _, _, place, request_id, user, host, pid, application, statement, process, since, explicit, left = rows[0]
+        _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left = rows[0]
         if request_id is None:
             return None
-        owner = Owner(
-            user=user, host=host, pid=pid, application=application, statement=statement, process=process
-        )
+        owner = Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process)
         return _SqlBlocker(
             request_id=request_id,
             owner=owner,
             requested_at_ms=since,
-            queue=queue,
             place=place,
             explicit=bool(explicit),
             expires_at=None if left is None else self._clock.now() + left / 1000,
@@ -268,7 +266,10 @@ class LeaseLockManager(QueueingLockManager):
             if left <= 0 or self._persist(lambda: connection.wait(min(left, tick)), deadline):
                 break
         else:
-            self._persist(lambda: self._remove(blocker.queue, blocker.place, forced=is_dead(blocker.owner.process)), deadline)
+            dead = is_dead(blocker.owner.process)
+            self._persist(
+                lambda: self._remove(request.scope, blocker.request_id, blocker.place, forced=dead), deadline
+            )
         return self._look(request, deadline)
 
     def _over(self, blocker: _SqlBlocker) -> bool:
@@ -280,11 +281,9 @@ class LeaseLockManager(QueueingLockManager):
 
     def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
         ticket = self._tickets[request.request_id]
-        rows = self._persist(
-            lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline
-        )
+        rows = self._persist(lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline)
         if rows:
-            return self._seen(ticket.queue, rows)
+            return self._seen(rows)
         if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
@@ -300,20 +299,25 @@ class LeaseLockManager(QueueingLockManager):
         ticket = self._tickets.pop(request.request_id, None)
         try:
             if ticket is not None:
-                self._remove(ticket.queue, ticket.place, forced=True, locks=request.locks)
+                self._remove_ticket(ticket)
             else:
                 # Interrupted while it entered: it may be there, or not.
                 self._remove_own(request)
         except LockError as error:
-            ticket = ticket or _Ticket(request, self._queue(request), 0, self._clock.now())
-            self._later(ticket, error)
+            self._later(request, error)
 
     def _remove_own(self, request: LockRequest) -> None:
+        """Remove whatever *request* has become, if it is in the database at all."""
         found = self._store.connection.ask(
             lease_sql.FIND, {"request_id": request.request_id, "client": self._client}
         )
-        if found:
-            self._remove(found[0][0], found[0][1], forced=True, locks=request.locks)
+        for (place,) in found:
+            self._remove_ticket(_Ticket(request, place, 0.0))
+
+    def _remove_ticket(self, ticket: _Ticket) -> None:
+        request = ticket.request
+        named = [(str(resource), mode.letter) for resource, mode in request.locks]
+        self._remove(request.scope, request.request_id, ticket.place, forced=True, named=named)
 
     # Hold.
 
@@ -374,10 +378,10 @@ class LeaseLockManager(QueueingLockManager):
     def _beat(self) -> float | None:
         """Do what is due: releases that failed, renewals, and what time alone decides."""
         self._here()
-        for ticket in list(self._unreleased.values()):
+        for request in list(self._unreleased.values()):
             try:
-                self._remove_own(ticket.request)
-                self._unreleased.pop(ticket.request.request_id, None)
+                self._remove_own(request)
+                self._unreleased.pop(request.request_id, None)
             except LockServiceUnavailable:
                 break  # The next beat tries again.
         tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
@@ -401,45 +405,50 @@ class LeaseLockManager(QueueingLockManager):
         if self._pid != os.getpid() or not lease._transition(LeaseState.RELEASED):
             # A forked child holds nothing of its parent's; and what is LOST may be somebody else's by now.
             return
+        self._tickets.pop(ticket.request.request_id, None)
         try:
-            self._remove(ticket.queue, ticket.place, forced=True, locks=ticket.request.locks)
-            self._tickets.pop(ticket.request.request_id, None)
+            self._remove_ticket(ticket)
         except LockError as error:
-            self._tickets.pop(ticket.request.request_id, None)
-            self._later(ticket, error)
-        except BaseException:
-            # Interrupted: whether the row is gone is not known.
-            self._tickets.pop(ticket.request.request_id, None)
-            self._unreleased[ticket.request.request_id] = ticket
-            self.heartbeat.ensure_running(now=True)
+            self._later(ticket.request, error)
+        except BaseException as interrupt:
+            # Whether the row is gone is not known; the interrupt itself goes on.
+            self._later(ticket.request, interrupt)
             raise
 
-    def _later(self, ticket: _Ticket, error: LockError) -> None:
-        """Have the heartbeat remove *ticket*; nothing extends it any more, so it also expires by itself."""
-        self._unreleased[ticket.request.request_id] = ticket
-        self._events.emit(LockReleaseFailed(request=str(ticket.request), reason=str(error)))
+    def _later(self, request: LockRequest, reason: BaseException) -> None:
+        """Have the heartbeat remove *request*; nothing extends it any more, so it also expires by itself."""
+        self._unreleased[request.request_id] = request
+        self._events.emit(LockReleaseFailed(request=str(request), reason=str(reason) or repr(reason)))
         self.heartbeat.ensure_running(now=True)
 
     def _remove(
         self,
-        queue: str,
+        scope: LockScope,
+        request_id: str,
         place: int,
         *,
         forced: bool,
-        locks: Iterable[tuple[Resource, LockMode]] | None = None,
+        named: Sequence[tuple[str, str]] | None = None,
     ) -> bool:
-        """Delete a request and wake those that it kept waiting; return whether this call deleted it."""
-        values = {"queue": queue, "place": place}
-        if locks is None:
-            named = [(row[0], row[1]) for row in self._store.connection.ask(lease_sql.LOCKS_OF, values)]
-        else:
-            named = [(str(resource), mode.letter) for resource, mode in locks]
-        removed, _ = self._store.connection.run(
+        """Delete a request and wake those that it kept waiting; return whether this call deleted it.
+
+        Args:
+            scope: The scope of the request.
+            request_id: Which one.
+            place: At which place.
+            forced: Whatever it is; else only if it has expired by the service's clock.
+            named: Its resources and modes; None looks them up.
+        """
+        connection, request = self._store.connection, {"request_id": request_id, "place": place}
+        if named is None:
+            named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
+        lock = {"scope": self._scope(scope), "place": place}
+        removed, _ = connection.run(
             [
-                (lease_sql.REMOVE, {**values, "forced": int(forced), "clock": self._store.clock_name}),
-                (lease_sql.REMOVE_LOCKS, values),
+                (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
+                (lease_sql.REMOVE_LOCKS, request),
             ],
-            then=[(lease_sql.WAKE, {**values, "resource": resource, "mode": mode}) for resource, mode in named],
+            then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
         )
         return bool(removed)
 
@@ -447,56 +456,48 @@ class LeaseLockManager(QueueingLockManager):
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`."""
-        return [entry for _, entry in self._list(resource, scope)]
-
-    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.unlock`."""
-        standing = self._list()
-        chosen = {
-            entry.request_id
-            for _, entry in standing
-            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
-        }
-        return self._free([pair for pair in standing if pair[1].request_id in chosen], forced=True)
-
-    def reap(self) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.reap`."""
-        standing = [pair for pair in self._list() if not pair[1].explicit]
-        dead = [pair for pair in standing if is_dead(pair[1].owner.process)]
-        expired = [pair for pair in standing if pair[1].expires_in_ms is not None and pair[1].expires_in_ms <= 0]
-        freed = list(self._free(dead, forced=True))
-        return freed + list(self._free([pair for pair in expired if pair not in dead], forced=False))
-
-    def _list(
-        self, resource: Resource | None = None, scope: LockScope | None = None
-    ) -> list[tuple[tuple[str, int], LockEntry]]:
-        """Return the entries, each with its queue and place."""
         self._here()
         path = "" if resource is None else str(resource)
         rows = self._store.connection.ask(
             lease_sql.LIST,
             {
                 "clock": self._store.clock_name,
-                "queue_from": f"{self._space}:{scope.value if scope else ''}",
-                # ';' and 'p' + 1: the first text behind all that begin so.
-                "queue_to": f"{self._space}:{scope.value}~" if scope else f"{self._space};",
+                "ids": id_list([self._scope(one) for one in ((scope,) if scope else LockScope)]),
                 "resource": path,
                 # '0' follows '/' in ASCII, so this is the range of everything below.
                 "below_from": f"{path}/",
                 "below_to": f"{path}0",
             },
         )
-        return [((row[2], row[3]), _entry(row)) for row in rows]
+        return [_entry(row) for row in rows]
 
-    def _free(self, chosen: Iterable[tuple[tuple[str, int], LockEntry]], *, forced: bool) -> Sequence[LockEntry]:
-        by_place: dict[tuple[str, int], list[LockEntry]] = {}
-        for where, entry in chosen:
-            by_place.setdefault(where, []).append(entry)
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.unlock`."""
+        standing = self.locks()
+        chosen = {
+            entry.request_id
+            for entry in standing
+            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+        }
+        return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
+
+    def reap(self) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`."""
+        standing = [entry for entry in self.locks() if not entry.explicit]
+        dead = [entry for entry in standing if is_dead(entry.owner.process)]
+        expired = [entry for entry in standing if entry.expires_in_ms is not None and entry.expires_in_ms <= 0]
+        freed = list(self._free(dead, forced=True))
+        return freed + list(self._free([entry for entry in expired if entry not in dead], forced=False))
+
+    def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
+        by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}
+        for entry in chosen:
+            by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
         freed: list[LockEntry] = []
-        for (queue, place), entries in by_place.items():
-            if self._remove(queue, place, forced=forced):
+        for (scope, request_id, place), entries in by_request.items():
+            if self._remove(scope, request_id, place, forced=forced):
                 freed += entries
-                own = self._tickets.get(entries[0].request_id)
+                own = self._tickets.get(request_id)
                 if own is not None:
                     self._observe(own, LeaseEvent.DENIED, "freed by force")
         return freed
@@ -546,13 +547,9 @@ class LeaseLockManager(QueueingLockManager):
                 ticket.lease.release()
         self.heartbeat.stop()
         self._store.close()
-        self.heartbeat.allow()
 
-    def _queue(self, request: LockRequest) -> str:
-        """Return the counter that gives *request* its place: one for all operations, one for each table's latch."""
-        if request.scope is LockScope.OPERATION:
-            return f"{self._space}:operation"
-        return f"{self._space}:commit:{request.locks[0][0]}"
+    def _scope(self, scope: LockScope) -> str:
+        return f"{self._space}:{scope.value}"
 
     def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
         """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
@@ -572,12 +569,12 @@ class LeaseLockManager(QueueingLockManager):
 
 
 def _entry(row: tuple[Any, ...]) -> LockEntry:
-    resource, mode, _, place, request_id, scope, user, host, pid, application, statement, process = row[:12]
-    explicit, requested_at_ms, expires_in_ms, blocked_by = row[12:]
+    resource, mode, place, request_id, scope, user, host, pid, application, statement, process = row[:11]
+    explicit, requested_at_ms, expires_in_ms, blocked_by = row[11:]
     return LockEntry(
         resource=Resource.parse(resource),
         mode=_MODES[mode],
-        scope=LockScope(scope),
+        scope=LockScope(scope.rpartition(":")[2]),
         state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
         owner=Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process),
         request_id=request_id,

@@ -12,9 +12,10 @@ The tables
                                asks, each by one step into the index: the nearest X before a place, the nearest S.
     ``commit_coord_journal``   one row a commit that is remembered.
 
-    A *queue* is ``<space>:operation`` for the whole hierarchy, since one request may touch many resources and has one
-    place in all their queues, and ``<space>:commit:<db/table>`` for the latch of one table, so that latches of
-    different tables do not wait for each other's counter.
+    A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
+    places come from: the whole operation scope is one, since a request there touches many resources; in the commit
+    scope each table is one, ``<space>:commit:<db/table>``, so that latches of different tables do not wait for each
+    other. A request in several queues takes the same place in all of them, behind everyone in each.
 
 Granted is not a column
     A request is granted when no conflicting one with a smaller place exists. Nobody has to be told to hold, and nothing
@@ -38,9 +39,8 @@ CREATE = (
     )""",
     """
     CREATE TABLE IF NOT EXISTS commit_coord_requests (
-        queue {text} NOT NULL,
+        request_id {text} PRIMARY KEY,
         place BIGINT NOT NULL,
-        request_id {text} NOT NULL UNIQUE,
         scope {text} NOT NULL,
         client {text} NOT NULL,
         wake {text} NOT NULL,
@@ -54,18 +54,18 @@ CREATE = (
         requested_at_ms BIGINT NOT NULL,
         lease_ms BIGINT NOT NULL,
         clock {text} NOT NULL,
-        expires_at BIGINT,
-        PRIMARY KEY (queue, place)
+        expires_at BIGINT
     )""",
     """
     CREATE TABLE IF NOT EXISTS commit_coord_locks (
-        queue {text} NOT NULL,
+        scope {text} NOT NULL,
         resource {text} NOT NULL,
         mode {text} NOT NULL,
         place BIGINT NOT NULL,
-        PRIMARY KEY (queue, resource, mode, place)
+        request_id {text} NOT NULL,
+        PRIMARY KEY (scope, resource, mode, place)
     )""",
-    "CREATE INDEX IF NOT EXISTS commit_coord_locks_of_request ON commit_coord_locks (queue, place)",
+    "CREATE INDEX IF NOT EXISTS commit_coord_locks_of_request ON commit_coord_locks (request_id)",
     """
     CREATE TABLE IF NOT EXISTS commit_coord_journal (
         request_id {text} PRIMARY KEY,
@@ -85,29 +85,33 @@ _EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= 
 
 
 def _nearest(request: str) -> str:
-    """Return the expression for the nearest place before *request*, a table alias, that conflicts with its locks."""
+    """Return the expression for the id of the nearest request before *request*, a table alias, in conflict with it."""
     return f"""(
-    SELECT max(nearest.place) FROM (
-        SELECT (SELECT max(x.place) FROM commit_coord_locks x
-                WHERE x.queue = lock.queue AND x.resource = lock.resource AND x.mode = 'X' AND x.place < lock.place
-               ) AS place
-        FROM commit_coord_locks lock WHERE lock.queue = {request}.queue AND lock.place = {request}.place
+    SELECT nearest.request_id FROM (
+        SELECT o.request_id AS request_id, o.place AS place
+        FROM commit_coord_locks l
+        JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.mode = 'X' AND o.place = (
+            SELECT max(x.place) FROM commit_coord_locks x
+            WHERE x.scope = l.scope AND x.resource = l.resource AND x.mode = 'X' AND x.place < l.place)
+        WHERE l.request_id = {request}.request_id
         UNION ALL
-        SELECT (SELECT max(s.place) FROM commit_coord_locks s
-                WHERE s.queue = lock.queue AND s.resource = lock.resource AND s.mode = 'S' AND s.place < lock.place
-               ) AS place
-        FROM commit_coord_locks lock
-        WHERE lock.queue = {request}.queue AND lock.place = {request}.place AND lock.mode = 'X'
-    ) AS nearest)"""
+        SELECT o.request_id, o.place
+        FROM commit_coord_locks l
+        JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.mode = 'S' AND o.place = (
+            SELECT max(s.place) FROM commit_coord_locks s
+            WHERE s.scope = l.scope AND s.resource = l.resource AND s.mode = 'S' AND s.place < l.place)
+        WHERE l.request_id = {request}.request_id AND l.mode = 'X'
+    ) AS nearest ORDER BY nearest.place DESC LIMIT 1)"""
 
 
 # Take the next place of a queue, and with it the counter row's lock until the end of the transaction. This lock is
 # what makes the queue one queue on PostgreSQL, where transactions run side by side under READ COMMITTED:
 # 1. A takes place 7 from, say, a sequence, and has not committed.   2. B takes 8, looks, sees nobody before it, commits.
 # 3. A commits, looks, sees nobody before 7: both hold.
-# With the row lock B gets its place only after A committed, and its later statements see A.
-# A new boot skips a million places: without an fsync for each lock, the last ones given before a power
-# failure may be forgotten, and generations must never be given twice.
+# With the row lock B gets its place only after A committed, and its later statements see A. Who needs several queues
+# takes them in the order of their names, so that no two wait for each other's rows.
+# A new boot skips a million places: without an fsync for each lock, the last ones given before a power failure may be
+# forgotten, and generations must never be given twice.
 TAKE_PLACE = """
     INSERT INTO commit_coord_places (queue, place, clock) VALUES (:queue, 1, :clock)
     ON CONFLICT (queue) DO UPDATE SET
@@ -115,31 +119,35 @@ TAKE_PLACE = """
             + CASE WHEN commit_coord_places.clock = excluded.clock THEN 1 ELSE 1048576 END,
         clock = excluded.clock"""
 
+# Make the place the same in several queues that were just taken.
+LEVEL_PLACES = """
+    UPDATE commit_coord_places SET place = (SELECT max(p.place) FROM commit_coord_places p WHERE p.queue IN {ids})
+    WHERE queue IN {ids}"""
+
 # Put the request at the place that was taken in this transaction.
 ENTER_REQUEST = """
     INSERT INTO commit_coord_requests (
-        queue, place, request_id, scope, client, wake, owner_user, owner_host, owner_pid, owner_application,
+        request_id, place, scope, client, wake, owner_user, owner_host, owner_pid, owner_application,
         owner_statement, owner_process, explicit, requested_at_ms, lease_ms, clock, expires_at)
-    SELECT queue, place, :request_id, :scope, :client, :wake, :owner_user, :owner_host, :owner_pid, :owner_application,
+    SELECT :request_id, place, :scope, :client, :wake, :owner_user, :owner_host, :owner_pid, :owner_application,
         :owner_statement, :owner_process, :explicit, {wall}, :lease_ms, :clock,
         CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END
     FROM commit_coord_places WHERE queue = :queue"""
 
 # Put one lock of the request beside it.
 ENTER_LOCK = """
-    INSERT INTO commit_coord_locks (queue, resource, mode, place)
-    SELECT queue, :resource, :mode, place FROM commit_coord_places WHERE queue = :queue"""
+    INSERT INTO commit_coord_locks (scope, resource, mode, place, request_id)
+    SELECT :scope, :resource, :mode, place, :request_id FROM commit_coord_places WHERE queue = :queue"""
 
 # Where does my request stand, and who is in its way? No row: it was removed. Blocker columns null: granted. Asking both
 # at once matters: a waiter that slept past its own lease would find nobody before its place and believe it holds.
 LOOK = f"""
-    SELECT mine.place, mine.client, r.place, r.request_id, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
+    SELECT own.place, own.client, r.request_id, r.place, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
         r.owner_statement, r.owner_process, r.requested_at_ms, r.explicit,
         CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END
-    FROM commit_coord_requests mine
-    LEFT JOIN commit_coord_requests r
-        ON r.queue = mine.queue AND r.place = {_nearest("mine")}
-    WHERE mine.request_id = :request_id"""
+    FROM commit_coord_requests own
+    LEFT JOIN commit_coord_requests r ON r.request_id = {_nearest("own")}
+    WHERE own.request_id = :request_id"""
 
 # Keep requests for another lease; those that are not returned are gone. What expired and was not removed yet is kept
 # too: until somebody deletes it, nobody else was granted.
@@ -151,22 +159,23 @@ RENEW = """
 # Which of these requests are there?
 STANDING = "SELECT request_id FROM commit_coord_requests WHERE request_id IN {ids}"
 
-# Where is a request, and what does it lock?
-FIND = """
-    SELECT r.queue, r.place, l.resource, l.mode FROM commit_coord_requests r
-    JOIN commit_coord_locks l ON l.queue = r.queue AND l.place = r.place
-    WHERE r.request_id = :request_id AND r.client = :client"""
+# At which place did a request of this client enter?
+FIND = "SELECT place FROM commit_coord_requests WHERE request_id = :request_id AND client = :client"
 
-# Delete a request: whatever it is when :forced, else only if it has expired. See "Granted is not a column".
+# What does a request lock?
+LOCKS_OF = "SELECT resource, mode FROM commit_coord_locks WHERE request_id = :request_id AND place = :place"
+
+# Delete a request: whatever it is when :forced, else only if it has expired. See "Granted is not a column". The place is
+# named too, because a denied request enters again under its own id.
 REMOVE = f"""
     DELETE FROM commit_coord_requests AS r
-    WHERE r.queue = :queue AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
-    RETURNING r.request_id"""
+    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
+    RETURNING request_id"""
 
 # Delete the locks of a request that is gone.
 REMOVE_LOCKS = """
-    DELETE FROM commit_coord_locks WHERE queue = :queue AND place = :place AND NOT EXISTS (
-        SELECT 1 FROM commit_coord_requests r WHERE r.queue = :queue AND r.place = :place)"""
+    DELETE FROM commit_coord_locks WHERE request_id = :request_id AND place = :place AND NOT EXISTS (
+        SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)"""
 
 # Wake those whose nearest blocker on :resource was the lock in :mode at :place, and nobody else: the first X behind
 # it if no S stands between, and behind an X every S up to the next X. Runs after the commit of the removal,
@@ -176,34 +185,34 @@ REMOVE_LOCKS = """
 # Removing and waking in two transactions, and asking once more between entering and waiting, leaves no such order:
 # either B asks after the removal was committed, or the wake-up sees B.
 WAKE = """
-    SELECT {notify} FROM commit_coord_requests r
-    WHERE r.queue = :queue
-      AND r.place = (
-        SELECT min(x.place) FROM commit_coord_locks x
-        WHERE x.queue = :queue AND x.resource = :resource AND x.mode = 'X' AND x.place > :place)
+    SELECT {notify} FROM commit_coord_locks x
+    JOIN commit_coord_requests r ON r.request_id = x.request_id
+    WHERE x.scope = :scope AND x.resource = :resource AND x.mode = 'X'
+      AND x.place = (
+        SELECT min(n.place) FROM commit_coord_locks n
+        WHERE n.scope = :scope AND n.resource = :resource AND n.mode = 'X' AND n.place > :place)
       AND NOT EXISTS (
         SELECT 1 FROM commit_coord_locks s
-        WHERE s.queue = :queue AND s.resource = :resource AND s.mode = 'S' AND s.place > :place AND s.place < r.place)
+        WHERE s.scope = :scope AND s.resource = :resource AND s.mode = 'S' AND s.place > :place AND s.place < x.place)
     UNION ALL
     SELECT {notify} FROM commit_coord_locks s
-    JOIN commit_coord_requests r ON r.queue = s.queue AND r.place = s.place
-    WHERE :mode = 'X' AND s.queue = :queue AND s.resource = :resource AND s.mode = 'S' AND s.place > :place
+    JOIN commit_coord_requests r ON r.request_id = s.request_id
+    WHERE :mode = 'X' AND s.scope = :scope AND s.resource = :resource AND s.mode = 'S' AND s.place > :place
       AND s.place < COALESCE((
-        SELECT min(x.place) FROM commit_coord_locks x
-        WHERE x.queue = :queue AND x.resource = :resource AND x.mode = 'X' AND x.place > :place),
+        SELECT min(n.place) FROM commit_coord_locks n
+        WHERE n.scope = :scope AND n.resource = :resource AND n.mode = 'X' AND n.place > :place),
         9223372036854775807)"""
 
-# All locks of a space, oldest request first, each with the request that blocks it.
+# All locks of some scopes, oldest request first, each with the request that blocks it.
 LIST = f"""
-    SELECT l.resource, l.mode, r.queue, r.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
+    SELECT l.resource, l.mode, r.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
         r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms,
-        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END,
-        (SELECT b.request_id FROM commit_coord_requests b WHERE b.queue = r.queue AND b.place = {_nearest("r")})
-    FROM commit_coord_requests r
-    JOIN commit_coord_locks l ON l.queue = r.queue AND l.place = r.place
-    WHERE r.queue >= :queue_from AND r.queue < :queue_to
+        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END, {_nearest("r")}
+    FROM commit_coord_locks l
+    JOIN commit_coord_requests r ON r.request_id = l.request_id
+    WHERE l.scope IN {{ids}}
       AND (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
-    ORDER BY r.requested_at_ms, r.queue, r.place, l.resource"""
+    ORDER BY r.requested_at_ms, r.place, l.resource"""
 
 # Remember a commit; the same id again keeps the first answer and lives longer.
 REMEMBER = """

@@ -149,7 +149,9 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
         case "postgresql" | "postgres":
             return PostgresStore(parsed, patience_ms)
         case _:
-            raise ConfigError("leases can't be kept in this database", key="lock.uri", value=_shown(parsed), accepted=ACCEPTED)
+            raise ConfigError(
+                "leases can't be kept in this database", key="lock.uri", value=_shown(parsed), accepted=ACCEPTED
+            )
 
 
 def _shown(url: URL) -> str:
@@ -405,7 +407,10 @@ class PostgresStore(Store):
             import psycopg  # noqa: F401 - only whether it is there
         except ImportError as error:
             raise ConfigError(
-                "PostgreSQL's driver is not installed", key="lock.uri", value=_shown(url), accepted="pip install 'commit_coord[postgres]'"
+                "PostgreSQL's driver is not installed",
+                key="lock.uri",
+                value=_shown(url),
+                accepted="pip install 'commit_coord[postgres]'",
             ) from error
         self.shown = _shown(url)
         # Whatever driver the catalog uses, ours is psycopg 3.
@@ -441,7 +446,6 @@ class PostgresConnection(Connection):
         self._lock = threading.RLock()
         self._db: psycopg.Connection[tuple[Any, ...]] | None = None
         self._listening = False
-        self._woken = False
 
     def __del__(self) -> None:
         """A thread ended."""
@@ -489,12 +493,8 @@ class PostgresConnection(Connection):
         """See :meth:`Connection.wait`."""
         with self._lock, self._translated():
             db = self._open()
-            # A wake-up may have arrived with the answer to the last question.
-            if not self._woken:
-                for _ in db.notifies(timeout=max(seconds, 0.001), stop_after=1):
-                    self._woken = True
-            woken, self._woken = self._woken, False
-            return woken
+            # Also yields what arrived with the answer to an earlier question (psycopg 3.2.4 and later).
+            return any([True for _ in db.notifies(timeout=max(seconds, 0.001), stop_after=1)])
 
     def close(self) -> None:
         """See :meth:`Connection.close`."""
@@ -504,7 +504,7 @@ class PostgresConnection(Connection):
     def _close_now(self) -> None:
         if self._db is not None:
             self._db.close()
-        self._db, self._listening, self._woken = None, False, False
+        self._db, self._listening = None, False
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._db is not None and self._db.closed:
@@ -521,7 +521,6 @@ class PostgresConnection(Connection):
                 db.execute(b"SET client_min_messages = warning")
                 if not db.execute(b"SELECT to_regclass('commit_coord_journal_expiry')::text").fetchall()[0][0]:
                     self._create(db)
-                db.add_notify_handler(self._hear)
             except BaseException:
                 db.close()
                 raise
@@ -535,9 +534,6 @@ class PostgresConnection(Connection):
             db.execute(f"SELECT pg_advisory_xact_lock({_CREATION})".encode())
             for text in lease_sql.CREATE:
                 db.execute(_postgres_text(text))
-
-    def _hear(self, _: object) -> None:
-        self._woken = True
 
     def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Leave no transaction open, whatever the last statement met."""

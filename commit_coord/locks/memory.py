@@ -222,6 +222,9 @@ class MemoryLockManager(QueueingLockManager):
             self._start_over()
         return self._space
 
+    def _knows(self, request_id: str) -> bool:
+        return self._here().find(request_id) is not None
+
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         space, request_id = self._here(), request.request_id
         return self._seen(space.enter(request, self._clock.wall_ms(), lambda: self._lost(request_id)))

@@ -59,9 +59,7 @@ class NoneLockManager(LockManager):
         """Return a lease at once."""
         if request.explicit:
             raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
-        self._events.emit(
-            LockAcquired(request=str(request), scope=request.scope.value, waited_ms=0.0, generation=None)
-        )
+        self._events.emit(LockAcquired(request=str(request), scope=request.scope.value, waited_ms=0.0, generation=None))
         return NoneLease(request, None)
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:

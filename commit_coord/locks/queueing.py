@@ -54,6 +54,10 @@ class QueueingLockManager(LockManager):
     # What a manager supplies.
 
     @abstractmethod
+    def _knows(self, request_id: str) -> bool:
+        """Return whether this client has a request of that id already."""
+
+    @abstractmethod
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         """Put *request* into the queues of all its resources in one atomic step; return who is in its way."""
 
@@ -74,6 +78,8 @@ class QueueingLockManager(LockManager):
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`."""
         self._refuse_undeclared(request)
+        if self._knows(request.request_id):
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._clock.now(), 0
         while True:
@@ -159,7 +165,10 @@ class QueueingLockManager(LockManager):
     def _timeout(self, request: LockRequest, blocker: Blocker, started: float) -> LockTimeout:
         waited = f"{(self._clock.now() - started) * 1000:.0f}"
         return LockTimeout(
-            "the deadline passed while waiting for a lock", locks=request, waited_ms=waited, **self._holder(request, blocker)
+            "the deadline passed while waiting for a lock",
+            locks=request,
+            waited_ms=waited,
+            **self._holder(request, blocker),
         )
 
     def _refusal(self, request: LockRequest, blocker: Blocker, attempt: int) -> LockRefused:
@@ -195,4 +204,3 @@ class QueueingLockManager(LockManager):
             "since": datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds"),
             "request_id": clash[0].request_id if clash else blocker.request_id,
         }
-

@@ -272,11 +272,16 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
             return Verdict(
                 status=CommitStatus.FAILURE, plan=planned, cause=Cause.LOCK, reason=str(error), error=error, tries=tries
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # Nothing was swapped, so whatever failed (a full disk, a read-only warehouse), nothing landed.
             yield Discard(planned)
             return Verdict(
-                status=CommitStatus.FAILURE, plan=planned, cause=Cause.ERROR, reason=str(error), error=error, tries=tries
+                status=CommitStatus.FAILURE,
+                plan=planned,
+                cause=Cause.ERROR,
+                reason=str(error),
+                error=error,
+                tries=tries,
             )
         except BaseException:
             yield Discard(planned)
@@ -284,10 +289,16 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         tries += 1
         try:
             status = yield from _swap(limits, planned)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
+            # The store says that this swap was not carried out.
             yield Discard(planned)
             return Verdict(
-                status=CommitStatus.FAILURE, plan=planned, cause=Cause.ERROR, reason=str(error), error=error, tries=tries
+                status=CommitStatus.FAILURE,
+                plan=planned,
+                cause=Cause.ERROR,
+                reason=str(error),
+                error=error,
+                tries=tries,
             )
         if status is not CommitStatus.FAILURE:
             return Verdict(status=status, plan=planned, tries=tries)
@@ -328,7 +339,7 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
             case Where.STILL_BASE:
                 try:
                     result = yield Swap(plan)
-                except Exception:
+                except Exception:  # noqa: BLE001
                     # This one was not carried out. The first one may still be.
                     result = SwapResult.LOST_REPLY
                 if result is SwapResult.SWAPPED:

@@ -6,6 +6,7 @@ PyIceberg has.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if isinstance(array, pa.ExtensionArray):
+    if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), wanted)
@@ -70,7 +71,7 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
             if kind.value_required:
                 _no_nulls(items, f"{path}.value")
             return pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted, mask=array.is_null())
-    return _shape_leaf(array, wanted, path)
+    return _shape_leaf(array, wanted, kind, path)
 
 
 def _shape_struct(
@@ -100,18 +101,23 @@ def _relabel(array: pa.StructArray, wanted: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(wanted, len(array), buffers, children=children)
 
 
-def _shape_leaf(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
+def _shape_leaf(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str) -> pa.Array:
+    text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
     try:
-        if isinstance(wanted, pa.ExtensionType):
-            return pa.ExtensionArray.from_storage(wanted, _shape_leaf(array, wanted.storage_type, path))
-        text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-        if text and pa.types.is_fixed_size_binary(wanted):
-            return pa.array([v and uuid.UUID(v).bytes for v in array.to_pylist()], wanted)
-        if pa.types.is_fixed_size_binary(array.type) and pa.types.is_string(wanted):
-            return pa.array([v and str(uuid.UUID(bytes=v)) for v in array.to_pylist()], wanted)
+        if isinstance(wanted, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(wanted, _shape_leaf(array, wanted.storage_type, kind, path))
+        if isinstance(kind, I.UUIDType):
+            if text:
+                return pa.array([None if v is None else uuid.UUID(v).bytes for v in array.to_pylist()], wanted)
+            return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], wanted)
+        if isinstance(kind, I.TimeType):
+            if text:
+                times = [None if v is None else dt.time.fromisoformat(v) for v in array.to_pylist()]
+                return pa.array(times, wanted)
+            return pa.array([None if v is None else v.isoformat("microseconds") for v in array.to_pylist()], wanted)
         return array if array.type == wanted else array.cast(wanted)
     except (pa.ArrowInvalid, ValueError) as error:
-        raise SchemaMismatch("a value does not fit in its column", column=path, type=wanted) from error
+        raise SchemaMismatch("a value does not fit in its column", column=path, type=kind) from error
 
 
 def _no_nulls(array: pa.Array, path: str) -> None:
@@ -124,9 +130,16 @@ def _no_nulls(array: pa.Array, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BatchWriter:
-    """Writes record batches of any layout that passed ``check_fits`` as data files of *target*."""
+    """Writes record batches of any layout that passed ``check_fits`` as data files of *target*.
+
+    Args:
+        target: Where to.
+        names: Of the columns that come, in order.
+        case_sensitive: As given to ``check_fits``.
+    """
 
     target: Target
+    names: Sequence[str]
     case_sensitive: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
@@ -155,7 +168,7 @@ class BatchWriter:
     def _conform(self, batch: pa.RecordBatch) -> pa.Table:
         schema = self.target.schema
         arrow = schema_to_pyarrow(self.target.safe)
-        at = pick(batch.schema.names, schema.as_struct(), self.case_sensitive)
+        at = pick(self.names, schema.as_struct(), self.case_sensitive)
         columns = []
         for field, wanted in zip(schema.fields, arrow, strict=True):
             if field.field_id not in at:
@@ -180,7 +193,7 @@ class BatchWriter:
             column = rows.column(path[0].name).combine_chunks()
             for part in path[1:]:
                 column = pc.struct_field(column, part.name)
-            if isinstance(column, pa.ExtensionArray):
+            if isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
             kind = self.target.schema.find_type(field.source_id)
             places, values = transform_distinct(field.transform, kind, column)
@@ -271,9 +284,7 @@ class BatchReader:
     row_filter: BooleanExpression = AlwaysTrue()
 
     @classmethod
-    def of(
-        cls, metadata: TableMetadata, io: FileIO, projection: Schema, row_filter: BooleanExpression
-    ) -> BatchReader:
+    def of(cls, metadata: TableMetadata, io: FileIO, projection: Schema, row_filter: BooleanExpression) -> BatchReader:
         """Return a reader for tasks of the table with *metadata*."""
         return cls(metadata=without_history(metadata), io=io, projection=projection, row_filter=row_filter)
 

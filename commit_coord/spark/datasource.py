@@ -1,1 +1,461 @@
-def register(spark): ...
+"""The convenient way: ``format("commit_coord")``, a Python data source for batch and stream.
+
+Spark runs every method in another worker process: what one knows, the next one learns from the pickled writer and
+from the messages of the tasks alone. After a ``commit()`` that raised or whose process died, Spark calls
+``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark beside the
+files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pyspark.sql.types as T
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+import commit_coord
+from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.spark.arrow import BatchReader, BatchWriter
+from commit_coord.spark.files import Target, delete_folder, tidy_folder
+from commit_coord.spark.filters import from_spark, parse
+from commit_coord.spark.holder import Address, Holder
+from commit_coord.spark.locks import Mode, check_inside, write_locks
+from commit_coord.spark.read import bare_schema, plan, travel
+from commit_coord.spark.schema import SchemaMismatch, check_fits
+from commit_coord.spark.write import batch_done, stream_marks, stream_request, uuid_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from commit_coord.catalog.base import CoordinatedCatalog
+    from commit_coord.table import CoordinatedTable
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "catalog."
+_MARK = "_commit_began"
+_KNOWN = {
+    "catalog": "name of the catalog, as in .pyiceberg.yaml",
+    "table": "identifier; also what save() and load() are given",
+    "path": "the same",
+    "overwrite-filter": "what mode('overwrite') replaces; default is every row",
+    "overwrite-mode": "static (default) or dynamic: replace the partitions that the rows fall in",
+    "branch": "to write to or read from",
+    "snapshot-id": "to read",
+    "as-of-timestamp": "to read, milliseconds since the epoch",
+    "row-filter": "to read, PyIceberg's text",
+    "request-id": "names a batch write; the same again is not repeated",
+    "writer-id": "names a stream; default is its checkpoint's location",
+    "checkpointlocation": "Spark's own",
+}
+_FILES_A_TASK = 8
+_holder: Holder | None = None
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("commit_coord")`` known to *spark*, and start the holder of its operation locks in this process.
+
+    Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
+    May be called again.
+    """
+    global _holder  # noqa: PLW0603 - one holder a driver
+    context = spark.sparkContext
+    if _holder is None or not _holder.alive:
+        _holder = Holder(lambda: context._jsc is None)
+    address = _holder.address
+
+    class RegisteredDataSource(CommitCoordDataSource):
+        # Local, so that it is pickled by value, with the address.
+        holder = address
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(RegisteredDataSource)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read or write, all strings.
+
+    Args:
+        values: As Spark gives them, keys in lower case.
+    """
+
+    values: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Refuse unknown keys, and a missing table."""
+        for key in self.values:
+            if key not in _KNOWN and not key.startswith(_PREFIX):
+                raise ConfigError(
+                    "unknown option", key=key, accepted=", ".join([*_KNOWN, f"{_PREFIX}<catalog property>"])
+                )
+        if not (self.get("table") or self.get("path")):
+            raise ConfigError("no table is named", key="table", accepted="option('table', 'db.t')")
+
+    def get(self, key: str) -> str | None:
+        """Return the option or None."""
+        return self.values.get(key)
+
+    def number(self, key: str) -> int | None:
+        """Return the option as a whole number or None."""
+        text = self.get(key)
+        try:
+            return int(text) if text is not None else None
+        except ValueError as error:
+            raise ConfigError("not a whole number", key=key, value=text) from error
+
+    @property
+    def identifier(self) -> str:
+        """The table's name."""
+        return self.get("table") or self.get("path") or ""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The catalog's properties."""
+        return {key.removeprefix(_PREFIX): value for key, value in self.values.items() if key.startswith(_PREFIX)}
+
+    def open(self, **properties: str) -> tuple[CoordinatedCatalog, CoordinatedTable]:
+        """Return catalog and table."""
+        catalog = commit_coord.load_catalog(self.get("catalog"), **(self.properties | properties))
+        return catalog, cast("CoordinatedTable", catalog.load_table(self.identifier))
+
+
+class CommitCoordDataSource(DataSource):
+    """See the module's text; options are listed in ``docs``."""
+
+    holder: ClassVar[Address | None] = None
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._given = Options({key.lower(): value for key, value in options.items()})
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "commit_coord"
+
+    def schema(self) -> T.StructType:
+        """Return the table's columns as of the snapshot that is asked for."""
+        given = self._given
+        _, table = given.open()
+        metadata, _ = travel(
+            table.metadata, given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
+        )
+        return bare_schema(metadata.schema())
+
+    def reader(self, schema: T.StructType) -> TableReader:
+        """Return a reader of the columns in *schema*."""
+        return TableReader(self._given, schema)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> TableWriter:
+        """Take the operation locks, read the table, check *schema*, and return a writer.
+
+        Raises:
+            SchemaMismatch: The rows do not fit. Nothing was written.
+            LockTimeout: A conflicting lock was not given back in time. Nothing was written.
+        """
+        given = self._given
+        text = given.get("overwrite-mode") or "static"
+        if text not in ("static", "dynamic"):
+            raise ConfigError("unknown overwrite mode", key="overwrite-mode", value=text, accepted="static, dynamic")
+        mode: Mode = "append" if not overwrite else "overwrite" if text == "static" else "dynamic"
+        bounds = parse(given.get("overwrite-filter") or "")
+        if mode == "append" and not isinstance(bounds, AlwaysTrue):
+            raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
+        request = uuid_of(given.get("request-id")) or str(uuid.uuid4())
+        _, table = given.open()
+        check_fits(schema, table.schema())
+        locked = _lock(self.holder, request, given, table, mode, bounds)
+        try:
+            if locked:
+                _, table = given.open()
+                check_fits(schema, table.schema())
+            return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), schema.fieldNames())
+        except BaseException:
+            if locked is not None:
+                locked.release(request)
+            raise
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802 - Spark's name
+        """Return a writer for the next batch. Called once to write and once more to commit."""
+        if overwrite:
+            raise ConfigError("a stream appends: output mode 'complete' would need the whole table in each batch")
+        given = self._given
+        writer_id = given.get("writer-id") or given.get("checkpointlocation")
+        if writer_id is None:
+            raise ConfigError("a stream needs a name", key="writer-id", accepted="any text that no other stream uses")
+        _, table = given.open()
+        check_fits(schema, table.schema())
+        if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
+            _, table = given.open()
+            check_fits(schema, table.schema())
+        return TableStreamWriter(given, self.holder, writer_id, Target.of(table), schema.fieldNames())
+
+
+def _stream_claim(writer_id: str) -> str:
+    return f"stream/{writer_id}"
+
+
+def _lock(
+    holder: Address | None, claim: str, given: Options, table: CoordinatedTable, mode: Mode, bounds: BooleanExpression
+) -> Address | None:
+    """Have the driver take the operation locks of a write. Return the holder when there are any."""
+    settings = cast("CoordinatedCatalog", table.catalog).settings
+    locks = write_locks(
+        table, mode, bounds, setting=settings.operation_locks, at_most=settings.lock_max_partitions
+    )
+    if not locks:
+        return None
+    if holder is None:
+        raise ConfigError("nobody holds the locks of this write: call commit_coord.spark.register(spark) first")
+    holder.acquire(claim, given.get("catalog"), given.properties, locks, f"{mode} {'.'.join(table.name())}")
+    return holder
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TaskPack(InputPartition):
+    """Some files for one task."""
+
+    tasks: Sequence[FileScanTask]
+
+
+class TableReader(DataSourceReader):
+    """Reads one snapshot, chosen when Spark plans the query."""
+
+    def __init__(self, given: Options, schema: T.StructType) -> None:
+        self._given = given
+        self._schema = schema
+        self._pushed: list[Filter] = []
+        self._reader: BatchReader | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Remember *filters* for planning. Spark evaluates all of them again: NaN means another thing to us."""
+        self._pushed = list(filters)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the files."""
+        given = self._given
+        _, table = given.open()
+        metadata, snapshot = travel(
+            table.metadata, given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
+        )
+        projection = _projection(metadata.schema(), self._schema)
+        asked = parse(given.get("row-filter") or "")
+        condition = And(asked, from_spark(self._pushed, metadata.schema()))
+        self._reader = BatchReader.of(metadata, table.io, projection, condition)
+        tasks = plan(metadata, table.io, snapshot, condition)
+        packs = [tasks[start : start + _FILES_A_TASK] for start in range(0, len(tasks), _FILES_A_TASK)]
+        return [TaskPack(pack) for pack in packs] or [TaskPack([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pack."""
+        assert isinstance(partition, TaskPack)
+        assert self._reader is not None
+        return self._reader.read(partition.tasks)
+
+
+def _projection(schema: Schema, wanted: T.StructType) -> Schema:
+    """Return the fields of *schema* that *wanted* names, in its order.
+
+    Raises:
+        SchemaMismatch: One is not there, or of another type.
+    """
+    fields = []
+    present = bare_schema(schema)
+    for column in wanted.fields:
+        if column.name not in present.fieldNames() or present[column.name].dataType != column.dataType:
+            raise SchemaMismatch("the table has no such column", column=column.name, type=column.dataType.simpleString())
+        fields.append(schema.find_field(column.name))
+    return Schema(*fields, schema_id=schema.schema_id)
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote, and the job that it belongs to."""
+
+    files: list[DataFile]
+    target: Target
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Writes one batch in one commit."""
+
+    def __init__(
+        self,
+        given: Options,
+        holder: Address | None,
+        request: str,
+        mode: Mode,
+        bounds: BooleanExpression,
+        target: Target,
+        names: Sequence[str],
+    ) -> None:
+        self._given = given
+        self._holder = holder
+        self._request = request
+        self._mode = mode
+        self._bounds = bounds
+        self._target = target
+        self._names = names
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task attempt. Only what an attempt that succeeded returned counts."""
+        return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish everything in one commit and give the locks back.
+
+        A request that landed before is not repeated, and the files of this repetition are deleted.
+        """
+        try:
+            # The driver holds the locks of this operation: asking for them here would wait for ourselves.
+            _, table = self._given.open(**{"operation-locks": "off"})
+            if table.find_commit(self._request) is not None:
+                delete_folder(self._target)
+                return
+            files = _files(messages)
+            if self._mode == "dynamic" and not isinstance(self._bounds, AlwaysTrue):
+                check_inside(files, table, self._bounds)
+            if files or self._mode == "overwrite":
+                _publish(
+                    table,
+                    files,
+                    self._target,
+                    mode=self._mode,
+                    overwrite_filter=self._bounds if self._mode == "overwrite" else AlwaysTrue(),
+                    branch=self._given.get("branch") or "main",
+                    request_id=self._request,
+                )
+        finally:
+            self._unlock()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what was written, unless it has landed or may still land, and give the locks back."""
+        del messages  # the folder holds also what attempts wrote that did not come to their end
+        try:
+            _abandon(self._given, self._target, self._request)
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._holder is not None:
+            self._holder.release(self._request)
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """Writes batches of a stream, each exactly once."""
+
+    def __init__(
+        self, given: Options, holder: Address | None, writer_id: str, target: Target, names: Sequence[str]
+    ) -> None:
+        self._given = given
+        self._holder = holder
+        self._writer_id = writer_id
+        self._target = target
+        self._names = names
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task attempt."""
+        return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish one batch, or delete its files when it was published before."""
+        try:
+            _, table = self._given.open(**{"operation-locks": "off"})
+            request = stream_request(self._writer_id, batchId)
+            done = batch_done(table, self._writer_id, batchId) or table.find_commit(request) is not None
+            summary, properties = stream_marks(self._writer_id, batchId)
+            for target in _targets(messages):
+                if done:
+                    delete_folder(target)
+                else:
+                    _publish(
+                        table,
+                        _files(messages),
+                        target,
+                        branch=self._given.get("branch") or "main",
+                        snapshot_properties=summary,
+                        properties=properties,
+                        request_id=request,
+                    )
+        finally:
+            self._unlock()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Delete what was written for one batch, unless it has landed or may still land."""
+        try:
+            for target in _targets(messages):
+                _abandon(self._given, target, stream_request(self._writer_id, batchId))
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._holder is not None:
+            self._holder.release(_stream_claim(self._writer_id))
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
+    return [data_file for message in messages if isinstance(message, Written) for data_file in message.files]
+
+
+def _targets(messages: Sequence[WriterCommitMessage | None]) -> list[Target]:
+    """Return the one job that *messages* come from; none when no task had an answer or a row."""
+    found = {message.target.folder: message.target for message in messages if isinstance(message, Written)}
+    return list(found.values()) if _files(messages) else []
+
+
+def _publish(table: CoordinatedTable, files: Sequence[DataFile], target: Target, **arguments: Any) -> None:
+    with target.io.new_output(f"{target.folder}/{_MARK}").create(overwrite=True) as mark:
+        mark.write(b"A commit of the files in this folder has begun: only its request id says what became of it.\n")
+    try:
+        table.commit_files(files, **arguments)
+    except (CommitNotApplied, CommitFailedException, ValidationException):
+        delete_folder(target)
+        raise
+    tidy_folder(target, files)
+
+
+def _abandon(given: Options, target: Target, request: str) -> None:
+    """Delete the folder of a job of which it is certain that it has not landed and never will.
+
+    A commit that was refused has deleted its folder already. One that has begun and is not known to have landed may
+    still land, also after its request id was looked for in vain: its files are kept.
+    """
+    try:
+        _, table = given.open()
+        landed = table.find_commit(request) is not None
+        begun = target.io.new_input(f"{target.folder}/{_MARK}").exists()
+    except Exception:
+        logger.exception("what became of request %s could not be found out, its files are kept", request)
+        return
+    if landed:
+        logger.warning("request %s has landed although Spark gave it up", request)
+    elif begun:
+        logger.warning("the commit of request %s has begun, its files are kept: %s", request, target.folder)
+    else:
+        delete_folder(target)

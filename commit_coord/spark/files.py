@@ -83,9 +83,7 @@ class Target:
             )
         )
 
-    def data_file(
-        self, path: str, size: int, partition: Record, statistics: Mapping[str, Any]
-    ) -> DataFile:
+    def data_file(self, path: str, size: int, partition: Record, statistics: Mapping[str, Any]) -> DataFile:
         """Return the entry of one file."""
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -126,9 +124,7 @@ def written_files(target: Target) -> list[DataFile]:
             partition = decode_folders(
                 relative.split("/")[:-1], target.spec, target.schema, lambda f: _first_value(parquet, f, target)
             )
-        return target.data_file(
-            f"{target.folder}/{relative}", info.size, partition, statistics.to_serialized_dict()
-        )
+        return target.data_file(f"{target.folder}/{relative}", info.size, partition, statistics.to_serialized_dict())
 
     # Names that start with '_' or '.' are Spark's own, among them what task attempts left that were not committed.
     rows = [

@@ -35,9 +35,7 @@ def parse(expression: E.BooleanExpression | str) -> E.BooleanExpression:
     return expression
 
 
-def spark_filter(
-    expression: E.BooleanExpression, schema: Schema, column: Callable[[int], Column]
-) -> Column | None:
+def spark_filter(expression: E.BooleanExpression, schema: Schema, column: Callable[[int], Column]) -> Column | None:
     """Return *expression* as a Spark condition with PyIceberg's meaning, None when it is always true.
 
     Args:
@@ -198,11 +196,10 @@ def _plain(kind: I.IcebergType, value: Any) -> Any:
             return value.isoformat()
         case I.BooleanType(), bool():
             return value
-        case (I.IntegerType() | I.LongType()), int() if not isinstance(value, bool):
+        case ((I.IntegerType() | I.LongType()), int()) if not isinstance(value, bool):
             return value
         case I.DecimalType(), Decimal():
             return value if -value.as_tuple().exponent == kind.scale else None  # type: ignore[operator]
         case I.StringType(), str():
             return value
     return None
-

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["append", "overwrite", "dynamic"]
 
+
 def write_locks(
     table: Table, mode: Mode, overwrite_filter: E.BooleanExpression, *, setting: str, at_most: int
 ) -> dict[Resource, LockMode]:
@@ -70,9 +71,7 @@ def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int
         case E.Or(left=left, right=right):
             return _alternatives(left, schema) + _alternatives(right, schema)
         case E.And(left=left, right=right):
-            return [
-                {**one, **other} for one in _alternatives(left, schema) for other in _alternatives(right, schema)
-            ]
+            return [{**one, **other} for one in _alternatives(left, schema) for other in _alternatives(right, schema)]
         case E.AlwaysFalse():
             return []
         case E.EqualTo() | E.In() | E.IsNull():
@@ -87,23 +86,25 @@ def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int
     return [{}]
 
 
-def check_inside(
-    files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression
-) -> None:
+def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:
     """Return if the partition of every file lies in those that *bounds* names.
 
     Raises:
         ConfigError: One does not: it would replace a partition that nobody locked. Nothing was committed.
     """
     spec, schema = table.spec(), table.schema()
-    allowed = [tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)]
+    allowed = [
+        tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)
+    ]
     for file in files:
         levels = tuple(
             f"{field.name}={field.transform.to_human_string(field.transform.result_type(schema.find_type(field.source_id)), value)}"
             for field, value in zip(spec.fields, file.partition, strict=True)
         )
         if not any(levels[: len(prefix)] == prefix for prefix in allowed):
-            raise ConfigError("a row lies outside of the partitions that overwrite_filter names", partition="/".join(levels))
+            raise ConfigError(
+                "a row lies outside of the partitions that overwrite_filter names", partition="/".join(levels)
+            )
 
 
 @contextmanager

@@ -111,9 +111,7 @@ def read_table(
     if columns is not None:
         wanted = {schema.find_field(name).field_id for name in columns}
         needed = {name for name in _names(condition, schema)}
-        read_as = Schema(
-            *[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id
-        )
+        read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
 
@@ -204,14 +202,14 @@ def _rows(
         df = _through_parquet(spark, metadata, io, schema, parquet, condition)
         parts.append(df)
     if not parts:
-        return spark.createDataFrame([], _plain(schema))
+        return spark.createDataFrame([], bare_schema(schema))
     result = parts[0]
     for part in parts[1:]:
         result = result.unionAll(part)
     return result
 
 
-def _plain(schema: Schema) -> T.StructType:
+def bare_schema(schema: Schema) -> T.StructType:
     """Return *schema* for Spark with everything nullable and without ids."""
     return T.StructType([T.StructField(f.name, _bare(spark_type(f.field_type)), True) for f in schema.fields])
 
@@ -388,4 +386,4 @@ def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[Fil
             for number in batch.column(0).to_pylist():
                 yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - our own
 
-    return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, _plain(reader.projection))
+    return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, bare_schema(reader.projection))

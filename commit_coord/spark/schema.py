@@ -183,9 +183,7 @@ def check_fits(source: T.StructType, schema: Schema, *, case_sensitive: bool = F
         for name in {name for name in names if names.count(name) > 1}:
             problems.append(f"{path}{name} comes more than once")
         at = pick(names, want, case_sensitive)
-        problems.extend(
-            f"{path}{name} is not in the table" for i, name in enumerate(names) if i not in at.values()
-        )
+        problems.extend(f"{path}{name} is not in the table" for i, name in enumerate(names) if i not in at.values())
         for field in want.fields:
             if field.field_id in at:
                 column = have.fields[at[field.field_id]]

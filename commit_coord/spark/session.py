@@ -46,9 +46,7 @@ class Scratch:
         for key, value in settings.items():
             self._session.conf().set(key, value)
 
-    def write(
-        self, df: DataFrame, path: str, *, partition_by: Sequence[str], options: Mapping[str, str]
-    ) -> None:
+    def write(self, df: DataFrame, path: str, *, partition_by: Sequence[str], options: Mapping[str, str]) -> None:
         """Write the rows of *df* as Parquet into the new folder *path*. Returns after the job was committed."""
         plan = df._jdf.queryExecution().analyzed()
         writer = self._datasets.ofRows(self._session, plan).write().format("parquet").mode("errorifexists")

@@ -30,6 +30,9 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _SEED_ZERO = -1693959553
 """Spark's ``hash`` starts with seed 42 and goes on from the hash of one argument to the next: the hash of this integer is 0."""
 
+_EXACT = 34
+"""Digits of a decimal that Spark subtracts without dropping some of the scale: its results end at 38."""
+
 _LONGEST = 80
 """Bytes of a value in a folder name: each may be escaped to three, and file systems end at 255."""
 
@@ -57,11 +60,14 @@ def _transformed(transform: X.Transform[Any, Any], kind: I.IcebergType, column: 
             return F.lit(None).cast("string")
         case X.BucketTransform():
             if isinstance(kind, I.StringType | I.BinaryType | I.DecimalType):
-                return _hashed(transform, kind)(column)
+                # Spark's hash of bytes is not Murmur3's when 4 does not divide the length.
+                return _in_python(transform, kind, column)
             seeded = F.hash(F.lit(_SEED_ZERO), _internal(kind, column).cast("bigint"))
             bucket = F.pmod(seeded.bitwiseAND(F.lit(2**31 - 1)), F.lit(transform.num_buckets))
             return F.when(column.isNotNull(), bucket)
         case X.TruncateTransform():
+            if isinstance(kind, I.DecimalType) and kind.precision > _EXACT:
+                return _in_python(transform, kind, column)
             return _truncated(transform.width, kind, column)
         case X.YearTransform() | X.MonthTransform() | X.DayTransform() | X.HourTransform():
             return _time(transform, kind, column)
@@ -115,16 +121,16 @@ def _floor(value: Column, step: int) -> Column:
     return F.call_function("div", value - F.pmod(value, F.lit(step).cast("bigint")), F.lit(step).cast("bigint"))
 
 
-def _hashed(transform: X.BucketTransform[Any], kind: I.IcebergType) -> Callable[[Column], Column]:
-    """Return a function that buckets in Python: Spark's hash of bytes is not Murmur3's when 4 does not divide the length."""
+def _in_python(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
+    """Transform in Python workers, each distinct value of a batch once, and return the result as text."""
 
-    def bucket(values: pa.Array) -> pa.Array:
+    def apply(values: pa.Array) -> pa.Array:
         places, results = transform_distinct(transform, kind, values)
-        return pa.array(results, pa.int32()).take(places)
+        return pa.array([str(result) for result in results], pa.string()).take(places)
 
-    bucket.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    udf: Callable[[Column], Column] = F.arrow_udf(bucket, "int")  # type: ignore[call-overload]
-    return udf
+    apply.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    udf: Callable[[Column], Column] = F.arrow_udf(apply, "string")  # type: ignore[call-overload]
+    return udf(column)
 
 
 def transform_distinct(

@@ -221,7 +221,16 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     made = []
     for number, text in enumerate(fields):
         call = re.fullmatch(r"\s*(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?(.+?)\s*\)\s*", text)
-        known = call is not None and call[1] in ("bucket", "truncate", "year", "month", "day", "hour", "identity", "void")
+        known = call is not None and call[1] in (
+            "bucket",
+            "truncate",
+            "year",
+            "month",
+            "day",
+            "hour",
+            "identity",
+            "void",
+        )
         column = call[3] if call is not None and known else text
         transform = "identity" if call is None or not known else f"{call[1]}[{call[2]}]" if call[2] else call[1]
         try:
@@ -260,9 +269,7 @@ def _write_files(df: DataFrame, table: Table, target: Target, case_sensitive: bo
         rows = rows.hint("rebalance", *partitions)
         settings["spark.sql.adaptive.advisoryPartitionSizeInBytes"] = str(target.file_bytes)
     options = _parquet_options(table, target)
-    Scratch(df.sparkSession, settings).write(
-        rows, spark_path(target.folder), partition_by=partitions, options=options
-    )
+    Scratch(df.sparkSession, settings).write(rows, spark_path(target.folder), partition_by=partitions, options=options)
     return written_files(target)
 
 
@@ -278,9 +285,7 @@ def _with_partitions(df: DataFrame, target: Target, case_sensitive: bool) -> tup
     typed = source.select(*[column.alias(f"f{field_id}") for field_id, column in zip(ids, columns, strict=True)])
     top: Callable[[int], Column] = lambda field_id: F.col(f"f{field_id}")  # noqa: E731
     final = [
-        top(field.field_id)
-        .cast(spark_type(field.field_type))
-        .alias(field.name, metadata={FIELD_ID: field.field_id})
+        top(field.field_id).cast(spark_type(field.field_type)).alias(field.name, metadata={FIELD_ID: field.field_id})
         for field in target.safe.fields
     ]
     extra = partition_columns(target.spec, target.schema, top)
@@ -335,12 +340,14 @@ def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[Da
 
     import pyarrow as pa
 
-    writer = BatchWriter(target, case_sensitive)
+    writer = BatchWriter(target, df.columns, case_sensitive)
 
     def write(batches: Any) -> Any:
         yield pa.RecordBatch.from_pydict({"files": pa.array([pickle.dumps(writer.write(batches))], pa.binary())})
 
-    found: list[Row] = df.mapInArrow(write, "files binary").collect()
+    # PySpark's mapInArrow looks columns up by name, and stumbles over dots and duplicates.
+    plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
+    found: list[Row] = plain.mapInArrow(write, "files binary").collect()
     return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - our own
 
 

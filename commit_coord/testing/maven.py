@@ -30,7 +30,9 @@ def maven_jar(coordinates: str) -> Path:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise ConfigError(
-            "mvn is needed to fetch a jar and is not installed", coordinates=coordinates, accepted="apt-get install maven"
+            "mvn is needed to fetch a jar and is not installed",
+            coordinates=coordinates,
+            accepted="apt-get install maven",
         )
     # Two steps: the goal `copy` resolves into the local repository and copies from there, but gives the file
     # its own name only; the final rename makes the cache entry appear whole or not at all.

@@ -1,0 +1,136 @@
+"""What one commit costs at 10, 1,000 and 5,000 snapshots, in a warm process and in a fresh one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from commit_coord.bench.fleet import Worker, WorkerFailed
+from commit_coord.bench.tables import KINDS, Kind, locks_left, make_histories, open_catalog
+
+
+def run(
+    folder: Path, *, lengths: Sequence[int], repeats: int, patience_s: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure *repeats* commits of each kind at each of *lengths*; PyIceberg as far as it gets in *patience_s* each."""
+    say(f"making a history of {max(lengths)} snapshots by real appends")
+    histories = make_histories(folder / "history", lengths)
+    folders = {kind: folder / kind for kind in KINDS}
+    for kind in KINDS:
+        folders[kind].mkdir()
+        catalog = open_catalog(kind, folders[kind])
+        for length in lengths:
+            for state in ("warm", "fresh"):
+                histories[length].place(catalog, folders[kind] / "tables", f"{state}_{length}")
+        catalog.close()
+    samples: dict[tuple[Kind, str, int], list[dict[str, float]]] = {}
+    gave_up: dict[str, str] = {}
+    _warm(folders, lengths, repeats, patience_s, samples, gave_up)
+    say("warm processes done")
+    _fresh(folders, lengths, repeats, patience_s, samples, gave_up)
+    say("fresh processes done")
+    catalog = open_catalog("commit_coord", folders["commit_coord"])
+    left = locks_left(catalog)
+    catalog.close()
+    shutil.rmtree(folder)
+    cells = [
+        {
+            "kind": kind,
+            "process": state,
+            "snapshots": length,
+            "samples": len(found),
+            **{name: round(median(sample[name] for sample in found), 2) for name in found[0]},
+        }
+        for (kind, state, length), found in samples.items()
+        if found
+    ]
+    for cell in cells:
+        say(f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: {cell['ms']} ms, CPU {cell['cpu_ms']} ms")
+    return {"repeats": repeats, "cells": cells, "gave_up": gave_up, "locks_left": left, "bars": _bars(cells, lengths)}
+
+
+Samples = dict[tuple[Kind, str, int], list[dict[str, float]]]
+
+
+def _warm(
+    folders: dict[Kind, Path],
+    lengths: Sequence[int],
+    repeats: int,
+    patience_s: float,
+    samples: Samples,
+    gave_up: dict[str, str],
+) -> None:
+    workers: dict[tuple[Kind, int], Worker] = {}
+    try:
+        for kind in KINDS:
+            for length in lengths:
+                # A process for each: what one table leaves in memory must not slow down another one's commit.
+                worker = _ready(kind, folders[kind], [f"warm_{length}"], patience_s, gave_up)
+                if worker is not None:
+                    workers[kind, length] = worker
+        for _ in range(repeats):
+            for (kind, length), worker in list(workers.items()):
+                try:
+                    answer = worker.ask({"table": f"warm_{length}"}, patience_s)
+                except WorkerFailed as error:
+                    gave_up[f"{kind}, warm, {length}"] = str(error)
+                    workers.pop((kind, length)).close()
+                    continue
+                samples.setdefault((kind, "warm", length), []).append(answer)
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def _ready(
+    kind: Kind, folder: Path, tables: list[str], patience_s: float, gave_up: dict[str, str], fresh: bool = False
+) -> Worker | None:
+    worker = Worker("append_once", {"kind": kind, "folder": str(folder), "tables": tables, "fresh": fresh})
+    try:
+        worker.receive(patience_s)
+    except WorkerFailed as error:
+        gave_up[f"{kind}, {', '.join(tables)}"] = str(error)
+        worker.close()
+        return None
+    return worker
+
+
+def _fresh(
+    folders: dict[Kind, Path],
+    lengths: Sequence[int],
+    repeats: int,
+    patience_s: float,
+    samples: Samples,
+    gave_up: dict[str, str],
+) -> None:
+    for _ in range(repeats):
+        for kind in KINDS:
+            for length in lengths:
+                if f"{kind}, fresh, {length}" in gave_up:
+                    continue
+                worker = _ready(kind, folders[kind], [f"fresh_{length}"], patience_s, gave_up, fresh=True)
+                if worker is None:
+                    continue
+                try:
+                    answer = worker.ask({"table": f"fresh_{length}"}, patience_s)
+                except WorkerFailed as error:
+                    gave_up[f"{kind}, fresh, {length}"] = str(error)
+                    continue
+                finally:
+                    worker.close()
+                answer["process_ms"] = worker.lasted_s * 1000
+                samples.setdefault((kind, "fresh", length), []).append(answer)
+
+
+def _bars(cells: list[dict[str, Any]], lengths: Sequence[int]) -> dict[str, Any]:
+    cost = {(c["process"], c["snapshots"]): c["ms"] for c in cells if c["kind"] == "commit_coord"}
+    first, last = min(lengths), max(lengths)
+    return {
+        f"{state}: cost at {last} snapshots, times that at {first} (at most 2)": round(
+            cost[state, last] / cost[state, first], 2
+        )
+        for state in ("warm", "fresh")
+    }

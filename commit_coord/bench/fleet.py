@@ -1,0 +1,139 @@
+"""Processes that are started and warm before the clock runs, and then do what they are asked.
+
+A worker is ``python -m commit_coord.bench.fleet``. Its first line of input names a task of ``tasks.py`` and says what
+it works on; it answers when it is ready. Every further line is a request and is answered by one line. So imports,
+opened catalogs and the first use of everything lie outside of what is measured, for us and for the peer alike.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Self
+
+_LEAD_S = 0.3
+"""Between the sending of the start time and the start: every worker has read it by then."""
+
+
+class WorkerFailed(RuntimeError):
+    """A worker ended or did not answer in time."""
+
+
+class Worker:
+    """One process that carries out one task.
+
+    Args:
+        task: A function in ``commit_coord.bench.tasks``.
+        spec: Its arguments.
+    """
+
+    def __init__(self, task: str, spec: Mapping[str, Any]) -> None:
+        self._began = time.monotonic()
+        self.lasted_s = 0.0
+        """From the start of the process to its end, once it is closed."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self.send({"task": task, "spec": spec})
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Ask without waiting for the answer."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        except BrokenPipeError as error:
+            raise WorkerFailed(f"a worker ended with status {self._process.wait()}") from error
+
+    def receive(self, timeout: float) -> Any:
+        """Return the answer to the oldest request that has none yet.
+
+        Raises:
+            WorkerFailed: It did not come within *timeout* seconds; the worker is killed.
+        """
+        assert self._process.stdout is not None
+        deadline, line = time.monotonic() + timeout, b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self._process.kill()
+                    raise WorkerFailed(f"no answer within {timeout:.0f} s")
+                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not part:
+                    raise WorkerFailed(f"a worker ended with status {self._process.wait()}")
+                line += part
+        return json.loads(line)
+
+    def ask(self, request: Mapping[str, Any], timeout: float = 120.0) -> Any:
+        """Return the answer to *request*."""
+        self.send(request)
+        return self.receive(timeout)
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.lasted_s = self.lasted_s or time.monotonic() - self._began
+        self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_together(task: str, specs: Sequence[Mapping[str, Any]], *, timeout: float) -> list[Any]:
+    """Start a worker for each of *specs*, wait until all are ready, start them at one moment, return their answers."""
+    workers: list[Worker] = []
+    try:
+        workers += [Worker(task, spec) for spec in specs]
+        for worker in workers:
+            worker.receive(120.0)
+        start = time.monotonic() + _LEAD_S
+        for worker in workers:
+            worker.send({"start": start})
+        return [worker.receive(timeout) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def wait_until(moment: float) -> None:
+    """Sleep until *moment* on the monotonic clock, which all processes of a machine share."""
+    while (left := moment - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+def _main() -> None:
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever libraries print must not look like an answer
+    logging.basicConfig(level=logging.ERROR)
+    first = json.loads(sys.stdin.readline())
+    make: Callable[..., Callable[[dict[str, Any]], Any]] = getattr(
+        import_module("commit_coord.bench.tasks"), first["task"]
+    )
+    perform = make(**first["spec"])
+    answers.write(b'"ready"\n')
+    for line in sys.stdin:
+        answers.write(json.dumps(perform(json.loads(line))).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    _main()

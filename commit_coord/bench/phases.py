@@ -1,0 +1,85 @@
+"""A stopwatch around the steps of a commit. It replaces functions of the running process, so only a worker uses it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pyiceberg.io.pyarrow
+from pyiceberg.table import Transaction
+
+from commit_coord import coordinator, table
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as lean
+
+
+class Phases:
+    """Measures inclusive times, in milliseconds, of the steps of every commit from now on.
+
+    Steps stand inside one another as their names say: ``under latch: plan: read head`` is part of
+    ``under latch: plan``.
+    """
+
+    def __init__(self) -> None:
+        self._ms: defaultdict[str, float] = defaultdict(float)
+        self._times: defaultdict[str, int] = defaultdict(int)
+        self._effects()
+        latched = "under latch: "
+        for owner, name, label in (
+            (table.CoordinatedTransaction, "append", "prepare: append()"),
+            (Transaction, "append", "prepare: append(): PyIceberg"),
+            (pyiceberg.io.pyarrow, "write_file", "prepare: append(): write data file"),
+            (table.CoordinatedTransaction, "_attempt", "prepare: attempt"),
+            (table._PureAppend, "_own_manifest", "prepare: attempt: write manifest"),
+            (table._PureAppend, "_merge", "prepare: attempt: merge"),
+            (coordinator.Coordinator, "commit", "coordinator.commit"),
+            (coordinator, "follow", f"{latched}plan: follow"),
+            (lean, "apply_updates", f"{latched}plan: follow: apply updates"),
+            (coordinator.Coordinator, "read", f"{latched}plan: read head"),
+            (manifest_list, "write_appended", f"{latched}write: manifest list"),
+            (lean, "dump", f"{latched}write: dump metadata"),
+        ):
+            self._wrap(owner, name, label)
+
+    def totals(self) -> dict[str, tuple[int, float]]:
+        """Return for each step how often it was done and its milliseconds in all."""
+        return {label: (self._times[label], self._ms[label]) for label in self._ms}
+
+    def clear(self) -> None:
+        """Start again from zero."""
+        self._ms.clear()
+        self._times.clear()
+
+    def _add(self, label: str, began: float) -> None:
+        self._ms[label] += (time.perf_counter() - began) * 1000
+        self._times[label] += 1
+
+    def _effects(self) -> None:
+        perform = coordinator._Commit._perform
+
+        def timed(commit: Any, effect: Any) -> Any:
+            name = type(effect).__name__
+            label = {"Acquire": "acquire latch", "Release": "release latch"}.get(name, f"under latch: {name.lower()}")
+            began = time.perf_counter()
+            try:
+                return perform(commit, effect)
+            finally:
+                self._add(label, began)
+
+        coordinator._Commit._perform = timed  # type: ignore[method-assign]
+
+    def _wrap(self, owner: Any, name: str, label: str) -> None:
+        original: Callable[..., Any] = getattr(owner, name)
+
+        @wraps(original)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._add(label, began)
+
+        setattr(owner, name, timed)

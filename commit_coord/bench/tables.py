@@ -1,0 +1,152 @@
+"""Tables with a history, for us and for PyIceberg, and the look at what became of them.
+
+A history is made once, by real appends. What a cell of the bench works on is a *placed* table: a metadata file of its
+own, with its own location and UUID, whose snapshots point to the files of that one history. Those files never change,
+and everything new is written to the placed table's own folder. So tables with the same past cost milliseconds each,
+and PyIceberg gets exactly the same ones as we do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+import commit_coord
+
+Kind = Literal["commit_coord", "pyiceberg"]
+
+KINDS: tuple[Kind, ...] = ("commit_coord", "pyiceberg")
+
+NAMESPACE = "bench"
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(10), pa.int64()),
+        "name": pa.array([f"row {number}" for number in range(10)]),
+        "value": pa.array([number * 1.5 for number in range(10)], pa.float64()),
+    }
+)
+"""What every append of the bench appends."""
+
+_SPARING = "write.metadata.delete-after-commit.enabled"
+
+
+def open_catalog(kind: Kind, folder: Path, lock_impl: str = "lease") -> Catalog:
+    """Return the catalog of *kind* in *folder*; a SQLite file of its own, so neither waits for the other's locks."""
+    warehouse = f"file://{folder}/{kind}"
+    if kind == "pyiceberg":
+        catalog: Catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/pyiceberg.db", warehouse=warehouse)
+    else:
+        catalog = commit_coord.load_catalog(
+            "bench",
+            uri=f"coord+sqlite:///{folder}/commit_coord.db",
+            warehouse=warehouse,
+            **{"lock-impl": lock_impl},
+        )
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    return catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The metadata of a table with *snapshots* snapshots, as its file holds it."""
+
+    snapshots: int
+    metadata: bytes
+
+    def place(self, catalog: Catalog, folder: Path, name: str) -> None:
+        """Make the table *name* with this history in *catalog*, its new files in *folder*."""
+        location = folder / name
+        (location / "metadata").mkdir(parents=True)
+        body: dict[str, Any] = orjson.loads(self.metadata)
+        body["location"] = f"file://{location}"
+        body["table-uuid"] = str(uuid.uuid4())
+        body["properties"].pop(_SPARING, None)
+        path = location / "metadata" / f"{self.snapshots:05d}-{uuid.uuid4()}.metadata.json"
+        path.write_bytes(orjson.dumps(body))
+        catalog.register_table((NAMESPACE, name), f"file://{path}")
+
+
+def make_histories(folder: Path, lengths: Iterable[int]) -> dict[int, History]:
+    """Return a history of each of *lengths*, made by appends of :data:`ROWS`, one after the other.
+
+    Only the last hundred metadata files are kept on disk: that is what spares tens of gigabytes.
+    """
+    wanted = sorted(lengths)
+    made: dict[int, History] = {}
+    catalog = open_catalog("commit_coord", folder, lock_impl="none")
+    table = catalog.create_table((NAMESPACE, "history"), ROWS.schema, properties={_SPARING: "true"})
+    for length in range(1, wanted[-1] + 1):
+        table.append(ROWS)
+        if length in wanted:
+            made[length] = History(snapshots=length, metadata=_metadata_file(table.metadata_location).read_bytes())
+    catalog.close()
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a look at a table found, read from its metadata file alone, by neither library.
+
+    Args:
+        snapshots: How many there are.
+        chain: How many stand in the chain of parents back from the current one, with sequence numbers one apart.
+        rows: ``total-records`` of the current snapshot.
+        summaries: The summary of every snapshot.
+    """
+
+    snapshots: int
+    chain: int
+    rows: int
+    summaries: tuple[dict[str, str], ...]
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether every snapshot stands in the chain."""
+        return self.chain == self.snapshots
+
+
+def inspect(catalog: Catalog, name: str) -> Finding:
+    """Return what the table *name* holds now."""
+    location = catalog.load_table((NAMESPACE, name)).metadata_location
+    body: dict[str, Any] = orjson.loads(_metadata_file(location).read_bytes())
+    return look(body)
+
+
+def look(metadata: dict[str, Any]) -> Finding:
+    """Return what *metadata*, the parsed metadata file of a table, holds."""
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata["snapshots"]}
+    current = snapshots.get(metadata.get("current-snapshot-id"))
+    rows = int(current["summary"]["total-records"]) if current else 0
+    seen: set[int] = set()
+    sequence: int | None = None
+    while current is not None and current["snapshot-id"] not in seen:
+        if sequence is not None and current["sequence-number"] != sequence - 1:
+            break
+        seen.add(current["snapshot-id"])
+        sequence = current["sequence-number"]
+        current = snapshots.get(current.get("parent-snapshot-id"))
+    return Finding(
+        snapshots=len(snapshots),
+        chain=len(seen),
+        rows=rows,
+        summaries=tuple(snapshot.get("summary", {}) for snapshot in metadata["snapshots"]),
+    )
+
+
+def _metadata_file(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
+def locks_left(catalog: Catalog) -> int:
+    """Return how many locks stand in *catalog*; none for a catalog that has no locks."""
+    locks = getattr(catalog, "locks", None)
+    return 0 if locks is None else len(locks.locks())

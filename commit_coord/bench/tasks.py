@@ -1,0 +1,247 @@
+"""What a worker of the bench can be asked to do. Each task prepares, then returns what answers its requests."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+
+from commit_coord.bench.fleet import wait_until
+from commit_coord.bench.phases import Phases
+from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, open_catalog
+from commit_coord.events import CommitEnded
+from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+
+Answer = dict[str, Any]
+Perform = Callable[[dict[str, Any]], Answer]
+
+_WARM_APPENDS = 2
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _written_bytes() -> int:
+    """Return what this process handed to write calls so far, to files of every kind. Source: proc(5), ``wchar``."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("wchar:"):
+            return int(line.split()[1])
+    return 0
+
+
+def append_for_a_while(
+    *, kind: Kind, folder: str, table: str, worker: int, seconds: float, lock_impl: str = "lease", phases: bool = False
+) -> Perform:
+    """Append to *table* as often as possible from ``start`` for *seconds*.
+
+    An append is acknowledged when it returned, failed when it raised. The table object is kept, as a user would; it is
+    refreshed after a failure.
+    """
+    catalog = open_catalog(kind, Path(folder), lock_impl)
+    scratch = catalog.create_table((NAMESPACE, f"warm_{worker}"), ROWS.schema)
+    for _ in range(_WARM_APPENDS):
+        scratch.append(ROWS)
+    target = catalog.load_table((NAMESPACE, table))
+    ended: list[CommitEnded] = []
+    if kind == "commit_coord":
+        catalog.events.subscribe(  # type: ignore[attr-defined]  # a coordinated catalog
+            lambda event: ended.append(event) if isinstance(event, CommitEnded) else None
+        )
+    stopwatch = Phases() if phases else None
+
+    def perform(request: dict[str, Any]) -> Answer:
+        wait_until(request["start"])
+        cpu, end = _cpu_s(), request["start"] + seconds
+        acknowledged_ms: list[float] = []
+        failed_ms: list[float] = []
+        errors: Counter[str] = Counter()
+        in_time = 0
+        while (began := time.monotonic()) < end:
+            error = _append(target)
+            now = time.monotonic()
+            if error is None:
+                acknowledged_ms.append((now - began) * 1000)
+                in_time += now <= end
+            else:
+                failed_ms.append((now - began) * 1000)
+                errors[error] += 1
+        return {
+            "acknowledged": len(acknowledged_ms),
+            "in_time": in_time,
+            "acknowledged_ms": acknowledged_ms,
+            "failed_ms": failed_ms,
+            "errors": dict(errors),
+            "cpu_s": _cpu_s() - cpu,
+            "waited_ms": [event.waited_ms for event in ended],
+            "held_ms": [event.held_ms for event in ended],
+            "phases": stopwatch.totals() if stopwatch else {},
+        }
+
+    return perform
+
+
+def _append(table: Table) -> str | None:
+    """Append once; return the name of the error, None when it was acknowledged."""
+    try:
+        table.append(ROWS)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is counted under its name
+        try:
+            table.refresh()
+        except Exception as second:  # noqa: BLE001 - as above; the next append tells whether it lasts
+            return f"{type(error).__name__}, then {type(second).__name__}"
+        return type(error).__name__
+    return None
+
+
+def append_once(*, kind: Kind, folder: str, tables: list[str], lock_impl: str = "lease", fresh: bool = False) -> Perform:
+    """Append once to the table that a request names.
+
+    Args:
+        kind: Whose catalog.
+        folder: Where it is.
+        tables: Loaded and appended to once before the clock, unless *fresh*.
+        lock_impl: Ours.
+        fresh: Nothing but imports and the opening of the catalog lies before the clock.
+    """
+    import pyarrow.parquet
+    import pyiceberg.io.pyarrow  # noqa: F401 - loaded by the first append otherwise
+
+    assert pyarrow.parquet
+    catalog = open_catalog(kind, Path(folder), lock_impl)
+    loaded: dict[str, Table] = {}
+    if not fresh:
+        for name in tables:
+            loaded[name] = catalog.load_table((NAMESPACE, name))
+            loaded[name].append(ROWS)
+
+    def perform(request: dict[str, Any]) -> Answer:
+        name = request["table"]
+        wrote, cpu, began = _written_bytes(), _cpu_s(), time.perf_counter()
+        table = loaded.get(name) or catalog.load_table((NAMESPACE, name))
+        load_ms = (time.perf_counter() - began) * 1000
+        table.append(ROWS)
+        return {
+            "ms": (time.perf_counter() - began) * 1000,
+            "load_ms": load_ms,
+            "cpu_ms": (_cpu_s() - cpu) * 1000,
+            "bytes": _written_bytes() - wrote,
+        }
+
+    return perform
+
+
+# Locks.
+
+
+def _request() -> LockRequest:
+    return LockRequest.of(
+        LockScope.COMMIT,
+        {Resource.table(("bench", "t")): LockMode.EXCLUSIVE},
+        owner=_OWNER,
+        request_id=str(uuid.uuid4()),
+    )
+
+
+_OWNER = this_owner("bench")
+
+
+def _cycle(locks: LockManager, deadline: float = 1e12) -> None:
+    locks.acquire(_request(), deadline=deadline).release()
+
+
+def cycle_locks(*, manager: str, uri: str, seconds: float, threads: int = 1) -> Perform:
+    """Acquire and release one table's latch as often as possible from ``start`` for *seconds*."""
+    clients = [create_lock_manager(manager, uri, LockSettings()) for _ in range(threads)]
+    for client in clients:
+        _cycle(client)
+
+    def loop(client: LockManager, start: float, cycles: list[int]) -> None:
+        wait_until(start)
+        done, end = 0, start + seconds
+        while time.monotonic() < end:
+            _cycle(client)
+            done += 1
+        cycles.append(done)
+
+    def perform(request: dict[str, Any]) -> Answer:
+        cycles: list[int] = []
+        cpu = _cpu_s()
+        running = [
+            threading.Thread(target=loop, args=(client, request["start"], cycles), daemon=True) for client in clients
+        ]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        return {"cycles": sum(cycles), "least": min(cycles), "most": max(cycles), "cpu_s": _cpu_s() - cpu}
+
+    return perform
+
+
+def hand_over(*, manager: str, uri: str) -> Perform:
+    """Take part in handing a latch over: ``hold`` it, ``release`` it, or ``wait`` for it.
+
+    Times are on the monotonic clock, which both processes share: ``release`` says when it began, ``wait`` when it was
+    granted.
+    """
+    locks = create_lock_manager(manager, uri, LockSettings())
+    _cycle(locks)
+    held: list[Any] = []
+
+    def perform(request: dict[str, Any]) -> Answer:
+        match request["do"]:
+            case "hold":
+                held.append(locks.acquire(_request(), deadline=1e12))
+                return {}
+            case "release":
+                began = time.monotonic()
+                held.pop().release()
+                return {"began": began, "ended": time.monotonic()}
+            case "wait":
+                lease = locks.acquire(_request(), deadline=1e12)
+                granted = time.monotonic()
+                lease.release()
+                return {"granted": granted}
+            case other:
+                raise ValueError(other)
+
+    return perform
+
+
+def hand_over_in_threads(*, manager: str, uri: str, times: int, pause: float) -> Perform:
+    """Do the same between two threads of one process, for a manager that reaches no further."""
+    holder, waiter = (create_lock_manager(manager, uri, LockSettings()) for _ in range(2))
+
+    def perform(request: dict[str, Any]) -> Answer:
+        delays_ms: list[float] = []
+        for _ in range(times):
+            granted: list[float] = []
+
+            def wait(granted: list[float] = granted) -> None:
+                lease = waiter.acquire(_request(), deadline=1e12)
+                granted.append(time.monotonic())
+                lease.release()
+
+            lease = holder.acquire(_request(), deadline=1e12)
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
+            time.sleep(pause)
+            began = time.monotonic()
+            lease.release()
+            thread.join()
+            delays_ms.append((granted[0] - began) * 1000)
+        return {"delays_ms": delays_ms}
+
+    return perform

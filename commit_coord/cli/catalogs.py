@@ -1,0 +1,120 @@
+"""Opens the catalog that the command line and PyIceberg's configuration name. Never creates one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.utils.config import Config
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.load import load_catalog
+from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.config import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A catalog as the command line names it.
+
+    Args:
+        name: None takes PyIceberg's default.
+        uri: Before what the configuration says.
+        warehouse: Likewise.
+        properties: ``key=value`` texts, likewise.
+    """
+
+    name: str | None
+    uri: str | None
+    warehouse: str | None
+    properties: Sequence[str]
+
+    @property
+    def catalog(self) -> str:
+        """The catalog's name."""
+        return self.name or default_catalog_name()
+
+    def arguments(self) -> dict[str, str]:
+        """Return the properties that the command line gives.
+
+        Raises:
+            CommandFailed: One of them has no ``=``.
+        """
+        given = {}
+        for text in self.properties:
+            key, separator, value = text.partition("=")
+            if not separator or not key:
+                raise CommandFailed(
+                    f"--property takes key=value, got: {text!r}", ExitCode.USAGE, "usage"
+                )
+            given[key] = value
+        if self.uri is not None:
+            given["uri"] = self.uri
+        if self.warehouse is not None:
+            given["warehouse"] = self.warehouse
+        return given
+
+
+def known_catalogs() -> list[str]:
+    """Return the names that PyIceberg's configuration has, from files and the environment."""
+    found = Config().config.get("catalog")
+    return sorted(found) if isinstance(found, dict) else []
+
+
+def checked(choice: Choice) -> dict[str, str]:
+    """Return the arguments of *choice* after a look at what can be said without opening anything.
+
+    Raises:
+        CommandFailed: The catalog is not configured, or its SQLite file is not there.
+        ConfigError: A setting is wrong.
+    """
+    arguments = choice.arguments()
+    given = given_properties(choice.catalog, arguments)
+    if not given.get("uri"):
+        known = known_catalogs()
+        raise CommandFailed(
+            f"no catalog {choice.catalog!r} is configured (known: {', '.join(known) or 'none'}): "
+            "add it to .pyiceberg.yaml, or give --uri and --warehouse",
+            ExitCode.USAGE,
+            "unknown-catalog",
+        )
+    return arguments
+
+
+@contextmanager
+def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
+    """Open the catalog of *choice*, which must be there already, and close it again.
+
+    Raises:
+        CommandFailed: The catalog is not configured, or its SQLite file is not there.
+        ConfigError: A setting is wrong, or the database can't be reached.
+    """
+    arguments = checked(choice)
+    configuration = configure(choice.catalog, arguments)
+    _refuse_missing_file(configuration.properties["uri"])
+    catalog = load_catalog(choice.catalog, **arguments)
+    try:
+        yield catalog
+    finally:
+        catalog.close()
+
+
+def _refuse_missing_file(uri: str) -> None:
+    """SQLite makes the file that it does not find: a typing error would become an empty catalog."""
+    try:
+        url = make_url(uri.removeprefix(COORDINATED_URI_PREFIX))
+    except ArgumentError:
+        return  # opening it will say what is wrong
+    file = url.database
+    if url.get_backend_name() != "sqlite" or not file or file.startswith((":", "file:")):
+        return
+    if not Path(file).exists():
+        raise CommandFailed(
+            f"there is no database {file}: check the uri (an absolute path has four slashes, coord+sqlite:////…)",
+            ExitCode.USAGE,
+            "no-database",
+        )

@@ -1,0 +1,69 @@
+"""Where the answer goes: a JSON document or a table on stdout; everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+class Output:
+    """The two streams of one command.
+
+    Args:
+        as_json: One JSON document on stdout and nothing else there.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
+        self.notes = Console(file=sys.stderr, highlight=False)
+
+    def answer(self, document: Any, *shown: Any) -> None:
+        """Print *document* as JSON, or *shown* for people."""
+        if self.as_json:
+            typer.echo(json(document))
+        else:
+            for item in shown:
+                self.console.print(item)
+
+    def note(self, text: str) -> None:
+        """Say something that is no part of the answer."""
+        self.notes.print(text, soft_wrap=True, markup=False)
+
+
+def json(document: Any) -> str:
+    """Return *document* as one line of JSON."""
+    return orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
+    """Return an empty table in the style of all commands."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def moment(ms: int) -> str:
+    """Return milliseconds since the epoch as a time of day in UTC that sorts."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration(ms: float) -> str:
+    """Return a length of time in one or two units: ``350 ms``, ``4.2 s``, ``3 min 5 s``, ``2 h 10 min``."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

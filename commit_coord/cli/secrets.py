@@ -1,0 +1,25 @@
+"""What must not be printed: passwords in URLs, values of properties whose name sounds like a secret."""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "***"
+
+_SECRET_KEY = re.compile(
+    r"secret|passw|token|credential|authorization|api-?key|access-?key|account-?key|private-?key|"
+    r"connection-?string|session-?key|signature|sas\b|(^|[.-])key$",
+    re.IGNORECASE,
+)
+_PASSWORD = re.compile(r"(?<=://)([^\s:/@']*):([^\s/']*)@")
+_ARGUMENT = re.compile(r"([?&;](?:[\w.-]*(?:passw|secret|token|sig|key)[\w.-]*)=)[^&;\s'\"]+", re.IGNORECASE)
+
+
+def without_passwords(text: str) -> str:
+    """Return *text* with the passwords of its URLs hidden."""
+    return _ARGUMENT.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1:{HIDDEN}@", text))
+
+
+def shown(key: str, value: str) -> str:
+    """Return *value* of property *key* as it may be printed."""
+    return HIDDEN if value and _SECRET_KEY.search(key) else without_passwords(value)

@@ -1,0 +1,203 @@
+"""What the commands show: plain records for JSON, and tables of the same records for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyiceberg.table.snapshots import Snapshot
+from rich.table import Table
+
+from commit_coord.cli.output import duration, moment, table
+from commit_coord.cli.secrets import shown
+from commit_coord.config import PROPERTIES, Configuration
+from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
+from commit_coord.model import Guarantees, LockEntry, LockState
+
+Record = dict[str, Any]
+
+_WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name")
+"""Summary properties that say who wrote, the most telling first. Nobody has to set one."""
+
+
+# -- locks -------------------------------------------------------------------------------------------------
+
+
+def lock_record(entry: LockEntry) -> Record:
+    """Return *entry* for JSON."""
+    return {
+        "request_id": entry.request_id,
+        "scope": entry.scope.value,
+        "resource": str(entry.resource),
+        "mode": entry.mode.value,
+        "state": entry.state.value,
+        "owner": {
+            "user": entry.owner.user,
+            "host": entry.owner.host,
+            "pid": entry.owner.pid,
+            "application": entry.owner.application,
+            "statement": entry.owner.statement,
+        },
+        "since": moment(entry.requested_at_ms),
+        "since_ms": entry.requested_at_ms,
+        "expires_in_ms": entry.expires_in_ms,
+        "explicit": entry.explicit,
+        "generation": entry.generation,
+        "blocked_by": entry.blocked_by,
+    }
+
+
+def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Table | str:
+    """Return a table of *entries*: those who wait below those who hold, each with whom it waits for."""
+    if not entries:
+        return f"{title}: no locks"
+    made = table(
+        "resource", "mode", "state", "owner", "for", "expires in", "request", "scope", title=title, right=("for",)
+    )
+    owners = {entry.request_id: entry.owner for entry in entries}
+    for entry in entries:
+        if entry.state is LockState.ACQUIRED:
+            state = "[green]holds[/]"
+        else:
+            blocker = owners.get(entry.blocked_by or "")
+            who = f" for {short(entry.blocked_by)}" if entry.blocked_by else ""
+            who += f" ({blocker.user}@{blocker.host} pid {blocker.pid})" if blocker else ""
+            state = f"[yellow]waits{who}[/]"
+        if entry.explicit:
+            expires = "never (LOCK)"
+        else:
+            expires = duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
+        made.add_row(
+            _escaped(str(entry.resource)),
+            entry.mode.letter,
+            state,
+            _escaped(str(entry.owner)),
+            duration(max(0, now_ms - entry.requested_at_ms)),
+            expires,
+            short(entry.request_id),
+            entry.scope.value,
+        )
+    return made
+
+
+def short(request_id: str | None) -> str:
+    """Return the beginning of a request id, as git shortens its own; ``unlock`` takes it."""
+    return (request_id or "")[:8]
+
+
+# -- commits -----------------------------------------------------------------------------------------------
+
+
+def commit_record(snapshot: Snapshot, current: int | None) -> Record:
+    """Return *snapshot* for JSON."""
+    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    operation = snapshot.summary.operation.value if snapshot.summary is not None else None
+    return {
+        "when": moment(snapshot.timestamp_ms),
+        "timestamp_ms": snapshot.timestamp_ms,
+        "snapshot_id": snapshot.snapshot_id,
+        "parent_id": snapshot.parent_snapshot_id,
+        "sequence_number": snapshot.sequence_number,
+        "operation": operation,
+        "added_rows": _number(summary.get("added-records"), 0),
+        "deleted_rows": _number(summary.get("deleted-records"), 0),
+        "total_rows": _number(summary.get("total-records")),
+        "request_id": summary.get(REQUEST_ID),
+        "generation": _number(summary.get(GENERATION)),
+        "writer": next((summary[key] for key in _WRITER_KEYS if key in summary), None),
+        "current": snapshot.snapshot_id == current,
+    }
+
+
+def commit_table(records: Sequence[Record], *, title: str) -> Table | str:
+    """Return a table of commits, newest first as given."""
+    if not records:
+        return f"{title}: no commits"
+    made = table(
+        "when", "snapshot", "operation", "rows", "request id", "gen.", "writer", title=title, right=("rows", "gen.")
+    )
+    for record in records:
+        rows = f"+{record['added_rows']:,}" + (f" −{record['deleted_rows']:,}" if record["deleted_rows"] else "")
+        made.add_row(
+            record["when"],
+            f"{record['snapshot_id']}" + (" [green]●[/]" if record["current"] else ""),
+            record["operation"] or "–",
+            rows,
+            record["request_id"] or "[dim]not coordinated[/]",
+            "–" if record["generation"] is None else str(record["generation"]),
+            _escaped(record["writer"] or "–"),
+        )
+    return made
+
+
+# -- configuration -----------------------------------------------------------------------------------------
+
+
+def config_records(configuration: Configuration) -> list[Record]:
+    """Return every property of ours and whatever else was given, secrets hidden."""
+    values = dataclasses.asdict(configuration.settings)
+    ours = [
+        {
+            "property": prop.key,
+            "value": shown(prop.key, str(values[prop.key.replace(".", "_").replace("-", "_")])),
+            "from": configuration.origins.get(prop.key, "default"),
+            "meaning": prop.description,
+        }
+        for prop in PROPERTIES
+    ]
+    theirs = [
+        {
+            "property": key,
+            "value": shown(key, value),
+            "from": configuration.origins.get(key, "default"),
+            "meaning": "PyIceberg's own",
+        }
+        for key, value in sorted(configuration.properties.items())
+    ]
+    return ours + theirs
+
+
+def config_table(records: Sequence[Record], *, title: str) -> Table:
+    """Return a table of properties."""
+    made = table("property", "value", "from", title=title)
+    for record in records:
+        origin = record["from"]
+        made.add_row(
+            record["property"], _escaped(record["value"]), f"[dim]{origin}[/]" if origin == "default" else origin
+        )
+    return made
+
+
+_PROMISES: tuple[tuple[str, str], ...] = (
+    ("mutual_exclusion", "conflicting requests are never granted together"),
+    ("hierarchy", "database, table and partition locks"),
+    ("fifo", "first come, first served"),
+    ("reach", "how far exclusion goes"),
+    ("expiry", "a dead holder's lock ends by itself"),
+    ("survives_restart", "locks outlive a restart of the lock service"),
+    ("explicit_locks", "LOCK statements, whose locks outlive their client"),
+    ("journal", "remembers the outcome of request ids"),
+    ("clock", "whose clock decides on expiry"),
+)
+
+
+def guarantee_table(guarantees: Guarantees, *, title: str) -> Table:
+    """Return a table of what the lock manager promises."""
+    made = table("guarantee", "", title=title)
+    for name, text in _PROMISES:
+        value = getattr(guarantees, name)
+        made.add_row(text, ("[green]yes[/]" if value else "no") if isinstance(value, bool) else str(value))
+    return made
+
+
+def _number(text: str | None, missing: int | None = None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else missing
+
+
+def _escaped(text: str) -> str:
+    """Return *text* so that rich prints its brackets."""
+    return text.replace("[", r"\[")
+
+
+assert [name for name, _ in _PROMISES] == [field.name for field in dataclasses.fields(Guarantees)]

@@ -1,0 +1,189 @@
+"""Holds operation locks for the data source, in the process of the driver.
+
+Spark runs ``writer()``, ``commit()`` and ``abort()`` of a Python data source in worker processes that live for
+one call each, so none of them can hold a lease for the length of the job. The driver's own process can:
+``register`` starts a listener there, on a Unix socket in a private folder and with a secret key, and hands
+address and key to the workers inside the pickled data source class.
+
+A lease is held by one thread of the driver from grant to release (lock managers know holders by thread), and ends
+when ``commit()`` or ``abort()`` says so, when the worker that asked for it is gone before the answer, when the Spark
+context has stopped, or when the driver ends: then at its exit, or, after SIGKILL, by expiry like any lease.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import commit_coord
+from commit_coord.errors import CommitCoordError, LockError
+from commit_coord.model import LockMode, Resource
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 5.0
+_EXIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the holder of a driver listens. Pickles into the workers.
+
+    Args:
+        path: The Unix socket.
+        key: Shared secret.
+    """
+
+    path: str
+    key: bytes = field(repr=False)
+
+    def acquire(
+        self, claim: str, catalog: str | None, properties: Mapping[str, str], locks: Mapping[Resource, LockMode], why: str
+    ) -> None:
+        """Return once the driver holds *locks* under the name *claim*; at once when it holds that claim already.
+
+        Raises:
+            LockError: As the lock manager raised it, or the driver could not be reached.
+        """
+        pairs = [(str(resource), mode.value) for resource, mode in locks.items()]
+        self._ask(("acquire", claim, catalog, dict(properties), pairs, why))
+
+    def release(self, claim: str) -> None:
+        """Give the locks of *claim* back; nothing happens when there are none. Never raises."""
+        try:
+            self._ask(("release", claim))
+        except LockError:
+            logger.warning("the locks of %s were not given back, they end with the driver", claim, exc_info=True)
+
+    def _ask(self, question: tuple[Any, ...]) -> None:
+        try:
+            with Client(self.path, "AF_UNIX", authkey=self.key) as connection:
+                connection.send(question)
+                answer = connection.recv()
+        except (OSError, EOFError) as error:
+            raise LockError("the driver that holds the operation locks does not answer", question=question[0]) from error
+        if isinstance(answer, CommitCoordError):
+            raise answer
+
+
+class Holder:
+    """The listener in the driver, and the leases that it holds.
+
+    Args:
+        stopped: Says whether the Spark context has ended.
+    """
+
+    def __init__(self, stopped: Callable[[], bool]) -> None:
+        self._stopped = stopped
+        self._folder = tempfile.mkdtemp(prefix="commit-coord-")
+        self.address = Address(str(Path(self._folder) / "locks"), os.urandom(32))
+        self._listener = Listener(self.address.path, "AF_UNIX", authkey=self.address.key)
+        self._claims: dict[str, _Claim] = {}
+        self._guard = threading.Lock()
+        threading.Thread(target=self._listen, name="commit-coord-holder", daemon=True).start()
+        atexit.register(self.close)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the Spark context that it serves still runs."""
+        return not self._stopped()
+
+    def close(self) -> None:
+        """Release every lease and stop listening. May be called again."""
+        with self._guard:
+            claims = list(self._claims.values())
+        for claim in claims:
+            claim.end.set()
+        for claim in claims:
+            claim.thread.join(_EXIT_S)
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                return  # closed
+            except Exception:
+                logger.warning("a stranger knocked at the lock holder", exc_info=True)
+                continue
+            threading.Thread(target=self._answer, args=(connection,), name="commit-coord-claim", daemon=True).start()
+
+    def _answer(self, connection: Connection) -> None:
+        with connection:
+            try:
+                question = connection.recv()
+            except (OSError, EOFError):
+                return  # the worker is gone
+            match question:
+                case ("release", claim):
+                    self._release(claim)
+                    connection.send(None)
+                case ("acquire", claim, catalog, properties, pairs, why):
+                    self._hold(connection, claim, catalog, properties, pairs, why)
+
+    def _release(self, name: str) -> None:
+        with self._guard:
+            claim = self._claims.get(name)
+        if claim is not None:
+            claim.end.set()
+            claim.thread.join(_EXIT_S)
+
+    def _hold(
+        self,
+        connection: Connection,
+        name: str,
+        catalog: str | None,
+        properties: Mapping[str, str],
+        pairs: list[tuple[str, str]],
+        why: str,
+    ) -> None:
+        """Take the lease in this thread and keep it until the claim ends."""
+        mine = _Claim(threading.current_thread())
+        with self._guard:
+            other = self._claims.setdefault(name, mine)
+        if other is not mine:
+            other.granted.wait()
+            connection.send(other.error)
+            return
+        try:
+            locks = {Resource.parse(path): LockMode(mode) for path, mode in pairs}
+            opened = commit_coord.load_catalog(catalog, **properties)
+            try:
+                with opened.lock_operation(locks, statement=why):
+                    mine.granted.set()
+                    connection.send(None)
+                    while not mine.end.wait(_LOOK_S) and not self._stopped():
+                        pass
+            finally:
+                opened.close()
+        except OSError:
+            logger.info("the worker that asked for the locks of %s is gone, they are free again", name)
+        except Exception as error:
+            mine.error = error if isinstance(error, CommitCoordError) else LockError(f"no lock: {error}")
+            try:
+                connection.send(mine.error)
+            except OSError:
+                logger.info("the worker that asked for the locks of %s is gone", name)
+        finally:
+            with self._guard:
+                self._claims.pop(name, None)
+            mine.granted.set()
+
+
+@dataclass(slots=True)
+class _Claim:
+    thread: threading.Thread
+    granted: threading.Event = field(default_factory=threading.Event)
+    end: threading.Event = field(default_factory=threading.Event)
+    error: CommitCoordError | None = None

@@ -1,0 +1,763 @@
+"""One contract for every lock manager, as a class of tests to inherit.
+
+A subclass gives the fixture ``service``, and every promise in the manager's
+:class:`~commit_coord.model.Guarantees` is tested; what is not promised is asserted to be absent, so that a
+manager that does nothing (``none``) passes only because it promises nothing::
+
+    class TestMyLocks(LockContract):
+        @pytest.fixture
+        def service(self):
+            with Service("my-locks", "my://uri") as service:
+                yield service
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import pytest
+
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockError, LockLost, LockRefused, LockTimeout
+from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
+from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import JournalEntry, LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.process import this_owner
+from commit_coord.protocol.modes import compatible
+
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+OPERATION, COMMIT = LockScope.OPERATION, LockScope.COMMIT
+TABLE = Resource(("db", "t"))
+PART_A = Resource(("db", "t", "day=1"))
+PART_B = Resource(("db", "t", "day=2"))
+
+PATIENCE = 20.0
+"""Seconds until a test says that something hangs; nothing here takes that long."""
+
+
+class Service:
+    """A lock service for one test: opens clients of it and closes them.
+
+    Args:
+        name: The manager's name in the registry.
+        uri: Where the service is.
+        space: Separates this test from others at the same service.
+    """
+
+    def __init__(self, name: str, uri: str, space: str = "") -> None:
+        self.name, self.uri, self.space = name, uri, space or uuid.uuid4().hex
+        self.seen: list[Event] = []
+        self._events = Events()
+        self._events.subscribe(self.seen.append)
+        self._clients: list[LockManager] = []
+
+    def open(self, **settings: int) -> LockManager:
+        """Return another client."""
+        manager = create_lock_manager(
+            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space
+        )
+        self._clients.append(manager)
+        return manager
+
+    def spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """Run *program* in another process, with ``manager`` open and the names of this module at hand."""
+        head = (
+            "import sys, time; from commit_coord.testing.contract import *; "
+            f"manager = Service({self.name!r}, {self.uri!r}, {self.space!r}).open()\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        return subprocess.Popen(
+            [sys.executable, "-c", head + program, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def __enter__(self) -> Self:
+        """Return the service itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Free everything and close all clients."""
+        for manager in self._clients:
+            for entry in manager.locks():
+                manager.unlock(request_id=entry.request_id)
+            manager.close()
+
+
+def request(
+    *locks: tuple[LockMode, Resource],
+    scope: LockScope = OPERATION,
+    statement: str = "",
+    owner: Owner | None = None,
+    explicit: bool = False,
+) -> LockRequest:
+    """Return a request with an id of its own."""
+    pairs = [(resource, mode) for mode, resource in locks]
+    owner = owner or this_owner(statement, application="contract")
+    return LockRequest.of(scope, pairs, owner=owner, request_id=uuid.uuid4().hex, explicit=explicit)
+
+
+def latch(table: Resource = TABLE, statement: str = "") -> LockRequest:
+    """Return a request for the commit latch of *table*."""
+    return request((X, table), scope=COMMIT, statement=statement)
+
+
+def soon(seconds: float = PATIENCE) -> float:
+    """Return a deadline."""
+    return SYSTEM_CLOCK.now() + seconds
+
+
+def until(condition: Callable[[], Any], what: str = "the condition") -> None:
+    """Return as soon as *condition* holds."""
+    give_up = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up, f"{what} did not come true"
+        time.sleep(0.002)
+
+
+def standing(manager: LockManager) -> dict[str, LockState]:
+    """Return the state of every request that *manager* lists."""
+    return {entry.request_id: entry.state for entry in manager.locks()}
+
+
+def blocked(manager: LockManager, wanted: LockRequest) -> bool:
+    """Return whether *wanted* is refused at this moment (in a thread of its own: re-entrancy is another matter)."""
+
+    def attempt() -> bool:
+        try:
+            manager.acquire(wanted, deadline=soon(0)).release()
+        except LockTimeout:
+            return True
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(attempt).result(PATIENCE)
+
+
+class Contender:
+    """A thread that asks for a lock and holds it until :meth:`release`."""
+
+    def __init__(
+        self, manager: LockManager, wanted: LockRequest, *, seconds: float = PATIENCE, policy: Policy | None = None
+    ) -> None:
+        self.request = wanted
+        self.lease: Lease | None = None
+        self.error: BaseException | None = None
+        self.granted = threading.Event()
+        self._manager, self._deadline, self._policy = manager, soon(seconds), policy
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.lease = self._manager.acquire(self.request, deadline=self._deadline, policy=self._policy)
+            self.granted.set()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def queued(self) -> Self:
+        """Return once the request stands in the queue."""
+        until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
+        return self
+
+    def release(self) -> None:
+        """Wait for the grant, and give back."""
+        self.ended()
+        assert self.lease is not None, self.error
+        self.lease.release()
+
+    def ended(self) -> Self:
+        """Return once the acquire has ended."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), f"still waiting: {self.request}"
+        return self
+
+
+class Interrupt(BaseException):
+    """Comes at any line, as Ctrl-C does."""
+
+
+def interrupted_at(step: int, action: Callable[[], object], files: tuple[str, ...]) -> bool:
+    """Run *action* and raise :class:`Interrupt` at its line number *step*; return whether it got that far.
+
+    Counts the lines of this thread in files whose path contains one of *files*. Lines that open a ``with`` block are left
+    out: the interpreter visits them once more on the way out, where no real signal is ever served.
+    """
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        if not any(name in frame.f_code.co_filename for name in files):
+            return None
+        if event == "line" and not _source_line(frame.f_code.co_filename, frame.f_lineno).startswith("with "):
+            count += 1
+            if count == step:
+                raise Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action()
+    except Interrupt:
+        return True
+    except LockError:
+        return count >= step
+    finally:
+        sys.settrace(None)
+    return count >= step
+
+
+def _source_line(path: str, number: int) -> str:
+    if path not in _SOURCES:
+        _SOURCES[path] = Path(path).read_text().splitlines()
+    return _SOURCES[path][number - 1].strip()
+
+
+_SOURCES: dict[str, list[str]] = {}
+
+
+class LockContract:
+    """What every lock manager keeps. See the module."""
+
+    @pytest.fixture
+    def manager(self, service: Service) -> LockManager:
+        """One client."""
+        return service.open()
+
+    @pytest.fixture
+    def other(self, service: Service) -> LockManager:
+        """Another client of the same service."""
+        return service.open()
+
+    # Exclusion.
+
+    @pytest.mark.parametrize("first", [S, X])
+    @pytest.mark.parametrize("second", [S, X])
+    def test_two_locks_stand_together_as_the_matrix_says(
+        self, manager: LockManager, other: LockManager, first: LockMode, second: LockMode
+    ) -> None:
+        """S beside S is granted, anything else waits."""
+        with manager.acquire(request((first, TABLE)), deadline=soon()):
+            expected = manager.guarantees.mutual_exclusion and not compatible(second, first)
+            assert expected == blocked(other, request((second, TABLE)))
+
+    def test_a_partition_holds_its_parents_shared(self, manager: LockManager, other: LockManager) -> None:
+        """While a partition is locked, nobody drops the table; another partition is free."""
+        exclusive = manager.guarantees.mutual_exclusion
+        with manager.acquire(request((X, PART_A)), deadline=soon()):
+            assert exclusive == blocked(other, request((X, TABLE)))
+            assert not blocked(other, request((S, TABLE)))
+            assert not blocked(other, request((X, PART_B)))
+            assert exclusive == blocked(other, request((S, PART_A)))
+
+    def test_a_request_is_granted_all_or_none(self, manager: LockManager, other: LockManager) -> None:
+        """A request that waits for one of its locks holds none of the others, for good."""
+        with manager.acquire(request((X, PART_A)), deadline=soon()):
+            both = Contender(other, request((X, PART_A), (X, PART_B)), seconds=0.05).ended()
+            assert isinstance(both.error, LockTimeout) == manager.guarantees.mutual_exclusion, both.error
+            if both.lease:
+                both.release()
+            assert not blocked(other, request((X, PART_B)))
+
+    def test_scopes_do_not_see_each_other(self, manager: LockManager, other: LockManager) -> None:
+        """A job that holds a table does not stop commits to it, and a commit stops no job."""
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            assert not blocked(other, latch())
+        with manager.acquire(latch(), deadline=soon()):
+            assert not blocked(other, request((X, TABLE)))
+            assert manager.guarantees.mutual_exclusion == blocked(other, latch())
+
+    def test_latches_of_several_tables_are_taken_together(self, manager: LockManager, other: LockManager) -> None:
+        """A rename latches both names in one step, whichever of them has the longer history."""
+        second = Resource(("db", "t2"))
+        for _ in range(3):
+            manager.acquire(latch(second), deadline=soon()).release()
+        with manager.acquire(request((X, TABLE), (X, second), scope=COMMIT), deadline=soon()) as both:
+            exclusive = manager.guarantees.mutual_exclusion
+            assert [exclusive, exclusive] == [blocked(other, latch(TABLE)), blocked(other, latch(second))]
+        with manager.acquire(latch(TABLE), deadline=soon()) as later:
+            assert both.generation is None or (later.generation or 0) > both.generation
+
+    def test_names_may_hold_anything(self, manager: LockManager, other: LockManager) -> None:
+        """Slashes, quotes, percent signs, blanks and letters of any script are names like others."""
+        odd = Resource(("d/b", "tä'\"%b le", "k=a/b%2F", "ключ=值"))
+        with manager.acquire(request((X, odd)), deadline=soon()):
+            assert manager.guarantees.mutual_exclusion == blocked(other, request((S, odd)))
+            listed = {entry.resource for entry in other.locks(Resource(odd.path[:2]))}
+            if manager.guarantees.mutual_exclusion:
+                assert {odd, odd.ancestors[-1], odd.ancestors[-2]} == listed
+
+    # Order.
+
+    def test_requests_are_granted_in_their_order(self, manager: LockManager, other: LockManager) -> None:
+        """An X behind a stream of S comes before the S that arrive later, and nobody else does."""
+        if not manager.guarantees.fifo:
+            return
+        readers = [Contender(manager, request((S, TABLE))).ended() for _ in range(3)]
+        writer = Contender(other, request((X, TABLE))).queued()
+        late = Contender(manager, request((S, TABLE))).queued()
+        for reader in readers:
+            assert not writer.granted.is_set()
+            reader.release()
+        writer.ended()
+        assert not late.granted.is_set()
+        writer.release()
+        late.release()
+
+    def test_a_release_grants_all_readers_behind_it(self, manager: LockManager, other: LockManager) -> None:
+        """Readers that wait for one writer are granted together."""
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        readers = [Contender(client, request((S, TABLE))) for client in (manager, other, manager, other)]
+        if manager.guarantees.fifo:
+            for reader in readers:
+                reader.queued()
+        lease.release()
+        for reader in readers:
+            reader.ended()
+        for reader in readers:
+            reader.release()
+
+    def test_a_waiter_that_leaves_lets_those_behind_it_pass(self, manager: LockManager, other: LockManager) -> None:
+        """S, then X that gives up, then S: the second S is granted as soon as X has gone."""
+        with manager.acquire(request((S, TABLE)), deadline=soon()):
+            if not manager.guarantees.fifo:
+                return
+            writer = Contender(other, request((X, TABLE)), seconds=0.3).queued()
+            reader = Contender(other, request((S, TABLE))).queued()
+            assert isinstance(writer.ended().error, LockTimeout)
+            reader.release()
+
+    def test_generations_grow(self, manager: LockManager, other: LockManager) -> None:
+        """Each grant of one resource has a larger generation than the one before, whoever gets it."""
+        generations = []
+        for client in (manager, other, manager, other):
+            with client.acquire(latch(), deadline=soon()) as lease:
+                generations.append(lease.generation)
+        if manager.guarantees.mutual_exclusion:
+            assert sorted({g for g in generations if g is not None}) == generations
+        else:
+            assert [None] * 4 == generations
+
+    # Waiting and giving up.
+
+    def test_the_deadline_is_one_point_in_time(self, manager: LockManager, other: LockManager) -> None:
+        """A timeout comes when the deadline passes, not earlier and not much later, and names the holder."""
+        with manager.acquire(request((X, TABLE), statement="ALTER TABLE t"), deadline=soon()):
+            if not manager.guarantees.mutual_exclusion:
+                return
+            # Another waiter stands between: the message names the holder and not the next in the queue.
+            between = Contender(other, request((X, TABLE), statement="waits too")).queued()
+            started = time.monotonic()
+            waiter = Contender(other, request((S, PART_A)), seconds=0.3).ended()
+            assert 0.3 <= time.monotonic() - started < 2
+            assert isinstance(waiter.error, LockTimeout)
+            me = this_owner()
+            facts = waiter.error.details
+            assert (me.user, me.host, me.pid) == (facts["holder"], facts["host"], facts["pid"])
+            assert ("contract", "ALTER TABLE t") == (facts["application"], facts["statement"])
+            assert (TABLE, "EXCLUSIVE") == (facts["resource"], facts["mode"])
+            assert 300 <= float(facts["waited_ms"]) < 2000
+            assert facts["since"]
+            assert waiter.request.request_id not in standing(manager)
+        between.release()
+
+    def test_deny_gives_up_after_its_tries(self, manager: LockManager, other: LockManager) -> None:
+        """Hive's policy: refused, released, tried again; between two tries nothing is queued."""
+        policy = DenyPolicy(numretries=2, sleep_between_retries_ms=40)
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            denied = Contender(other, request((S, TABLE)), policy=policy).ended()
+            if not manager.guarantees.mutual_exclusion:
+                assert denied.lease is not None
+                return
+            assert isinstance(denied.error, LockRefused)
+            assert 3 == denied.error.details["tries"]
+            assert denied.request.request_id not in standing(manager)
+
+    def test_deny_is_granted_when_the_lock_is_free_at_a_try(self, manager: LockManager, other: LockManager) -> None:
+        """A later try succeeds."""
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=5)
+        denied = Contender(other, request((S, TABLE)), policy=policy)
+        time.sleep(0.05)
+        lease.release()
+        denied.release()
+
+    def test_the_same_thread_is_refused_what_it_holds(self, manager: LockManager) -> None:
+        """To wait for oneself would never end; also S after S, since somebody may be queued between."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        with manager.acquire(request((S, TABLE)), deadline=soon()):
+            for again in (request((X, TABLE)), request((S, TABLE)), request((X, PART_A))):
+                with pytest.raises(LockRefused, match="holds a lock on the resource already"):
+                    manager.acquire(again, deadline=soon())
+            manager.acquire(latch(), deadline=soon()).release()
+        manager.acquire(request((X, TABLE)), deadline=soon()).release()
+
+    def test_a_request_id_is_used_once(self, manager: LockManager, other: LockManager) -> None:
+        """The id names one request: a second one is refused, and the first stays."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        wanted = request((S, TABLE))
+        with manager.acquire(wanted, deadline=soon()) as lease:
+            for client in (manager, other):
+                assert isinstance(Contender(client, wanted).ended().error, LockRefused)
+            lease.ensure_active(0)
+
+    @pytest.mark.parametrize("contended", [False, True])
+    def test_an_interrupt_at_any_line_leaves_nothing(self, service: Service, contended: bool) -> None:
+        """Whatever line of acquire or release is interrupted, nothing stays queued and nothing held."""
+        manager, other = service.open(), service.open()
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
+        lease = Contender(other, request((X, TABLE))).ended() if contended else None
+        allowed = {lease.request.request_id} if lease else set()
+
+        def action() -> None:
+            manager.acquire(request((X, TABLE)), deadline=soon(0.01 if contended else PATIENCE)).release()
+
+        for step in range(1, 5000):
+            reached = interrupted_at(step, action, files)
+            until(lambda: set(standing(other)) <= allowed, f"nothing left after an interrupt at line {step}")
+            if not reached:
+                break
+        else:
+            pytest.fail("acquire has no end")
+        if lease:
+            lease.release()
+        assert not blocked(manager, request((X, TABLE)))
+
+    def test_a_signal_at_any_moment_leaves_nothing(self, service: Service) -> None:
+        """Real signals, inside the database driver too."""
+        manager, other, dice = service.open(), service.open(), random.Random(7)
+        me = threading.main_thread()
+        if threading.current_thread() is not me or me.ident is None:
+            pytest.fail("signals are served in the main thread")
+
+        def strike(*_: object) -> None:
+            raise Interrupt
+
+        ident, earlier = me.ident, signal.signal(signal.SIGUSR1, strike)
+        try:
+            for _ in range(60):
+                timer = threading.Timer(dice.random() * 0.006, lambda: signal.pthread_kill(ident, signal.SIGUSR1))
+                try:
+                    timer.start()
+                    while True:
+                        manager.acquire(latch(), deadline=soon()).release()
+                except Interrupt:
+                    pass
+                until(lambda: not other.locks(), "nothing left after a signal")
+        finally:
+            signal.signal(signal.SIGUSR1, earlier)
+
+    # Holding and giving back.
+
+    def test_release_may_be_called_again(self, manager: LockManager, other: LockManager) -> None:
+        """A second release does nothing, in particular not to the next holder."""
+        lease = manager.acquire(latch(), deadline=soon())
+        lease.release()
+        with other.acquire(latch(), deadline=soon()) as next_lease:
+            lease.release()
+            next_lease.ensure_active(0)
+        assert LeaseState.RELEASED is lease.state
+        with pytest.raises(LockLost):
+            lease.ensure_active()
+
+    def test_a_lease_tells_its_listeners(self, manager: LockManager) -> None:
+        """Every change of state is told once; a listener that fails disturbs nobody."""
+        told: list[LeaseState] = []
+        lease = manager.acquire(latch(), deadline=soon())
+
+        def fail(*_: object) -> None:
+            raise ValueError("a listener of the test")
+
+        lease.add_listener(fail)
+        lease.add_listener(lambda _, state: told.append(state))
+        lease.ensure_active()
+        lease.release()
+        lease.release()
+        assert [LeaseState.RELEASED] == told
+
+    def test_an_acquire_is_told_as_an_event(self, service: Service, manager: LockManager) -> None:
+        """Who watches sees what was granted."""
+        with manager.acquire(latch(), deadline=soon()) as lease:
+            events = [event for event in service.seen if isinstance(event, LockAcquired)]
+            assert [(str(lease.request), "commit")] == [(event.request, event.scope) for event in events]
+
+    def test_close_gives_everything_back(self, manager: LockManager, other: LockManager) -> None:
+        """A closed client holds nothing, and may be closed again."""
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        if manager.guarantees.mutual_exclusion:
+            manager.close()
+            assert LeaseState.RELEASED is lease.state
+        manager.close()
+        assert not blocked(other, request((X, TABLE)))
+
+    def test_a_stalled_holder_loses_its_lease(self, service: Service) -> None:
+        """A holder that does not extend its lease loses it, learns of it, and somebody else is granted."""
+        times = {"lease_ms": 400, "heartbeat_interval_ms": 100}
+        manager, other = service.open(**times), service.open(**times)
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        if not manager.guarantees.expiry:
+            assert all(entry.expires_in_ms is None for entry in manager.locks())
+            lease.release()
+            return
+        told: list[LeaseState] = []
+        lease.add_listener(lambda _, state: told.append(state))
+        heartbeat = manager.heartbeat  # type: ignore[attr-defined]
+        # As long as it is extended, it is held.
+        time.sleep(1.0)
+        assert LeaseState.HELD is lease.state
+        heartbeat.pause()
+        started = time.monotonic()
+        with other.acquire(request((X, TABLE)), deadline=soon()) as next_lease:
+            assert time.monotonic() - started < 2
+            assert LeaseState.LOST is lease.state
+            with pytest.raises(LockLost):
+                lease.ensure_active()
+            assert LeaseState.LOST is told[-1]
+            assert any(isinstance(event, LockLeaseLost) for event in service.seen)
+            heartbeat.resume()
+            lease.release()
+            next_lease.ensure_active(0)
+            assert (next_lease.generation or 0) > (lease.generation or 0)
+
+    def test_a_waiter_is_kept_alive(self, service: Service) -> None:
+        """Waiting for longer than a lease does not cost the place."""
+        times = {"lease_ms": 400, "heartbeat_interval_ms": 100}
+        manager, other = service.open(**times), service.open(**times)
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            waiter = Contender(other, request((X, TABLE)))
+            if manager.guarantees.mutual_exclusion:
+                waiter.queued()
+                time.sleep(1.0)
+                assert LockState.WAITING is standing(manager)[waiter.request.request_id]
+        waiter.release()
+
+    def test_a_dead_process_frees_its_locks(self, service: Service, manager: LockManager) -> None:
+        """After kill -9 a waiter on the same host is granted at once, not after a lease."""
+        if not manager.guarantees.expiry:
+            return
+        victim = service.spawn(
+            "lease = manager.acquire(request((X, TABLE)), deadline=soon()); print('held', flush=True); time.sleep(60)"
+        )
+        assert victim.stdout is not None
+        assert "held\n" == victim.stdout.readline()
+        waiter = Contender(manager, request((X, TABLE))).queued()
+        victim.kill()
+        victim.wait()
+        started = time.monotonic()
+        waiter.release()
+        assert time.monotonic() - started < 3 < manager.settings.lease_ms / 1000  # type: ignore[attr-defined]
+        victim.stdout.close()
+
+    def test_a_forked_child_leaves_its_parents_locks_alone(self, service: Service, manager: LockManager) -> None:
+        """A child that unwinds through the parent's with block releases nothing, and can take locks of its own."""
+        if not manager.guarantees.expiry:
+            return
+        with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    lease.release()
+                    if blocked(manager, request((X, TABLE))):
+                        manager.acquire(latch(), deadline=soon(5)).release()
+                        manager.close()
+                        status = 0
+                finally:
+                    os._exit(status)
+            assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            lease.ensure_active(0)
+
+    # The administrator's view.
+
+    def test_locks_lists_holders_and_waiters(self, manager: LockManager, other: LockManager) -> None:
+        """Who holds what, who waits and for whom; on a resource and below it."""
+        holder = Contender(manager, request((X, PART_A), statement="INSERT")).ended()
+        waiter = Contender(other, request((X, TABLE), statement="DROP"))
+        if not manager.guarantees.mutual_exclusion:
+            assert [] == list(manager.locks())
+            return
+        waiter.queued()
+        held, wanted = holder.request.request_id, waiter.request.request_id
+        expected = [
+            (TABLE, S, LockState.ACQUIRED, held, None),
+            (PART_A, X, LockState.ACQUIRED, held, None),
+            (TABLE, X, LockState.WAITING, wanted, held),
+        ]
+        listed = manager.locks()
+        assert expected == [(e.resource, e.mode, e.state, e.request_id, e.blocked_by) for e in listed]
+        assert ["INSERT", "INSERT", "DROP"] == [entry.owner.statement for entry in listed]
+        assert [PART_A] == [entry.resource for entry in manager.locks(PART_A)]
+        assert [] == list(manager.locks(Resource(("db", "t2"))))
+        assert [] == list(manager.locks(Resource(("db", "t", "day"))))
+        assert [] == list(manager.locks(scope=COMMIT))
+        assert abs(listed[0].requested_at_ms - time.time() * 1000) < 60_000
+        if manager.guarantees.expiry:
+            lease_ms = manager.settings.lease_ms  # type: ignore[attr-defined]
+            assert all(e.expires_in_ms is not None and 0 < e.expires_in_ms <= lease_ms for e in listed)
+        holder.release()
+        waiter.release()
+
+    @pytest.mark.parametrize("by", ["request", "resource"])
+    def test_unlock_frees_by_force(self, manager: LockManager, other: LockManager, by: str) -> None:
+        """An administrator frees a lock; its owner finds it LOST, a waiter is granted."""
+        holder = manager.acquire(request((X, TABLE)), deadline=soon())
+        wanted = {"request_id": holder.request.request_id} if by == "request" else {"resource": TABLE}
+        if not manager.guarantees.mutual_exclusion:
+            assert [] == list(other.unlock(**wanted))  # type: ignore[arg-type]
+            return
+        freed = other.unlock(**wanted)  # type: ignore[arg-type]
+        assert [(TABLE, X, holder.request.request_id)] == [(e.resource, e.mode, e.request_id) for e in freed]
+        with pytest.raises(LockLost):
+            holder.ensure_active(0)
+        assert LeaseState.LOST is holder.state
+        assert [] == list(other.unlock(**wanted))  # type: ignore[arg-type]
+        assert not blocked(other, request((X, TABLE)))
+
+    def test_unlock_withdraws_a_waiter(self, manager: LockManager, other: LockManager) -> None:
+        """A request that waits can be taken out too; it ends with a refusal."""
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            if not manager.guarantees.mutual_exclusion:
+                return
+            waiter = Contender(other, request((X, TABLE))).queued()
+            manager.unlock(request_id=waiter.request.request_id)
+            assert isinstance(waiter.ended().error, LockRefused)
+
+    def test_reap_frees_what_ended_and_nothing_else(self, service: Service, manager: LockManager) -> None:
+        """Locks of dead processes go, those of living ones stay."""
+        if not manager.guarantees.expiry:
+            assert [] == list(manager.reap())
+            return
+        victim = service.spawn("manager.acquire(request((X, PART_A)), deadline=soon()); os.kill(os.getpid(), 9)")
+        victim.wait()
+        assert victim.stdout is not None
+        victim.stdout.close()
+        with manager.acquire(request((X, PART_B)), deadline=soon()) as lease:
+            assert {TABLE, PART_A} == {entry.resource for entry in manager.reap()}
+            lease.ensure_active(0)
+            assert {TABLE, PART_B} == {entry.resource for entry in manager.locks()}
+
+    def test_explicit_locks_outlive_their_client(self, service: Service) -> None:
+        """LOCK TABLE holds until UNLOCK, though its client has closed and its process may have ended."""
+        manager, other = service.open(lease_ms=200, heartbeat_interval_ms=50), service.open()
+        nobody = Owner(user="u", host="h", pid=1, application="cli", process=_ended_process())
+        wanted = request((X, TABLE), explicit=True, owner=nobody)
+        if not manager.guarantees.explicit_locks:
+            with pytest.raises(LockRefused, match="explicit"):
+                manager.acquire(wanted, deadline=soon())
+            return
+        manager.acquire(wanted, deadline=soon()).ensure_active(0)
+        manager.close()
+        time.sleep(0.4)
+        assert [] == list(other.reap())
+        assert blocked(other, request((S, TABLE)))
+        (entry,) = other.locks(TABLE)
+        assert (True, None) == (entry.explicit, entry.expires_in_ms)
+        assert [wanted.request_id] == [e.request_id for e in other.unlock(resource=TABLE)]
+        assert not blocked(other, request((S, TABLE)))
+
+    def test_the_journal_remembers_for_its_time(self, manager: LockManager, other: LockManager) -> None:
+        """What one client remembers another one recalls, until it expires."""
+        entry = JournalEntry(
+            request_id=uuid.uuid4().hex, table="db.t", table_uuid="u", metadata_location="s3://m", snapshot_ids=(1, 2)
+        )
+        if not manager.guarantees.journal:
+            with pytest.raises(LockRefused, match="journal"):
+                manager.remember(entry, lifetime_ms=60_000)
+            assert manager.recall(entry.request_id) is None
+            return
+        assert manager.recall(entry.request_id) is None
+        manager.remember(entry, lifetime_ms=60_000)
+        manager.remember(entry, lifetime_ms=60_000)
+        assert entry == other.recall(entry.request_id)
+        brief = JournalEntry(request_id=uuid.uuid4().hex, table="t", table_uuid="u", metadata_location="m")
+        manager.remember(brief, lifetime_ms=30)
+        until(lambda: manager.recall(brief.request_id) is None, "the end of a short memory")
+
+    def test_the_guarantees_make_sense(self, manager: LockManager) -> None:
+        """Who promises order or expiry promises exclusion; a reach goes with it."""
+        promised = manager.guarantees
+        assert promised.mutual_exclusion == (promised.reach != "nobody")
+        assert promised.mutual_exclusion or not (promised.fifo or promised.expiry or promised.explicit_locks)
+        assert promised.expiry == (promised.clock != "none")
+
+    # Stress.
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_many_threads_never_hold_what_conflicts(self, service: Service, seed: int) -> None:
+        """Random requests from many threads and two clients: exclusion holds, and nobody waits for ever."""
+        clients = [service.open(), service.open()]
+        resources = [TABLE, PART_A, PART_B, Resource(("db", "t", "day=1", "h=1")), Resource(("db", "t2"))]
+        mutex, holders, clashes = threading.Lock(), dict[str, Mapping[Resource, LockMode]](), []
+
+        def work(number: int) -> None:
+            dice = random.Random(seed * 1000 + number)
+            for _ in range(8):
+                chosen = dice.sample(resources, dice.randint(1, 3))
+                wanted = request(*((dice.choice([S, X]), resource) for resource in chosen))
+                with clients[number % 2].acquire(wanted, deadline=soon(60)):
+                    mine = dict(wanted.locks)
+                    with mutex:
+                        clashes.extend(_clashes(mine, holders.values()))
+                        holders[wanted.request_id] = mine
+                    time.sleep(dice.random() * 0.002)
+                    with mutex:
+                        del holders[wanted.request_id]
+
+        with ThreadPoolExecutor(10) as pool:
+            for future in [pool.submit(work, number) for number in range(10)]:
+                future.result(100)
+        assert bool(clashes) != clients[0].guarantees.mutual_exclusion
+        until(lambda: not clients[0].locks(), "an empty queue")
+
+    def test_processes_take_turns(self, service: Service, manager: LockManager, tmp_path: Path) -> None:
+        """Processes that read, add and write a number under the latch lose no addition."""
+        if manager.guarantees.reach not in ("host", "network"):
+            return
+        number = tmp_path / "number"
+        number.write_text("0")
+        program = """if True:
+            from pathlib import Path
+            number = Path(sys.argv[1])
+            for _ in range(40):
+                with manager.acquire(latch(), deadline=soon(60)):
+                    number.write_text(str(int(number.read_text()) + 1))
+            manager.close()
+            """
+        workers = [service.spawn(program, str(number)) for _ in range(4)]
+        for worker in workers:
+            assert 0 == worker.wait(90)
+            assert worker.stdout is not None
+            worker.stdout.close()
+        assert "160" == number.read_text()
+        assert [] == list(manager.locks())
+
+
+def _clashes(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resource, LockMode]]) -> list[Resource]:
+    return [
+        resource
+        for held in others
+        for resource, mode in held.items()
+        if resource in mine and not compatible(mine[resource], mode)
+    ]
+
+
+def _ended_process() -> str:
+    """Return the name of a process that has ended."""
+    program = "import os; from commit_coord.process import process_name; print(process_name(os.getpid()), end='')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment, check=True).stdout

@@ -1,0 +1,44 @@
+"""Catalogs, one for each module: they are what takes time to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.catalog.kit import Kit, kit
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A database on a private PostgreSQL server."""
+    from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+
+    try:
+        server = PostgresServer()
+    except PostgresUnavailable as missing:
+        pytest.skip(str(missing))
+    with server:
+        server.start()
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Kit]:
+    """Our catalog with locks in memory."""
+    with kit("memory") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def lease() -> Iterator[Kit]:
+    """Our catalog with leases beside it in SQLite."""
+    with kit("lease") as made:
+        yield made
+
+
+@pytest.fixture
+def fresh() -> Iterator[Kit]:
+    """Our catalog with leases in SQLite, for a test that needs one of its own."""
+    with kit("lease") as made:
+        yield made

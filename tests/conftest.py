@@ -1,0 +1,29 @@
+"""What all tests share: a private PostgreSQL server, and a loud word where there can be none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+
+MISSING = pytest.StashKey[str]()
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests; each keeps to itself by a space of its own."""
+    try:
+        server = PostgresServer()
+    except PostgresUnavailable as error:
+        pytestconfig.stash[MISSING] = str(error)
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say in the last lines what a green run did not test."""
+    if reason := config.stash.get(MISSING, None):
+        terminalreporter.write_line(f"NOT TESTED: everything on PostgreSQL, because {reason}", red=True, bold=True)

@@ -1,0 +1,26 @@
+"""The lock services that the contract runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commit_coord.testing.contract import Service
+
+SERVICES = ["none", "memory", "lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(params=SERVICES)
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """One service after the other, empty."""
+    match request.param:
+        case "lease-sqlite":
+            name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
+        case "lease-postgresql":
+            name, uri = "lease", request.getfixturevalue("postgres").url
+        case name:
+            uri = ""
+    with Service(name, uri) as service:
+        yield service

@@ -1,0 +1,9 @@
+"""The contract, on every lock manager."""
+
+from __future__ import annotations
+
+from commit_coord.testing.contract import LockContract
+
+
+class TestLockManagers(LockContract):
+    """See ``commit_coord.testing.contract``; the services are in ``conftest.py``."""

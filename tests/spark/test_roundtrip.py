@@ -1,0 +1,306 @@
+"""What one writes, all read: rows through Spark's Parquet, through Arrow and through PyIceberg are equal."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark.sql.types as T
+import pytest
+from pyiceberg import types as I
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+)
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from commit_coord.spark import SchemaMismatch, read_table, write_table
+
+UTC = dt.UTC
+PLAIN = T.StructType(
+    [
+        T.StructField("id", T.LongType()),
+        T.StructField("flag", T.BooleanType()),
+        T.StructField("small", T.IntegerType()),
+        T.StructField("f", T.FloatType()),
+        T.StructField("d", T.DoubleType()),
+        T.StructField("dec9", T.DecimalType(9, 2)),
+        T.StructField("dec38", T.DecimalType(38, 10)),
+        T.StructField("day", T.DateType()),
+        T.StructField("ts", T.TimestampType()),
+        T.StructField("ntz", T.TimestampNTZType()),
+        T.StructField("text", T.StringType()),
+        T.StructField("raw", T.BinaryType()),
+        T.StructField("s", T.StructType([T.StructField("x", T.IntegerType()), T.StructField("y z.w", T.StringType())])),
+        T.StructField("a.b/c d`\"'é東", T.StringType()),
+    ]
+)
+NESTED = T.StructType(
+    [
+        *PLAIN.fields,
+        T.StructField("list", T.ArrayType(T.IntegerType())),
+        T.StructField("structs", T.ArrayType(T.StructType([T.StructField("p", T.DoubleType()), T.StructField("q", T.DateType())]))),
+        T.StructField("map", T.MapType(T.StringType(), T.StructType([T.StructField("n", T.LongType())]))),
+    ]
+)
+
+
+def sample(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    """Three rows: values, edge values, nulls."""
+    full: list[tuple[Any, ...]] = [
+        (1, True, -5, 1.5, math.nan, Decimal("1.25"), Decimal("123.0000000001"), dt.date(2020, 2, 29),
+         dt.datetime(2020, 3, 8, 7, 0, tzinfo=UTC), dt.datetime(2020, 3, 8, 2, 30), "x", b"\x00\xff", (1, "w"), "odd",
+         [1, None, 3], [(math.nan, dt.date(1969, 1, 1)), None], {"k": (7,), "": None}),
+        (2, False, 2**31 - 1, math.nan, -math.inf, Decimal("-9999999.99"), Decimal("-1"), dt.date(1582, 10, 4),
+         dt.datetime(1600, 1, 1, tzinfo=UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), "", b"", (None, None), "",
+         [], [], {}),
+        (3, *[None] * 16),
+    ]
+    return spark.createDataFrame([row[: len(schema)] for row in full], schema).coalesce(1)
+
+
+def same(left: DataFrame, right: DataFrame) -> bool:
+    """Say whether two DataFrames have equal rows, NaN equal to itself."""
+    return sorted(map(repr, left.collect())) == sorted(map(repr, right.collect()))
+
+
+@pytest.mark.parametrize("schema", [PLAIN, NESTED], ids=["spark's parquet", "arrow"])
+def test_every_type_comes_back(spark: SparkSession, catalog: Any, schema: T.StructType) -> None:
+    """Null, NaN, decimals, times, structs, arrays, maps and odd names, to us and to PyIceberg."""
+    df = sample(spark, schema)
+    table = write_table(df, (catalog, "db.t"), create=True)
+    assert same(df, read_table(spark, table))
+    found = {row["id"]: row for row in catalog.load_table("db.t").scan().to_arrow().to_pylist()}
+    assert found[1]["a.b/c d`\"'é東"] == "odd"
+    assert found[1]["s"] == {"x": 1, "y z.w": "w"}
+    assert found[2]["ts"] == dt.datetime(1600, 1, 1, tzinfo=UTC)
+    assert math.isnan(found[2]["f"])
+    assert {"id": 3} == {key: value for key, value in found[3].items() if value is not None}
+    if schema is NESTED:
+        assert found[1]["list"] == [1, None, 3]
+        assert dict(found[1]["map"]) == {"k": {"n": 7}, "": None}
+
+
+def test_pyiceberg_rows_are_read(spark: SparkSession, catalog: Any) -> None:
+    """Files of PyIceberg's own writer come back through Spark's Parquet reader."""
+    rows = pa.table({"id": [1, 2], "tags": [["a", None], None], "s": [{"x": 1}, None]})
+    table = catalog.create_table("db.t", schema=rows.schema)
+    table.append(rows)
+    assert [(1, ["a", None], (1,)), (2, None, None)] == [tuple(r) for r in read_table(spark, table).orderBy("id").collect()]
+
+
+def test_types_that_spark_lacks(spark: SparkSession, catalog: Any) -> None:
+    """uuid, fixed and time go through Arrow, as text and bytes."""
+    schema = Schema(
+        I.NestedField(1, "u", I.UUIDType()), I.NestedField(2, "f", I.FixedType(3)), I.NestedField(3, "t", I.TimeType())
+    )
+    table = catalog.create_table("db.t", schema=schema)
+    row = ("f79c3e09-677c-4bbd-a479-3f349cb785e7", bytearray(b"abc"), "12:34:56.000007")
+    write_table(spark.createDataFrame([row, (None, None, None)], "u string, f binary, t string"), table)
+    assert [row] == [tuple(r) for r in read_table(spark, table).filter("u is not null").collect()]
+    found = table.refresh().scan().to_arrow().to_pylist()
+    assert dt.time(12, 34, 56, 7) in [r["t"] for r in found]
+
+
+def test_evolved_schema(spark: SparkSession, catalog: Any) -> None:
+    """Added, renamed, dropped, reordered and promoted columns, and a name that is used again, in old and new files."""
+    table = write_table(
+        spark.createDataFrame([(1, 1.5, "old a", ("in", 3))], "k int, f float, a string, s struct<p:string,q:int>"),
+        (catalog, "db.t"),
+        create=True,
+    )
+    first = table.current_snapshot().snapshot_id
+    with table.update_schema() as update:
+        update.update_column("k", I.LongType())
+        update.update_column("f", I.DoubleType())
+        update.rename_column("a", "b")
+        update.rename_column(("s", "p"), "r")
+        update.add_column("z", I.StringType())
+    table.refresh()
+    with table.update_schema() as update:
+        update.add_column("a", I.StringType())
+        update.add_column(("s", "p"), I.StringType())
+        update.move_first("z")
+    table.refresh()
+    write_table(spark.createDataFrame([("new", 2**40, 2.5, "b2", ("rr", 4, "pp"), "new a")], "z string, k long, f double, b string, s struct<r:string,q:int,p:string>, a string"), table)
+    got = read_table(spark, table)
+    assert ["z", "k", "f", "b", "s", "a"] == got.columns
+    assert {(None, 1, 1.5, "old a", ("in", 3, None), None), ("new", 2**40, 2.5, "b2", ("rr", 4, "pp"), "new a")} == {
+        tuple(tuple(v) if isinstance(v, tuple) else v for v in r) for r in got.collect()
+    }
+    # By name, Parquet would look into the old file's column `a`, which is `b` now.
+    assert [1] == [r.k for r in got.filter("b = 'old a'").collect()]
+    assert [] == got.filter("a = 'old a'").collect()
+    assert 1 == got.filter("a is null").count()
+    assert 1 == read_table(spark, table, row_filter="a is null").count()
+    assert [("in",)] == [tuple(r) for r in got.filter("s.r = 'in'").select("s.r").collect()]
+    assert 1 == got.filter("s.p is null").count()
+    old = read_table(spark, table, snapshot_id=first)
+    assert [(1, 1.5, "old a", ("in", 3))] == [(r[0], r[1], r[2], tuple(r[3])) for r in old.collect()]
+    assert 1 == read_table(spark, table, snapshot_id=first, row_filter="a = 'old a'").count()
+
+
+def test_evolved_spec_and_pruning(spark: SparkSession, catalog: Any) -> None:
+    """Files of two specs are read together, and a filter leaves out those of either."""
+    df = spark.range(20).selectExpr("id", "cast(id % 4 as int) k").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    with table.update_spec() as update:
+        update.remove_field("k")
+        update.add_field("id", "bucket[4]", "id_b")
+    table.refresh()
+    write_table(df, table)
+    assert 40 == read_table(spark, table).count()
+    some = read_table(spark, table, row_filter="k = 1 and id = 5")
+    assert [5, 5] == [r.id for r in some.collect()]
+    assert len(some.inputFiles()) == 2
+
+
+def test_imported_files_without_ids(spark: SparkSession, catalog: Any, tmp_path: Any) -> None:
+    """Hive's files carry no ids and leave the partition's column to the folder's name."""
+    folder = tmp_path / "k=7"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), folder / "f.parquet")
+    pq.write_table(pa.table({"id": [3], "k": pa.array([8], pa.int32())}), tmp_path / "g.parquet")
+    table = write_table(spark.createDataFrame([(9, 9)], "id long, k int"), (catalog, "db.t"), create=True)
+    table.add_files([f"file://{tmp_path}/g.parquet"])
+    assert {(9, 9), (3, 8)} == {tuple(r) for r in read_table(spark, table).collect()}
+    assert {3} == {r.id for r in read_table(spark, table, columns=["id"], row_filter="k = 8").collect()}
+
+
+def test_position_deletes(spark: SparkSession, catalog: Any, tmp_path: Any) -> None:
+    """Rows that a v2 position delete file names are gone, in a folder with odd letters too."""
+    table = write_table(
+        spark.range(1000).coalesce(1), (catalog, "db.t"), create=True, properties={"write.data.path": f"file://{tmp_path}/odd é %20"}
+    )
+    add_position_deletes(table, [0, 5, 999])
+    assert set(range(1000)) - {0, 5, 999} == {r.id for r in read_table(spark, table).collect()}
+    assert 996 == read_table(spark, table, row_filter="id > 0").filter("id <> 7").count()
+    write_table(spark.range(5).coalesce(1), table)
+    assert 1002 == read_table(spark, table).count()
+
+
+def add_position_deletes(table: Any, rows: list[int]) -> None:
+    """Commit a position delete file for the only data file of *table*, as another engine would: through PyIceberg."""
+    (task,) = table.scan().plan_files()
+    path = f"{table.location()}/deletes.parquet"
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"2147483546"}),
+            pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}),
+        ]
+    )
+    columns = [pa.array([task.file.file_path] * len(rows)), pa.array(rows, pa.int64())]
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(pa.Table.from_arrays(columns, schema=schema), stream)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=path, file_format=FileFormat.PARQUET,
+        partition=task.file.partition, record_count=len(rows), file_size_in_bytes=len(table.io.new_input(path)),
+        spec_id=task.file.spec_id, sort_order_id=None, equality_ids=None, key_metadata=None,
+    )  # fmt: skip
+    stock = SqlCatalog("test", uri=table.catalog.properties["uri"]).load_table(table.name())
+    with stock.transaction() as tx:
+        append = tx.update_snapshot().fast_append()
+        data = append._existing_manifests()
+        output = table.io.new_output(f"{table.location()}/metadata/deletes.avro")
+        with _DeleteManifest(table.spec(), table.schema(), output, append._snapshot_id, "null") as writer:
+            writer.add_entry(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=append._snapshot_id, sequence_number=None,
+                    file_sequence_number=None, data_file=deletes,
+                )
+            )  # fmt: skip
+        append._existing_manifests = lambda: [*data, writer.to_manifest_file()]
+        append.commit()
+    table.refresh()
+
+
+class _DeleteManifest(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+
+def test_time_travel(spark: SparkSession, catalog: Any) -> None:
+    """By snapshot, by timestamp, by branch."""
+    table = write_table(spark.range(1).coalesce(1), (catalog, "db.t"), create=True)
+    first = table.current_snapshot()
+    with table.manage_snapshots() as manage:
+        manage.create_branch(first.snapshot_id, "b")
+    table.refresh()
+    write_table(spark.range(10).coalesce(1), table, branch="b")
+    write_table(spark.range(5).coalesce(1), table)
+    assert 6 == read_table(spark, table).count()
+    assert 1 == read_table(spark, table, snapshot_id=first.snapshot_id).count()
+    assert 1 == read_table(spark, table, as_of_timestamp_ms=first.timestamp_ms).count()
+    assert 11 == read_table(spark, table, branch="b").count()
+
+
+def test_empty_table_and_no_rows(spark: SparkSession, catalog: Any) -> None:
+    """A table without a snapshot reads as no rows, and no rows make no commit."""
+    table = catalog.create_table("db.t", schema=Schema(I.NestedField(1, "id", I.LongType(), required=True)))
+    assert ([], ["id"]) == (read_table(spark, table).collect(), read_table(spark, table).columns)
+    write_table(spark.range(0), table)
+    assert table.refresh().current_snapshot() is None
+
+
+def test_nan_has_pyicebergs_meaning_in_a_row_filter(spark: SparkSession, catalog: Any) -> None:
+    """Whether a file was left out or not, no comparison with NaN holds."""
+    df = spark.createDataFrame([(1, math.nan), (2, 1.0), (3, None)], "id int, d double").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True)
+    for text, expected in [("d > 0", {2}), ("d >= 1", {2}), ("d is nan", {1}), ("d != 1.0", {1}), ("d < 5", {2})]:
+        assert expected == {r.id for r in read_table(spark, table, row_filter=text).collect()}, text
+        assert expected == set(table.scan(row_filter=text).to_arrow()["id"].to_pylist()), text
+
+
+@pytest.mark.parametrize(
+    "make, complaint",
+    [
+        ("id, 1 as extra", "extra is not in the table"),
+        ("cast(null as string) as name", "id is required and missing"),
+        ("cast(id as string) as id", "does not fit in long"),
+        ("cast(id as decimal(20,0)) as id", "does not fit in long"),
+    ],
+)
+def test_a_misfit_is_refused_before_a_row_is_written(spark: SparkSession, catalog: Any, make: str, complaint: str) -> None:
+    """The message names the column, and no folder is made."""
+    schema = Schema(I.NestedField(1, "id", I.LongType(), required=True), I.NestedField(2, "name", I.StringType()))
+    table = catalog.create_table("db.t", schema=schema)
+    with pytest.raises(SchemaMismatch, match=complaint):
+        write_table(spark.range(3).selectExpr(*make.split(", ")), table)
+    assert not table.io.new_input(f"{table.location()}/data").exists()
+
+
+def test_null_in_a_required_column_fails_and_leaves_nothing(spark: SparkSession, catalog: Any, tmp_path: Any) -> None:
+    """The job fails at the row; its folder is deleted."""
+    schema = Schema(I.NestedField(1, "id", I.LongType(), required=True))
+    table = catalog.create_table("db.t", schema=schema)
+    with pytest.raises(Exception, match="null in required column id"):
+        write_table(spark.createDataFrame([(1,), (None,)], "id long"), table)
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert table.refresh().current_snapshot() is None
+
+
+def test_names_that_differ_in_case_only(spark: SparkSession, catalog: Any) -> None:
+    """Iceberg tells `a` from `A`."""
+    table = catalog.create_table("db.t", schema=Schema(I.NestedField(1, "a", I.LongType()), I.NestedField(2, "A", I.LongType())))
+    write_table(spark.range(1).selectExpr("id + 1 as a", "id + 2 as A"), table)
+    assert [(1, 2)] == [tuple(r) for r in read_table(spark, table).collect()]
+
+
+def test_session_settings_stay_as_they_are(spark: SparkSession, catalog: Any) -> None:
+    """Neither way changes a setting of the session, not even for a moment."""
+    before = dict(spark.conf.getAll)
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True, partition_by=["bucket(2, id)"])
+    assert 3 == read_table(spark, table).agg(F.count("*")).first()[0]  # type: ignore[index]
+    assert before == dict(spark.conf.getAll)

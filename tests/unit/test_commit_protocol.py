@@ -1,0 +1,224 @@
+"""The commit protocol against scripted answers: what is asked for in which order, and what each answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from commit_coord.errors import LockLost, LockTimeout
+from commit_coord.model import CommitStatus
+from commit_coord.protocol.commit import (
+    Acquire,
+    Answered,
+    Cause,
+    Discard,
+    Effect,
+    EnsureActive,
+    Limits,
+    Locate,
+    NeedsReplan,
+    Pause,
+    Plan,
+    Planned,
+    Refusal,
+    Release,
+    Replan,
+    Swap,
+    SwapResult,
+    Verdict,
+    Where,
+    Write,
+    commit,
+)
+
+PLAN = Planned(base="v1", location="v2")
+AGAIN = Planned(base="v3", location="v4")
+
+
+def run(answers: dict[type, list[Any]], limits: Limits = Limits()) -> tuple[Verdict, list[str]]:
+    """Drive the protocol: each effect takes the next answer of its kind; exceptions are thrown, the last repeats."""
+    asked: list[Effect] = []
+
+    def answer(effect: Effect) -> Any:
+        asked.append(effect)
+        prepared = answers.get(type(effect), [None])
+        return prepared.pop(0) if len(prepared) > 1 else prepared[0]
+
+    verdict = drive(commit(limits), answer)
+    assert [type(e) for e in asked].count(Acquire) >= 1
+    return verdict, [type(effect).__name__ for effect in asked]
+
+
+def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
+    try:
+        effect = next(steps)
+        while True:
+            result = answer(effect)
+            effect = steps.throw(result) if isinstance(result, BaseException) else steps.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+def test_an_undisturbed_commit_takes_each_step_once() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED]})
+    assert verdict.status is CommitStatus.SUCCESS
+    assert asked == ["Acquire", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+
+
+def test_without_the_latch_nothing_is_planned() -> None:
+    verdict, asked = run({Acquire: [LockTimeout("held")]})
+    assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.LOCK)
+    assert asked == ["Acquire"]
+
+
+def test_a_pointer_that_a_stranger_moved_is_planned_on_again() -> None:
+    verdict, asked = run({Plan: [PLAN, AGAIN], Swap: [SwapResult.MOVED, SwapResult.SWAPPED]})
+    assert (verdict.status, verdict.plan, verdict.tries) == (CommitStatus.SUCCESS, AGAIN, 2)
+    assert asked.count("Discard") == 1
+    assert asked[-1] == "Release"
+
+
+def test_strangers_that_never_stop_end_in_a_conflict() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.MOVED]}, Limits(swaps=3))
+    assert (verdict.status, verdict.cause, verdict.tries) == (CommitStatus.FAILURE, Cause.CONFLICT, 3)
+    assert asked.count("Discard") == 3
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), LockLost("expired")])
+@pytest.mark.parametrize("step", [Write, EnsureActive])
+def test_what_fails_before_the_swap_lands_nothing_and_leaves_nothing(step: type, error: Exception) -> None:
+    verdict, asked = run({Plan: [PLAN], step: [error]})
+    assert verdict.status is CommitStatus.FAILURE
+    assert verdict.error is error
+    assert "Swap" not in asked
+    assert asked[-2:] == ["Discard", "Release"]
+
+
+def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [PermissionError("read-only")]})
+    assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.ERROR)
+    assert asked[-2:] == ["Discard", "Release"]
+
+
+def test_an_interrupt_while_writing_releases_and_discards() -> None:
+    asked: list[str] = []
+
+    def answer(effect: Effect) -> Any:
+        asked.append(type(effect).__name__)
+        return {Plan: PLAN, Write: KeyboardInterrupt()}.get(type(effect))
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(commit(Limits()), answer)
+    assert asked[-2:] == ["Discard", "Release"]
+
+
+def test_an_interrupt_during_the_swap_releases_and_keeps_every_file() -> None:
+    asked: list[str] = []
+
+    def answer(effect: Effect) -> Any:
+        asked.append(type(effect).__name__)
+        return {Plan: PLAN, Swap: KeyboardInterrupt()}.get(type(effect))
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(commit(Limits()), answer)
+    assert asked[-1] == "Release"
+    assert "Discard" not in asked
+
+
+def test_a_lost_reply_that_had_landed_is_a_success() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.LOST_REPLY], Locate: [Where.IN_LOG]})
+    assert verdict.status is CommitStatus.SUCCESS
+    assert asked.count("Swap") == 1
+
+
+def test_a_lost_reply_with_the_pointer_on_our_base_repeats_the_identical_swap() -> None:
+    """The pointer on the base proves nothing: the change may land later."""
+    seen: list[Planned] = []
+
+    def answer(effect: Effect) -> Any:
+        match effect:
+            case Plan():
+                return PLAN
+            case Swap(plan=plan):
+                seen.append(plan)
+                return SwapResult.LOST_REPLY if len(seen) == 1 else SwapResult.SWAPPED
+            case Locate():
+                return Where.STILL_BASE
+        return None
+
+    assert drive(commit(Limits()), answer).status is CommitStatus.SUCCESS
+    assert seen == [PLAN, PLAN]
+
+
+def test_a_repeated_swap_that_finds_the_pointer_moved_asks_the_log_whose_work_it_was() -> None:
+    landed, _ = run(
+        {
+            Plan: [PLAN],
+            Swap: [SwapResult.LOST_REPLY, SwapResult.MOVED],
+            Locate: [Where.STILL_BASE, Where.IN_LOG],
+        }
+    )
+    assert landed.status is CommitStatus.SUCCESS
+
+
+def test_a_lost_reply_that_the_log_disproves_is_tried_again_on_the_new_head() -> None:
+    verdict, asked = run(
+        {
+            Plan: [PLAN, AGAIN],
+            Swap: [SwapResult.LOST_REPLY, SwapResult.SWAPPED],
+            Locate: [Where.NOT_IN_LOG],
+        }
+    )
+    assert (verdict.status, verdict.plan) == (CommitStatus.SUCCESS, AGAIN)
+    assert asked.count("Discard") == 1
+
+
+@pytest.mark.parametrize("where", [Where.UNDECIDED, Where.STILL_BASE])
+def test_what_cannot_be_found_out_is_unknown_and_keeps_every_file(where: Where) -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.LOST_REPLY], Locate: [where]}, Limits(status_checks=4))
+    assert verdict.status is CommitStatus.UNKNOWN
+    assert "Discard" not in asked
+    assert asked.count("Pause") == 4
+    assert asked[-1] == "Release"
+
+
+def test_a_repeated_swap_that_is_refused_does_not_disprove_the_first_one() -> None:
+    verdict, asked = run(
+        {
+            Plan: [PLAN],
+            Swap: [SwapResult.LOST_REPLY, PermissionError("read-only")],
+            Locate: [Where.STILL_BASE],
+        },
+        Limits(status_checks=2),
+    )
+    assert verdict.status is CommitStatus.UNKNOWN
+    assert "Discard" not in asked
+
+
+def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it() -> None:
+    verdict, asked = run(
+        {Plan: [NeedsReplan(reason="moved")] * 3 + [PLAN], Swap: [SwapResult.SWAPPED]}, Limits(replans_outside=2)
+    )
+    assert verdict.status is CommitStatus.SUCCESS
+    round_outside = ["Acquire", "Plan", "Release", "Replan"]
+    assert asked == [*round_outside, *round_outside, "Acquire", "Plan", "Replan", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+
+
+def test_a_refusal_publishes_nothing() -> None:
+    verdict, asked = run({Plan: [Refusal(reason="the table was dropped")]})
+    assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.CONFLICT)
+    assert asked == ["Acquire", "Plan", "Release"]
+
+
+def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
+    verdict, asked = run({Plan: [Answered(payload="v2")]})
+    assert verdict.status is CommitStatus.SUCCESS
+    assert verdict.answered == Answered(payload="v2")
+    assert asked == ["Acquire", "Plan", "Release"]
+
+
+def test_every_effect_is_known_to_this_file() -> None:
+    known = {Acquire, Plan, Replan, Write, EnsureActive, Swap, Locate, Pause, Discard, Release}
+    assert known == set(Effect.__args__)

@@ -1,0 +1,201 @@
+"""Lean metadata is PyIceberg's metadata: same values, same JSON, whatever was parsed in between."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import pickle
+import uuid
+from typing import Any
+
+import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    UpgradeFormatVersionUpdate,
+    update_table_metadata,
+)
+
+from commit_coord.iceberg import metadata as lean
+
+
+def raw(snapshots: int, version: int = 2) -> dict[str, Any]:
+    """Return table metadata with a line of *snapshots* and one key that PyIceberg does not know."""
+    schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": False, "type": "int"}]}
+    line = [
+        {
+            "snapshot-id": number,
+            **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+            **({"sequence-number": number} if version > 1 else {}),
+            "timestamp-ms": 1_700_000_000_000 + number,
+            "manifest-list": f"file:///t/metadata/snap-{number}.avro",
+            "summary": {"operation": "append", "total-records": str(number)},
+            "schema-id": 0,
+        }
+        for number in range(1, snapshots + 1)
+    ]
+    made: dict[str, Any] = {
+        "format-version": version,
+        "table-uuid": str(uuid.UUID(int=7)),
+        "location": "file:///t",
+        "last-updated-ms": 1_700_000_000_000 + snapshots,
+        "last-column-id": 1,
+        "current-schema-id": 0,
+        "schemas": [schema],
+        "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "last-partition-id": 999,
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {"p": "1"},
+        "snapshots": line,
+        "snapshot-log": [{"snapshot-id": s["snapshot-id"], "timestamp-ms": s["timestamp-ms"]} for s in line],
+        "metadata-log": [],
+        "a-key-of-tomorrow": {"kept": True},
+    }
+    if version == 1:
+        made |= {"schema": schema, "partition-spec": []}
+    else:
+        made["last-sequence-number"] = snapshots
+    if snapshots:
+        made |= {"current-snapshot-id": snapshots, "refs": {"main": {"snapshot-id": snapshots, "type": "branch"}}}
+    return made
+
+
+def parsed(snapshots: int, version: int = 2) -> Any:
+    return lean.parse(json.dumps(raw(snapshots, version)).encode(), "file:///t/metadata/v.metadata.json")
+
+
+def stock(snapshots: int, version: int = 2) -> Any:
+    return TableMetadataUtil.parse_raw(json.dumps(raw(snapshots, version)))
+
+
+def appended(number: int, parent: int | None) -> tuple[Any, ...]:
+    snapshot = Snapshot(
+        snapshot_id=number,
+        parent_snapshot_id=parent,
+        sequence_number=number,
+        timestamp_ms=1_800_000_000_000 + number,
+        manifest_list=f"file:///t/metadata/snap-{number}.avro",
+        summary=Summary(Operation.APPEND, **{"added-records": "1"}),
+        schema_id=0,
+    )
+    return (
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=number),
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("snapshots", [0, 1, 40])
+def test_what_is_dumped_is_what_pyiceberg_reads(version: int, snapshots: int) -> None:
+    changed = lean.apply_updates(parsed(snapshots, version), appended(99, snapshots or None))
+    expected = update_table_metadata(stock(snapshots, version), appended(99, snapshots or None))
+    text = lean.dump(changed, "file:///t/metadata/v.metadata.json").decode()
+    assert TableMetadataUtil.parse_raw(text) == TableMetadataUtil.parse_raw(expected.model_dump_json())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_pyiceberg_s_own_dump_of_lean_metadata_is_right(version: int) -> None:
+    assert TableMetadataUtil.parse_raw(parsed(5, version).model_dump_json()) == stock(5, version)
+    assert TableMetadataUtil.parse_obj(parsed(5, version).model_dump()) == stock(5, version)
+
+
+def test_keys_that_pyiceberg_does_not_know_survive_a_commit() -> None:
+    changed = lean.apply_updates(parsed(2), appended(99, 2))
+    assert json.loads(lean.dump(changed, "v.metadata.json"))["a-key-of-tomorrow"] == {"kept": True}
+
+
+def test_a_commit_parses_no_old_snapshot() -> None:
+    base = parsed(500)
+    changed = lean.apply_updates(base, appended(999, 500))
+    lean.dump(changed, "v.metadata.json")
+    still_raw = [item for item in changed.__dict__["snapshots"]._items if isinstance(item, dict)]
+    assert len(still_raw) >= 498
+
+
+def test_the_base_is_never_changed_by_what_grows_from_it() -> None:
+    base = parsed(3)
+    one = lean.apply_updates(base, appended(10, 3))
+    two = lean.apply_updates(base, appended(20, 3))
+    assert [s.snapshot_id for s in base.snapshots] == [1, 2, 3]
+    assert one.snapshot_by_id(20) is None
+    assert two.snapshot_by_id(10) is None
+    assert one.snapshot_by_id(10) is not None
+    three = lean.apply_updates(one, appended(20, 10))
+    assert [s.snapshot_id for s in three.snapshots] == [1, 2, 3, 10, 20]
+
+
+def test_the_index_finds_every_snapshot_after_a_thousand_appends() -> None:
+    metadata: Any = parsed(1)
+    for number in range(2, 1002):
+        metadata = lean.apply_updates(metadata, appended(number, number - 1))
+    assert all(metadata.snapshot_by_id(number).snapshot_id == number for number in range(1, 1002))
+    assert metadata.snapshot_by_id(5000) is None
+
+
+def test_a_deep_copy_shares_no_dictionary_that_a_caller_may_change() -> None:
+    base = parsed(1)
+    copied = copy.deepcopy(base)
+    copied.properties["p"] = "2"
+    copied.refs.clear()
+    assert base.properties == {"p": "1"}
+    assert "main" in base.refs
+
+
+def test_lean_metadata_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(parsed(4))) == parsed(4)
+
+
+def test_gzipped_metadata_is_written_and_read_by_its_name() -> None:
+    location = "file:///t/metadata/00001-x.gz.metadata.json"
+    data = lean.dump(parsed(2), location)
+    assert gzip.decompress(data)[:1] == b"{"
+    assert lean.parse(data, location) == parsed(2)
+
+
+@pytest.mark.parametrize("ids", [{1}, {2, 3}, {1, 2, 3, 4}])
+def test_expiring_gives_what_pyiceberg_gives(ids: set[int]) -> None:
+    update = (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),)
+    ours, theirs = lean.apply_updates(parsed(5), update), update_table_metadata(stock(5), update)
+    assert list(ours.snapshots) == theirs.snapshots
+    assert list(ours.snapshot_log) == theirs.snapshot_log
+    assert ours.refs == theirs.refs
+
+
+def test_expiring_an_unknown_snapshot_is_an_error() -> None:
+    with pytest.raises(ValueError, match="77 does not exist"):
+        lean.apply_updates(parsed(2), (RemoveSnapshotsUpdate(snapshot_ids=[77]),))
+
+
+def test_an_upgrade_to_version_2_stays_lean() -> None:
+    upgraded = lean.apply_updates(parsed(3, 1), (UpgradeFormatVersionUpdate(format_version=2),))
+    assert upgraded.format_version == 2
+    assert isinstance(upgraded, lean.LeanMetadataV2)
+    assert [s.snapshot_id for s in upgraded.snapshots] == [1, 2, 3]
+
+
+def test_timestamps_never_step_back_when_the_clock_does() -> None:
+    base = parsed(3)
+    an_hour_ago = base.last_updated_ms - 3_600_000
+    assert lean.not_before(base, an_hour_ago) == base.last_updated_ms
+    changed = lean.apply_updates(base, (SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=2),))
+    stamped = lean.stamped(changed, base, base.last_updated_ms)
+    times = [entry.timestamp_ms for entry in stamped.snapshot_log]
+    assert times == sorted(times)
+    assert stamped.last_updated_ms == base.last_updated_ms
+
+
+def test_the_metadata_log_is_cut_to_its_configured_length() -> None:
+    base = lean.apply_updates(
+        parsed(1), (SetPropertiesUpdate(updates={"write.metadata.previous-versions-max": "3"}),)
+    )
+    metadata: Any = base
+    for number in range(5):
+        metadata = lean.logged(metadata, metadata, f"file:///t/metadata/{number}.metadata.json")
+    assert [entry.metadata_file[-15] for entry in metadata.metadata_log] == ["2", "3", "4"]

@@ -1,0 +1,113 @@
+"""Manifest lists that grow by copying are the lists that PyIceberg would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, read_manifest_list
+
+from commit_coord.iceberg import manifest_list
+
+IO = PyArrowFileIO()
+
+
+def manifest(number: int, content: ManifestContent = ManifestContent.DATA) -> ManifestFile:
+    return ManifestFile.from_args(
+        manifest_path=f"file:///t/metadata/{number}-m0.avro",
+        manifest_length=4000 + number,
+        partition_spec_id=0,
+        content=content,
+        sequence_number=-1,
+        min_sequence_number=-1,
+        added_snapshot_id=number,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=10,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=[PartitionFieldSummary(False, None, b"\x01", b"\xff")],
+        key_metadata=None,
+    )
+
+
+def grow(
+    folder: Path, head: str | None, number: int, *, version: int = 2, codec: str = "gzip", **merge: Any
+) -> tuple[str, bool]:
+    location = f"{folder}/list-{number}.avro"
+    metadata: Any = SimpleNamespace(format_version=version, properties={"write.avro.compression-codec": codec})
+    used = manifest_list.write_appended(
+        IO,
+        location,
+        head=head,
+        added=[manifest(number)],
+        metadata=metadata,
+        snapshot_id=number,
+        parent_snapshot_id=number - 1 or None,
+        sequence_number=number if version > 1 else 0,
+        **merge,
+    )
+    return location, used
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("codec", ["gzip", "zstandard", "null"])
+def test_a_list_of_two_hundred_appends_holds_each_manifest_with_its_sequence_number(
+    tmp_path: Path, version: int, codec: str
+) -> None:
+    head = None
+    for number in range(1, 201):
+        head, _ = grow(tmp_path, head, number, version=version, codec=codec)
+    found = {m.added_snapshot_id: m for m in read_manifest_list(IO.new_input(str(head)))}
+    assert found.keys() == set(range(1, 201))
+    assert all(m.sequence_number == (number if version > 1 else 0) for number, m in found.items())
+    assert found[150].partitions == manifest(150).partitions
+    with open(str(head), "rb") as stream:
+        assert fastavro.reader(stream).metadata["snapshot-id"] == "200"
+
+
+def test_small_blocks_are_folded_so_that_the_file_stays_small(tmp_path: Path) -> None:
+    head = None
+    for number in range(1, 301):
+        head, _ = grow(tmp_path, head, number)
+    with open(str(head), "rb") as stream:
+        assert len(list(fastavro.block_reader(stream))) < 80
+
+
+def test_a_list_with_too_few_fields_is_written_anew(tmp_path: Path) -> None:
+    """A version 1 list knows no sequence numbers; the first append after an upgrade can't be copied behind it."""
+    head, _ = grow(tmp_path, None, 1, version=1)
+    head, _ = grow(tmp_path, head, 2, version=2)
+    found = {m.added_snapshot_id: m.sequence_number for m in read_manifest_list(IO.new_input(head))}
+    assert found == {1: 0, 2: 2}
+
+
+def test_a_merged_manifest_replaces_what_it_holds(tmp_path: Path) -> None:
+    head = None
+    for number in range(1, 6):
+        head, _ = grow(tmp_path, head, number)
+    replaced = frozenset(manifest(number).manifest_path for number in (1, 2, 3))
+    head, used = grow(tmp_path, head, 6, merged=manifest(6), replaced=replaced)
+    assert used
+    assert sorted(m.added_snapshot_id for m in manifest_list.read(IO, head)) == [4, 5, 6, 6]
+
+
+def test_a_merge_is_not_used_when_another_commit_took_one_of_its_manifests_away(tmp_path: Path) -> None:
+    head = None
+    for number in range(1, 4):
+        head, _ = grow(tmp_path, head, number)
+    replaced = frozenset({manifest(1).manifest_path, "file:///t/metadata/gone-m0.avro"})
+    head, used = grow(tmp_path, head, 4, merged=manifest(4), replaced=replaced)
+    assert not used
+    assert sorted(m.added_snapshot_id for m in manifest_list.read(IO, head)) == [1, 2, 3, 4]
+
+
+def test_a_manifest_survives_json() -> None:
+    for content in ManifestContent:
+        made = manifest(3, content)
+        assert manifest_list.from_json(manifest_list.to_json(made))._data == made._data
