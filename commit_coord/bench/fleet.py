@@ -40,7 +40,7 @@ class Worker:
         self.lasted_s = 0.0
         """From the start of the process to its end, once it is closed."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-m", "commit_coord.bench.fleet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         self.send({"task": task, "spec": spec})
 

@@ -65,7 +65,6 @@ def _postgres(url: str | None, say: Callable[[str], None]) -> Iterator[str | Non
     unavailable: type[Exception] = borrow("postgres.PostgresUnavailable")
     try:
         server = borrow("postgres.PostgresServer")()
-        server.start()
     except unavailable as error:
         say(f"PostgreSQL is NOT measured: {error}")
         yield None

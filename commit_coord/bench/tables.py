@@ -41,6 +41,7 @@ _SPARING = "write.metadata.delete-after-commit.enabled"
 
 def open_catalog(kind: Kind, folder: Path, lock_impl: str = "lease") -> Catalog:
     """Return the catalog of *kind* in *folder*; a SQLite file of its own, so neither waits for the other's locks."""
+    folder.mkdir(parents=True, exist_ok=True)
     warehouse = f"file://{folder}/{kind}"
     if kind == "pyiceberg":
         catalog: Catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/pyiceberg.db", warehouse=warehouse)

@@ -1,0 +1,470 @@
+"""The commands of ``commit-coord``. Each gathers, asks the layers below, prints, and ends with a documented code."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+from typer.core import TyperGroup
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
+from commit_coord.cli import views
+from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
+from commit_coord.cli.failures import CommandFailed, ExitCode, explain
+from commit_coord.cli.output import Output, json
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.config import configure
+from commit_coord.errors import ConfigError
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import LockEntry, LockState, Resource
+
+_REQUEST_ID_LENGTH = 8
+"""As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""typer keeps a click of its own since 0.16 or uses the installed one; either way this is its ``UsageError``."""
+
+
+class _Commands(TyperGroup):
+    """Turns every error into one line on stderr and an exit code; ``--debug`` shows the traceback too."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, *more, standalone_mode=False, **extra)
+        except (Exception, KeyboardInterrupt) as error:
+            code = _report(error, given)
+        if not standalone_mode:
+            return code
+        sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
+
+def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
+    if "--debug" in given:
+        traceback.print_exception(error)
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        typer.echo("interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, _UsageError):
+        message = error.format_message()  # type: ignore[attr-defined]
+        if not message:  # asked for nothing: the help was printed
+            return ExitCode.USAGE
+        code, kind = ExitCode.USAGE, "usage"
+        message = f"{message[:1].lower()}{message[1:].rstrip('.')}; --help shows what there is"
+    else:
+        failure = explain(error)
+        code, kind, message = failure.code, failure.kind, failure.message
+    typer.echo(f"error: {message}", err=True)
+    if "--json" in given:
+        typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}}))
+    return code
+
+
+app = typer.Typer(
+    name="commit-coord",
+    cls=_Commands,
+    help="Look at and free the locks of a catalog, see its commits and its settings, run the demo and the bench.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
+_DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_CATALOG = Annotated[
+    str | None,
+    typer.Option("--catalog", "-c", help="The catalog's name in PyIceberg's configuration.", metavar="NAME"),
+]
+_URI = Annotated[str | None, typer.Option("--uri", help="The catalog's database: coord+sqlite:///…", metavar="URI")]
+_WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where tables lie.", metavar="LOCATION")]
+_PROPERTY = Annotated[
+    list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
+]
+_YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    app(args=list(argv) if argv is not None else None, prog_name="commit-coord")
+    raise AssertionError("typer exits")
+
+
+# -- locks -------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def locks(
+    catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this NAMESPACE.TABLE.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 0.5,
+    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0)] = 0,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: _JSON = False,
+    debug: _DEBUG = False,
+) -> None:
+    """Who holds and who waits for which lock, since when, until when, blocked by whom.
+
+    With one argument that has a dot and is no known catalog, it is taken as the TABLE. With --watch and --json,
+    one JSON document a line.
+    """
+    output = Output(as_json=as_json)
+    if name is not None:
+        if table is not None and catalog != name:
+            raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}", ExitCode.USAGE, "usage")
+        catalog, table = name, table or (catalog if catalog != name else None)
+    elif table is None and catalog is not None and "." in catalog and catalog not in known_catalogs():
+        catalog, table = None, catalog
+    choice = Choice(name=catalog, uri=uri, warehouse=warehouse, properties=properties)
+    with opened(choice) as found:
+        _refuse_what_nobody_sees(found)
+        resource = _table_resource(found, table) if table else None
+        if not watch:
+            _show_locks(output, found, resource)
+            return
+        _watch_locks(output, found, resource, every=every, times=times)
+
+
+def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> tuple[list[LockEntry], dict[str, Any], Any]:
+    entries = list(catalog.locks.locks(resource))
+    now = SYSTEM_CLOCK.wall_ms()
+    held = sum(entry.state is LockState.ACQUIRED for entry in entries)
+    place = f"catalog {catalog.name}" + (f", {resource}" if resource else "")
+    document = {
+        "catalog": catalog.name,
+        "lock_manager": catalog.settings.lock_impl,
+        "at_ms": now,
+        "locks": [views.lock_record(entry) for entry in entries],
+    }
+    title = f"{place} ({catalog.settings.lock_impl}): {held} held, {len(entries) - held} waiting"
+    if not entries:
+        title = f"{place} ({catalog.settings.lock_impl})"
+    return entries, document, views.lock_table(entries, now_ms=now, title=title)
+
+
+def _show_locks(output: Output, catalog: CoordinatedCatalog, resource: Resource | None) -> None:
+    _, document, shown = _look(catalog, resource)
+    output.answer(document, shown)
+
+
+def _watch_locks(
+    output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
+) -> None:
+    looks = 0
+    live = None if output.as_json or not output.console.is_terminal else Live(console=output.console, screen=False)
+    try:
+        if live is not None:
+            live.start()
+        while True:
+            _, document, shown = _look(catalog, resource)
+            if live is not None:
+                live.update(Group(shown, Text("Ctrl-C ends", style="dim")), refresh=True)
+            else:
+                output.answer(document, shown)
+                sys.stdout.flush()
+            looks += 1
+            if looks == times:
+                return
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return  # that is how a watch ends
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def _refuse_what_nobody_sees(catalog: CoordinatedCatalog) -> None:
+    if catalog.locks.guarantees.reach == "process":
+        raise CommandFailed(
+            f"the {catalog.settings.lock_impl!r} lock manager lives inside of each process: nobody else can see or free "
+            "its locks; use lock-impl=lease",
+            ExitCode.REFUSED,
+            "not-visible",
+        )
+
+
+def _table_resource(catalog: CoordinatedCatalog, table: str) -> Resource:
+    identifier = tuple(part for part in table.split(".") if part)
+    if len(identifier) < 2 or not catalog.table_exists(identifier):
+        raise CommandFailed(
+            f"there is no table {table!r} in catalog {catalog.name!r}; a table is named NAMESPACE.TABLE",
+            ExitCode.REFUSED,
+            "not-found",
+        )
+    return Resource.table(identifier)
+
+
+# -- unlock ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def unlock(
+    what: Annotated[
+        str, typer.Argument(metavar="LOCK", help="A request id or its first 8 letters, or a resource: db/table/k=v.")
+    ],
+    yes: _YES = False,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: _JSON = False,
+    debug: _DEBUG = False,
+) -> None:
+    """Free locks by force: one request, or every request that locks exactly this resource.
+
+    The owners find their leases lost. A commit that one of them is in the middle of is still safe: its swap is
+    conditional. An operation that relies on its lock is not, so look first whether the owner is gone.
+    """
+    output = Output(as_json=as_json)
+    if as_json and not yes:
+        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _refuse_what_nobody_sees(found)
+        request_id, resource, doomed = _chosen(list(found.locks.locks()), what)
+        if not yes:
+            now = SYSTEM_CLOCK.wall_ms()
+            output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
+            if not typer.confirm("Free?", err=True):
+                raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
+        freed = list(found.locks.unlock(request_id=request_id, resource=resource))
+        if not freed:
+            raise CommandFailed(
+                f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
+            )
+        lines = [
+            f"freed {entry.mode.letter} {entry.resource} ({entry.scope}) of {entry.owner}, request {entry.request_id}"
+            for entry in freed
+        ]
+        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *(Text(line) for line in lines))
+
+
+def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
+    """Return what ``unlock`` is asked for: a request id or a resource, and the locks that it frees."""
+    if len(what) >= _REQUEST_ID_LENGTH:
+        ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
+        if len(ids) > 1:
+            raise CommandFailed(
+                f"{what!r} begins {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
+                ExitCode.USAGE,
+                "ambiguous",
+            )
+        if ids:
+            return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
+    for resource in _resources(what):
+        requests = {entry.request_id for entry in entries if entry.resource == resource}
+        if requests:
+            return None, resource, [entry for entry in entries if entry.request_id in requests]
+    raise CommandFailed(
+        f"there is no lock {what!r}: neither a request id nor a locked resource; `commit-coord locks` lists them",
+        ExitCode.REFUSED,
+        "not-found",
+    )
+
+
+def _resources(text: str) -> list[Resource]:
+    """Return what *text* may name: a path, or a table as ``NAMESPACE.TABLE``."""
+    try:
+        found = [Resource.parse(text)]
+    except ValueError:
+        return []
+    namespace, dot, table = text.rpartition(".")
+    if "/" not in text and dot and namespace and table:
+        found.append(Resource((namespace, table)))
+    return found
+
+
+# -- commits -----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def commits(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="NAMESPACE.TABLE.")],
+    request_id: Annotated[str | None, typer.Option("--request-id", help="Did this one land?", metavar="ID")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="The newest so many; 0 is all.", min=0)] = 20,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: _JSON = False,
+    debug: _DEBUG = False,
+) -> None:
+    """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
+
+    With --request-id: exit code 0 when that commit landed, 1 when it is not known to have landed.
+    """
+    output = Output(as_json=as_json)
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _table_resource(found, table)
+        if request_id is not None:
+            _answer_landed(output, found, table, request_id)
+            return
+        loaded = found.load_table(table)
+        snapshots = sorted(loaded.metadata.snapshots, key=lambda snapshot: -(snapshot.sequence_number or 0))
+        current = loaded.metadata.current_snapshot_id
+        shown = snapshots[:limit] if limit else snapshots
+        records = [views.commit_record(snapshot, current) for snapshot in shown]
+        title = f"{table}: {len(snapshots)} commits" + (
+            f", the newest {len(shown)} (-n 0 shows all)" if len(shown) < len(snapshots) else ""
+        )
+        document = {"catalog": found.name, "table": table, "total": len(snapshots), "commits": records}
+        output.answer(document, views.commit_table(records, title=title))
+
+
+def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
+    try:
+        request_id = str(uuid.UUID(text))
+    except ValueError:
+        raise CommandFailed(
+            f"{text!r} is no request id: it is a UUID, as `commit-coord commits {table}` and errors print it",
+            ExitCode.USAGE,
+            "usage",
+        ) from None
+    entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
+    if entry is None:
+        raise CommandFailed(
+            f"request {request_id} is not known to have landed in {table}. If its writer still runs, it may yet; "
+            "if it has ended, the write can be repeated with the same request id",
+            ExitCode.REFUSED,
+            "not-found",
+        )
+    ids = ", ".join(str(snapshot_id) for snapshot_id in entry.snapshot_ids) or "no snapshot"
+    output.answer(
+        {
+            "landed": True,
+            "request_id": request_id,
+            "table": entry.table,
+            "snapshot_ids": list(entry.snapshot_ids),
+            "metadata_location": entry.metadata_location,
+        },
+        Text(f"landed in {entry.table}: {ids}"),
+        Text(f"published by {entry.metadata_location}"),
+    )
+
+
+# -- config ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def config(
+    catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
+    adopt_locks: Annotated[
+        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog was used with.")
+    ] = False,
+    yes: _YES = False,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: _JSON = False,
+    debug: _DEBUG = False,
+) -> None:
+    """Every property, its value and where it came from, and what the lock manager guarantees. Opens nothing.
+
+    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager.
+    """
+    output = Output(as_json=as_json)
+    if catalog is not None and name is not None and catalog != name:
+        raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}", ExitCode.USAGE, "usage")
+    choice = Choice(name=catalog or name, uri=uri, warehouse=warehouse, properties=properties)
+    arguments = checked(choice)
+    if adopt_locks:
+        _adopt_locks(output, choice, arguments, yes=yes)
+        return
+    configuration = configure(choice.catalog, arguments)
+    settings = configuration.settings
+    with create_lock_manager(settings.lock_impl, settings.lock_uri, space=configuration.name) as manager:
+        guarantees = manager.guarantees
+    records = views.config_records(configuration)
+    document = {
+        "catalog": configuration.name,
+        "properties": records,
+        "lock_manager": settings.lock_impl,
+        "guarantees": {name: getattr(guarantees, name) for name in guarantees.__dataclass_fields__},
+    }
+    output.answer(
+        document,
+        views.config_table(records, title=f"catalog {configuration.name}"),
+        "",
+        views.guarantee_table(guarantees, title=f"the lock manager {settings.lock_impl!r} promises"),
+    )
+
+
+def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, yes: bool) -> None:
+    if output.as_json and not yes:
+        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    # What load_catalog would say against this catalog counts here too; that others declared another lock manager
+    # is what we are here for.
+    declared = "none"
+    try:
+        with opened(choice) as found:
+            declared = f"{found.settings.lock_impl}, as these settings say"
+    except ConfigError as error:
+        if "declared" not in error.details and "declared_by" not in error.details:
+            raise
+        declared = str(error.details.get("declared", error.details.get("declared_by")))
+    if not yes:
+        output.note(f"Catalog {choice.catalog!r} is declared to use: {declared}.")
+        question = "Have all processes that use it been stopped?"
+        if not typer.confirm(question, err=True):
+            raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
+    CoordinatedSqlCatalog.adopt_locks(choice.catalog, **arguments)
+    output.answer(
+        {"catalog": choice.catalog, "adopted": True, "was": declared},
+        Text(f"catalog {choice.catalog}: the next process that opens it declares its lock manager"),
+    )
+
+
+# -- demo and bench ----------------------------------------------------------------------------------------
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="An empty or new folder for the run; default is a temporary one, kept.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is left to chance: who is killed, how long writers think.")] = 1,
+    as_json: _JSON = False,
+    debug: _DEBUG = False,
+) -> None:
+    """A dozen concurrent PySpark and PyIceberg writers load real data, one is killed, and the result is proved.
+
+    Exit code 0 only if every proof holds.
+    """
+    from commit_coord.demo import run
+
+    if not run(folder=folder, seed=seed, as_json=as_json):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def bench(context: typer.Context) -> None:
+    """Measure commits, locks and rows a second; `commit-coord bench --help` lists what it takes."""
+    try:
+        from commit_coord.bench import main as run_bench
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("commit_coord"):
+            raise CommandFailed("this installation has no bench", ExitCode.MISSING, "missing") from error
+        raise
+    code = run_bench([argument for argument in context.args if argument != "--debug"])
+    sys.stdout.flush()
+    raise typer.Exit(int(code or 0))
+
+

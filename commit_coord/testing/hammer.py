@@ -1,0 +1,305 @@
+"""Many processes append to one table, some are killed, and the table is proved right afterwards.
+
+Theory of operation
+    Each *slot* has a log file. Its writer marks every append with an id of its own, which it writes to the log before
+    the append ("try") and after it was acknowledged ("ack"), with fsync each time. The id travels into the table twice:
+    in the snapshot's summary, and as a column of the rows. A killed writer is replaced by a new process that goes
+    on where the slot's acknowledgements end; it never repeats an append whose outcome it does not know.
+
+    So what must hold can be read off the logs: an id that was acknowledged stands in the table exactly once, one that
+    was only tried at most once, any other never.
+
+``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import commit_coord
+from commit_coord.catalog import CoordinatedSqlCatalog
+
+TABLE = ("hammer", "t")
+ROWS = 10
+_MARK = "hammer-id"
+_MODULE = "commit_coord.testing.hammer"  # __name__ is another one when this file is the program
+_SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string()), ("value", pa.float64())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was done and what was found.
+
+    Args:
+        seconds: From the first process to the last proof but one (starts included, the scan of the rows not).
+        kills: Processes that were killed.
+        acknowledged: Appends that were acknowledged to a log.
+        unanswered: Appends that were tried and whose answer no log has: their process was killed.
+        unanswered_landed: How many of these are in the table.
+        snapshots: In the table.
+        failures: Errors that writers met, by name; each is one refused append.
+        locks_left: Right after the last process ended.
+        broken: What does not hold, in words; empty is the proof.
+    """
+
+    seconds: float
+    kills: int
+    acknowledged: int
+    unanswered: int
+    unanswered_landed: int
+    snapshots: int
+    failures: dict[str, int]
+    locks_left: int
+    broken: tuple[str, ...] = field(default=())
+
+
+def hammer(
+    folder: Path,
+    *,
+    writers: int,
+    appends: int,
+    kill_every_s: float | None = None,
+    seed: int = 0,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: float = 900.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Have *writers* processes append *appends* times each to a new table, and prove what became of it.
+
+    Args:
+        folder: Empty; database, warehouse and logs go there.
+        writers: Slots, each one process at a time.
+        appends: To be acknowledged in each slot.
+        kill_every_s: Kill one writer with SIGKILL, chosen with *seed*, every so many seconds, and replace it.
+        seed: Of the choice.
+        properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        timeout_s: Give up after so long; the report then says so.
+        say: Told of the progress.
+    """
+    given = dict(properties or {})
+    catalog = _open(folder, given)
+    catalog.create_namespace_if_not_exists(TABLE[0])
+    catalog.create_table(TABLE, _SCHEMA)
+    began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
+    slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
+    next_kill = began + kill_every_s if kill_every_s else None
+    broken: list[str] = []
+    try:
+        while slots:
+            if time.monotonic() - began > timeout_s:
+                broken.append(f"not done after {timeout_s:.0f} s: slots {sorted(slots)}")
+                break
+            time.sleep(0.02)
+            for slot, process in list(slots.items()):
+                if process.poll() == 0:
+                    del slots[slot]
+                elif process.returncode is not None:
+                    broken.append(f"the writer of slot {slot} ended with status {process.returncode}")
+                    del slots[slot]
+            if next_kill is not None and kill_every_s and time.monotonic() >= next_kill and slots:
+                victim = dice.choice(sorted(slots))
+                slots[victim].send_signal(signal.SIGKILL)
+                slots[victim].wait()
+                slots[victim] = _start(folder, victim, appends, given)
+                kills += 1
+                next_kill += kill_every_s
+                say(f"killed {kills}, acknowledged {sum(len(_log(folder, s).acked) for s in range(writers))}")
+    finally:
+        for process in slots.values():
+            process.kill()
+            process.wait()
+    seconds = time.monotonic() - began
+    report = _prove(catalog, folder, writers, appends, seconds, kills, broken)
+    catalog.close()
+    return report
+
+
+def _open(folder: Path, properties: Mapping[str, str]) -> CoordinatedSqlCatalog:
+    catalog = commit_coord.load_catalog(
+        "hammer", uri=f"coord+sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse", **properties
+    )
+    assert isinstance(catalog, CoordinatedSqlCatalog)
+    return catalog
+
+
+# One slot.
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    tried: list[str]
+    acked: dict[str, int]
+    refused: list[tuple[str, str]]
+
+
+def _path(folder: Path, slot: int) -> Path:
+    return folder / f"slot-{slot}.log"
+
+
+def _log(folder: Path, slot: int) -> _Log:
+    """Return what the log of *slot* says; a last line that a kill cut off says nothing."""
+    log = _Log([], {}, [])
+    path = _path(folder, slot)
+    for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
+        match line.split() if line.endswith("\n") else []:
+            case ["try", mark]:
+                log.tried.append(mark)
+            case ["ack", mark, snapshot_id]:
+                log.acked[mark] = int(snapshot_id)
+            case ["refused", mark, error]:
+                log.refused.append((mark, error))
+    return log
+
+
+def _start(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    spec = {"folder": str(folder), "slot": slot, "appends": appends, "properties": dict(properties)}
+    return subprocess.Popen([sys.executable, "-m", _MODULE, "--slot", json.dumps(spec)])
+
+
+def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> None:
+    """Be the writer of *slot* until it has *appends* acknowledgements."""
+    catalog = _open(folder, properties)
+    table = catalog.load_table(TABLE)
+    before = _log(folder, slot)
+    done, number = len(before.acked), len(before.tried)
+    with _path(folder, slot).open("a") as log:
+
+        def note(*words: object) -> None:
+            log.write(" ".join(map(str, words)) + "\n")
+            log.flush()
+            os.fsync(log.fileno())
+
+        if log.tell():
+            note()  # ends a line that a kill cut off
+        while done < appends:
+            mark = f"{slot}-{os.getpid()}-{number}"
+            number += 1
+            note("try", mark)
+            try:
+                table.append(_rows(mark, number), snapshot_properties={_MARK: mark})
+            except Exception as error:
+                logging.getLogger(__name__).exception("append %s", mark)
+                note("refused", mark, type(error).__name__)
+                table.refresh()
+                continue
+            snapshot = table.current_snapshot()
+            assert snapshot is not None
+            note("ack", mark, snapshot.snapshot_id)
+            done += 1
+    catalog.close()
+
+
+def _rows(mark: str, number: int) -> pa.Table:
+    return pa.table(
+        {"id": list(range(ROWS)), "mark": [mark] * ROWS, "value": [float(number)] * ROWS}, schema=_SCHEMA
+    )
+
+
+# The proof.
+
+
+def _prove(
+    catalog: CoordinatedSqlCatalog,
+    folder: Path,
+    writers: int,
+    appends: int,
+    seconds: float,
+    kills: int,
+    broken: list[str],
+) -> Report:
+    left = catalog.locks.locks()
+    if left:
+        broken.append(f"locks left: {', '.join(str(entry.resource) for entry in left)}")
+    logs = [_log(folder, slot) for slot in range(writers)]
+    tried = {mark for log in logs for mark in log.tried}
+    acked = {mark: snapshot_id for log in logs for mark, snapshot_id in log.acked.items()}
+    refused = [pair for log in logs for pair in log.refused]
+    unanswered = tried - acked.keys() - {mark for mark, _ in refused}
+    # From the file alone, so that a mistake of the library can't hide itself.
+    location = catalog.load_table(TABLE).metadata_location
+    body: dict[str, Any] = json.loads(Path(location.removeprefix("file://")).read_bytes())
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
+    by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
+    if len(acked) != writers * appends:
+        broken.append(f"{len(acked)} acknowledged instead of {writers * appends}")
+    broken += [f"acknowledged {mark} is there {by_mark[mark]} times" for mark in acked if by_mark[mark] != 1]
+    broken += [
+        f"acknowledged {mark} has another snapshot"
+        for mark, snapshot_id in acked.items()
+        if snapshots.get(snapshot_id, {"summary": {}})["summary"].get(_MARK) != mark
+    ]
+    broken += [f"unanswered {mark} is there {by_mark[mark]} times" for mark in unanswered if by_mark[mark] > 1]
+    broken += [f"refused {mark} is there" for mark, error in refused if by_mark[mark] and "Unknown" not in error]
+    broken += [f"{mark} is there and nobody wrote it" for mark in by_mark if mark not in tried]
+    if (length := _chain(body, snapshots)) != len(snapshots):
+        broken.append(f"the chain has {length} of {len(snapshots)} snapshots")
+    rows = Counter(catalog.load_table(TABLE).scan().to_arrow()["mark"].to_pylist())
+    if rows != Counter({str(mark): ROWS * times for mark, times in by_mark.items()}):
+        broken.append("the rows are not those of the snapshots")
+    return Report(
+        seconds=round(seconds, 2),
+        kills=kills,
+        acknowledged=len(acked),
+        unanswered=len(unanswered),
+        unanswered_landed=sum(by_mark[mark] for mark in unanswered),
+        snapshots=len(snapshots),
+        failures=dict(Counter(error for _, error in refused)),
+        locks_left=len(left),
+        broken=tuple(broken),
+    )
+
+
+def _chain(body: dict[str, Any], snapshots: dict[int, dict[str, Any]]) -> int:
+    """Return how many snapshots stand behind the current one, each with the sequence number before its child's."""
+    length, current = 0, snapshots.get(body.get("current-snapshot-id"))
+    expected = body["last-sequence-number"]
+    while current is not None and current["sequence-number"] == expected:
+        length, expected = length + 1, expected - 1
+        current = snapshots.get(current.get("parent-snapshot-id"))
+    return length
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the hammer, print the report as JSON; 1 when the proof failed."""
+    parser = argparse.ArgumentParser(prog="python -m commit_coord.testing.hammer", description=__doc__)
+    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--appends", type=int, default=200, help="for each writer")
+    parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slot", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.slot:
+        spec = json.loads(given.slot)
+        _write(Path(spec["folder"]), spec["slot"], spec["appends"], spec["properties"])
+        return 0
+    with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:
+        report = hammer(
+            Path(folder),
+            writers=given.writers,
+            appends=given.appends,
+            kill_every_s=given.kill_every_s,
+            seed=given.seed,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
+        )
+    print(json.dumps(asdict(report), indent=2))
+    return 1 if report.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Commits through a pointer store that loses replies, acts late, refuses, or is moved by strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+from commit_coord import CommitNotApplied, CommitStateUnknown, load_catalog
+from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.table import CoordinatedTable
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+Swap = Callable[[tuple[str, ...], str | None, str], SwapResult]
+
+
+class Faulty:
+    """A pointer store in front of the real one; *swap* replaces its swap, and may call the real one."""
+
+    def __init__(self, real: Any, swap: Callable[[Swap, tuple[str, ...], str | None, str], SwapResult]) -> None:
+        self._real, self._swap = real, swap
+
+    def pointer(self, table: tuple[str, ...]) -> str | None:
+        return self._real.pointer(table)
+
+    def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        return self._swap(self._real.swap, table, base, location)
+
+    def file_io(self, properties: dict[str, str], location: str) -> Any:
+        return self._real.file_io(properties, location)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Any]:
+    catalog = load_catalog(
+        "faults",
+        **{"uri": f"coord+sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/wh", "lock-impl": "memory"},
+    )
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", ROWS.schema).append(ROWS)
+    catalog.coordinator.limits = Limits(status_checks=3)
+    catalog.coordinator.clock = NoWaiting()
+    yield catalog
+    assert catalog.locks.locks() == []
+    catalog.close()
+
+
+class NoWaiting:
+    """The machine's clocks, without the pauses."""
+
+    def __init__(self) -> None:
+        from commit_coord.clock import SYSTEM_CLOCK
+
+        self.now, self.wall_ms, self.random = SYSTEM_CLOCK.now, SYSTEM_CLOCK.wall_ms, SYSTEM_CLOCK.random
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+def break_swaps(catalog: Any, swap: Callable[..., SwapResult]) -> None:
+    catalog.coordinator.store = Faulty(catalog, swap)
+
+
+def rows(catalog: Any) -> int:
+    table = catalog.load_table("db.t")
+    ids = [s.summary[REQUEST_ID] for s in table.metadata.snapshots]
+    assert len(ids) == len(set(ids)), "a request landed twice"
+    return len(table.scan().to_arrow())
+
+
+def files(catalog: Any) -> int:
+    folder = Path(catalog.load_table("db.t").location().removeprefix("file://"))
+    return sum(1 for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_reply_lost_after_the_change_is_a_success(catalog: Any) -> None:
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        real(table, base, location)
+        return SwapResult.LOST_REPLY
+
+    break_swaps(catalog, swap)
+    catalog.load_table("db.t").append(ROWS)
+    assert rows(catalog) == 6
+
+
+def test_a_reply_lost_before_the_change_is_repeated(catalog: Any) -> None:
+    calls: list[str] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        calls.append(location)
+        return SwapResult.LOST_REPLY if len(calls) == 1 else real(table, base, location)
+
+    break_swaps(catalog, swap)
+    catalog.load_table("db.t").append(ROWS)
+    assert rows(catalog) == 6
+    assert calls[0] == calls[1], "the repeated swap must be the identical one"
+
+
+def test_a_change_that_lands_late_is_not_done_twice(catalog: Any) -> None:
+    """The store answers nothing, and does the change when the repeated swap comes in."""
+    calls: list[str] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        calls.append(location)
+        if len(calls) == 1:
+            return SwapResult.LOST_REPLY
+        real(table, base, location)  # the first one, arriving now
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    catalog.load_table("db.t").append(ROWS)
+    assert rows(catalog) == 6
+
+
+def test_a_stranger_s_commit_after_a_lost_reply_leaves_no_doubt(catalog: Any) -> None:
+    """Ours did not land, a stranger moved the pointer: ours follows on the stranger's head."""
+    calls: list[str] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        calls.append(location)
+        if len(calls) == 1:
+            stranger = SqlCatalog("faults", **{k: v for k, v in catalog.properties.items() if k != "lock-impl"})
+            stranger.load_table("db.t").append(ROWS)
+            stranger.close()
+            return SwapResult.LOST_REPLY
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    catalog.load_table("db.t").append(ROWS)
+    assert len(catalog.load_table("db.t").scan().to_arrow()) == 9
+    assert len(calls) == 2
+    assert calls[0] != calls[1]
+
+
+def test_what_cannot_be_decided_is_unknown_and_keeps_every_file(catalog: Any) -> None:
+    before = files(catalog)
+    break_swaps(catalog, lambda real, table, base, location: SwapResult.LOST_REPLY)
+    with pytest.raises(CommitStateUnknown, match="every file is kept") as raised:
+        catalog.load_table("db.t").append(ROWS)
+    assert not isinstance(raised.value, CommitFailedException)
+    assert files(catalog) == before + 4  # data, manifest, manifest list, metadata
+    # The change may still come in; then the table must be whole.
+    catalog.swap(("db", "t"), catalog.pointer(("db", "t")), raised.value.details["location"])
+    catalog.coordinator.store = catalog
+    assert rows(catalog) == 6
+
+
+def test_a_refused_swap_fails_and_leaves_no_file(catalog: Any) -> None:
+    before = files(catalog)
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        raise PermissionError("attempt to write a readonly database")
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitNotApplied, match="readonly"):
+        catalog.load_table("db.t").append(ROWS)
+    assert files(catalog) == before
+    assert rows(catalog) == 3
+
+
+def test_strangers_that_move_the_pointer_before_every_swap_end_in_a_conflict(catalog: Any) -> None:
+    before = files(catalog)
+    break_swaps(catalog, lambda real, table, base, location: SwapResult.MOVED)
+    with pytest.raises(CommitNotApplied, match="do not hold the latch"):
+        catalog.load_table("db.t").append(ROWS)
+    assert files(catalog) == before
+
+
+def test_an_interrupt_during_the_swap_keeps_every_file_and_frees_the_latch(catalog: Any) -> None:
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        real(table, base, location)
+        raise KeyboardInterrupt
+
+    break_swaps(catalog, swap)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.load_table("db.t").append(ROWS)
+    assert rows(catalog) == 6
+
+
+def test_an_attempt_can_be_written_down_and_carried_out_by_another_client(catalog: Any, tmp_path: Path) -> None:
+    table = catalog.load_table("db.t")
+    assert isinstance(table, CoordinatedTable)
+    transaction = table.transaction()
+    transaction.set_properties({"written": "down"})
+    transaction.append(ROWS)
+    text = transaction._attempt().to_json()
+    catalog.load_table("db.t").append(ROWS)  # the head moves on
+
+    attempt = Attempt.from_json(text)
+    assert attempt.to_json() == text
+    (committed,) = catalog.coordinator.commit([attempt])
+    assert committed.metadata.properties["written"] == "down"
+    assert rows(catalog) == 9
+
+
+def test_the_same_request_id_is_answered_and_not_repeated(catalog: Any) -> None:
+    table = catalog.load_table("db.t")
+    transaction = table.transaction()
+    transaction.append(ROWS)
+    attempt = transaction._attempt()
+    first = catalog.coordinator.commit([attempt], repeatable=True)[0]
+    catalog.load_table("db.t").append(ROWS)
+    again = catalog.coordinator.commit([attempt], repeatable=True)[0]
+    assert (first.answered, again.answered) == (False, True)
+    assert again.snapshot_ids == first.snapshot_ids
+    assert rows(catalog) == 9
