@@ -210,5 +210,6 @@ def _grown(
     fresh = stdio.BytesIO()
     fastavro.writer(fresh, schema, records, codec=codec, sync_interval=1 << 30, metadata=meta, sync_marker=sync)
     data = fresh.getvalue()
-    fresh_start = next(iter(fastavro.block_reader(stdio.BytesIO(data)))).offset
+    # An append of no rows adds no manifest, hence no block.
+    fresh_start = next((block.offset for block in fastavro.block_reader(stdio.BytesIO(data))), len(data))
     return data[:fresh_start] + old[start:kept_end] + data[fresh_start:]

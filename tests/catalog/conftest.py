@@ -19,7 +19,6 @@ def postgres_url() -> Iterator[str]:
     except PostgresUnavailable as missing:
         pytest.skip(str(missing))
     with server:
-        server.start()
         yield server.url
 
 
