@@ -129,6 +129,8 @@ class _Payload:
     io: FileIO
     base: TableMetadata | None
     written: list[str]
+    unused: list[str]
+    """Manifests that were merged beforehand and are not in the list: another writer was faster."""
 
 
 class Coordinator:
@@ -239,6 +241,7 @@ class _Commit:
         self._repeatable = repeatable
         self._lease: Lease | None = None
         self._rebased = False
+        self._looked_up = False
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
@@ -319,6 +322,7 @@ class _Commit:
         pointer = coordinator.store.pointer(attempt.table)
         if self._repeatable and (entry := self._already(pointer)):
             return Answered(payload=entry)
+        self._looked_up = True
         if attempt.base_location is None:
             return self._plan_creation(pointer)
         if pointer is None:
@@ -368,7 +372,7 @@ class _Commit:
             if not (tries or self._repeatable) or not io.new_input(location).exists():
                 break
             name = str(uuid.uuid5(uuid.UUID(self._attempt.request_id), uuid.uuid4().hex))
-        payload = _Payload(follows=follows, io=io, base=head, written=[])
+        payload = _Payload(follows=follows, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
     def _already(self, pointer: str | None) -> Committed | None:
@@ -392,7 +396,7 @@ class _Commit:
         follows, listed = payload.follows, payload.follows.manifest_list
         if listed is not None:
             payload.written.append(listed.location)
-            manifest_list.write_appended(
+            merged = manifest_list.write_appended(
                 payload.io,
                 listed.location,
                 head=listed.head,
@@ -404,6 +408,8 @@ class _Commit:
                 parent_snapshot_id=listed.parent_snapshot_id,
                 sequence_number=listed.sequence_number,
             )
+            if listed.merge is not None and not merged:
+                payload.unused.append(listed.merge.merged.manifest_path)
         data = lean.dump(follows.metadata, plan.location)
         payload.written.append(plan.location)
         with payload.io.new_output(plan.location).create() as output:
@@ -454,6 +460,11 @@ class _Commit:
                 **facts,
                 location=verdict.plan.location,
             )
+        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._looked_up:
+            # This try failed, but an earlier one with the same request id may have landed, with the same files.
+            raise CommitStateUnknown(
+                f"whether an earlier commit of this request landed could not be found out: {verdict.reason}", **facts
+            ) from verdict.error
         if verdict.status is CommitStatus.FAILURE:
             if verdict.cause is Cause.LOCK:
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
@@ -467,6 +478,8 @@ class _Commit:
         payload: _Payload = verdict.plan.payload
         if self._repeatable:
             self._remember(payload.follows, verdict.plan.location)
+        for path in payload.unused:
+            delete_quietly(payload.io, path)
         _delete_old_metadata(payload)
         return Committed(
             metadata=payload.follows.metadata,

@@ -259,6 +259,12 @@ class CoordinatedTransaction(Transaction):
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
         return self
 
+    def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
+        """Stage changes; what was not called through this transaction can't be called again."""
+        if self._depth == 0:
+            self._replayable = False
+        return super()._apply(updates, requirements)
+
     def _pend(self, producer: _PureAppend) -> None:
         """Take the append of *producer* without a look at the table, if it is the only one so far."""
         self._register_snapshot_producer(producer)
@@ -405,6 +411,15 @@ class CoordinatedTransaction(Transaction):
         """Return a builder of partition changes."""
         return cast(UpdateSpec, _Remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive)))
 
+    def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
+        """Return a builder of sort order changes."""
+        changes = _Remembering(self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive))
+        return cast(UpdateSortOrder, changes)
+
+    def update_statistics(self) -> UpdateStatistics:
+        """Return a builder of statistics changes."""
+        return cast(UpdateStatistics, _Remembering(self, UpdateStatistics))
+
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
     ) -> UpdateSnapshot:
@@ -446,6 +461,8 @@ class CoordinatedTransaction(Transaction):
                 self.answered = committed.answered
                 if committed.answered:
                     self._delete_created()
+                else:
+                    self._cleanup_uncommitted_manifests()  # of earlier plans
         except CommitNotApplied:
             self._abandon()
             raise
@@ -496,9 +513,12 @@ class CoordinatedTransaction(Transaction):
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
         """
         self._refuse_overlap(head)
-        same_schema = head.current_schema_id == self._base[0].current_schema_id
+        base = self._base[0]
+        same_schema = head.current_schema_id == base.current_schema_id and head.default_spec_id == base.default_spec_id
         self._base = (head, location)
-        if same_schema and not self._reads and not self._changes_schema():
+        # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
+        one_branch = len({producer._target_branch for producer in self._snapshot_producers}) <= 1
+        if same_schema and one_branch and not self._reads and not self._changes_schema():
             try:
                 self._rebuild(head, location)
                 return self._attempt()
@@ -732,9 +752,14 @@ class _Remembering:
                 getattr(builder, name)(*args, **kwargs)
             builder.commit()
 
-        if self._transaction._depth == 0:
-            self._transaction._calls.append(again)
-        self._builder.commit()
+        transaction = self._transaction
+        if transaction._depth == 0:
+            transaction._calls.append(again)
+        transaction._depth += 1
+        try:
+            self._builder.commit()
+        finally:
+            transaction._depth -= 1
 
     def __enter__(self) -> _Remembering:
         return self

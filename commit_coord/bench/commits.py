@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from commit_coord.bench.fleet import run_together
-from commit_coord.bench.tables import KINDS, NAMESPACE, ROWS, History, Kind, inspect, locks_left, make_histories, open_catalog
+from commit_coord.bench.tables import (
+    KINDS,
+    NAMESPACE,
+    ROWS,
+    History,
+    Kind,
+    inspect,
+    locks_left,
+    make_histories,
+    open_catalog,
+)
 
 LAYOUTS = ("one table", "one table each")
 
@@ -136,7 +146,9 @@ def _bars(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "one writer, acknowledged a second (at least 25)": one,
         "one writer, times PyIceberg (at least 5)": times(one, peers(1)),
         "16 writers, times PyIceberg (at least 15)": times(many, peers(16)),
-        "16 writers, share of one writer's rate (at least 0.9)": None if not one or many is None else round(many / one, 2),
+        "16 writers, share of one writer's rate (at least 0.9)": None
+        if not one or many is None
+        else round(many / one, 2),
         "every cell of ours proved": all(c["proved"] for c in cells if c["kind"] == "commit_coord"),
     }
 

@@ -48,7 +48,9 @@ def run(
         if found
     ]
     for cell in cells:
-        say(f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: {cell['ms']} ms, CPU {cell['cpu_ms']} ms")
+        say(
+            f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: {cell['ms']} ms, CPU {cell['cpu_ms']} ms"
+        )
     return {"repeats": repeats, "cells": cells, "gave_up": gave_up, "locks_left": left, "bars": _bars(cells, lengths)}
 
 

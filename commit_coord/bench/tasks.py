@@ -105,7 +105,9 @@ def _append(table: Table) -> str | None:
     return None
 
 
-def append_once(*, kind: Kind, folder: str, tables: list[str], lock_impl: str = "lease", fresh: bool = False) -> Perform:
+def append_once(
+    *, kind: Kind, folder: str, tables: list[str], lock_impl: str = "lease", fresh: bool = False
+) -> Perform:
     """Append once to the table that a request names.
 
     Args:

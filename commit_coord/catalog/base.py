@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -167,7 +167,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             TableAlreadyExistsError: There is one; nothing was written.
         """
-        table = self._table_identifier(identifier)
+        table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
             return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
@@ -232,8 +232,16 @@ class CoordinatedCatalog(MetastoreCatalog):
             raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
 
     @staticmethod
-    def _table_identifier(identifier: str | Identifier) -> Identifier:
-        return Catalog.identifier_to_tuple(identifier)
+    def _table_identifier(
+        identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
+    ) -> Identifier:
+        """Return namespace levels and name as PyIceberg's SQL catalog stores them.
+
+        It joins the levels with dots, so ``("a.b", "t")`` is ``("a", "b", "t")``, strips the blanks around each, and
+        refuses a table without a namespace, with *error*.
+        """
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
+        return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
 
 
 class _Unlocked:

@@ -80,7 +80,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
         self._pointer_statement = text(_POINTER + self._type_filter)
-        _forget_connections_after_fork(self.engine)
+        _close_connections_before_fork(self.engine)
         self._declare_locks(configuration)
         self._coordinate(configuration, self)
 
@@ -226,12 +226,16 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     cursor.close()
 
 
-def _forget_connections_after_fork(engine: Engine) -> None:
-    """Make a forked child open its own connections: SQLite and PostgreSQL both break when two processes share one."""
+def _close_connections_before_fork(engine: Engine) -> None:
+    """Let a forked child open its own connections.
+
+    One connection must not serve two processes. And SQLite's library notes in memory which file locks its process
+    has; a child inherits the notes and not the locks. So no idle connection may be open when a process forks.
+    """
     reference = weakref.ref(engine)
 
-    def forget() -> None:
+    def close() -> None:
         if (found := reference()) is not None:
-            found.dispose(close=False)
+            found.dispose()
 
-    os.register_at_fork(after_in_child=forget)
+    os.register_at_fork(before=close)

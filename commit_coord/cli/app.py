@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 import traceback
@@ -25,6 +26,7 @@ from commit_coord.cli.output import Output, json
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
 
@@ -38,11 +40,19 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 class _Commands(TyperGroup):
     """Turns every error into one line on stderr and an exit code; ``--debug`` shows the traceback too."""
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(given, *more, standalone_mode=False, **extra)
-        except (Exception, KeyboardInterrupt) as error:
+            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error becomes a line and a code
             code = _report(error, given)
         if not standalone_mode:
             return code
@@ -57,7 +67,8 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
         return ExitCode.INTERRUPTED
     if isinstance(error, _UsageError):
         message = error.format_message()  # type: ignore[attr-defined]
-        if not message:  # asked for nothing: the help was printed
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+            typer.echo(message, err=True)
             return ExitCode.USAGE
         code, kind = ExitCode.USAGE, "usage"
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; --help shows what there is"
@@ -191,8 +202,8 @@ def _watch_locks(
 def _refuse_what_nobody_sees(catalog: CoordinatedCatalog) -> None:
     if catalog.locks.guarantees.reach == "process":
         raise CommandFailed(
-            f"the {catalog.settings.lock_impl!r} lock manager lives inside of each process: nobody else can see or free "
-            "its locks; use lock-impl=lease",
+            f"the {catalog.settings.lock_impl!r} lock manager lives inside of each process: nobody else can see or "
+            "free its locks; use lock-impl=lease",
             ExitCode.REFUSED,
             "not-visible",
         )
@@ -322,12 +333,12 @@ def commits(
             f", the newest {len(shown)} (-n 0 shows all)" if len(shown) < len(snapshots) else ""
         )
         document = {"catalog": found.name, "table": table, "total": len(snapshots), "commits": records}
-        output.answer(document, views.commit_table(records, title=title))
+        output.answer(document, views.commit_table(records, title=title, wide=output.console.width >= 118))
 
 
 def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
     try:
-        request_id = str(uuid.UUID(text))
+        request_id = str(uuid.UUID(_whole_id(catalog, table, text)))
     except ValueError:
         raise CommandFailed(
             f"{text!r} is no request id: it is a UUID, as `commit-coord commits {table}` and errors print it",
@@ -354,6 +365,16 @@ def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text
         Text(f"landed in {entry.table}: {ids}"),
         Text(f"published by {entry.metadata_location}"),
     )
+
+
+def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
+    """Return the one request id of the table's history that begins with *text*, or *text* itself."""
+    if not _REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
+        return text
+    snapshots = catalog.load_table(table).metadata.snapshots
+    known = (snapshot.summary.get(REQUEST_ID) for snapshot in snapshots if snapshot.summary is not None)
+    ids = {known_id for known_id in known if known_id and known_id.startswith(text.lower())}
+    return ids.pop() if len(ids) == 1 else text
 
 
 # -- config ------------------------------------------------------------------------------------------------
@@ -437,7 +458,7 @@ def demo(
     folder: Annotated[
         Path | None, typer.Option(help="An empty or new folder for the run; default is a temporary one, kept.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is left to chance: who is killed, how long writers think.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.")] = 1,
     as_json: _JSON = False,
     debug: _DEBUG = False,
 ) -> None:
@@ -445,9 +466,17 @@ def demo(
 
     Exit code 0 only if every proof holds.
     """
-    from commit_coord.demo import run
+    from commit_coord.demo import DemoFailed, FolderInUse, NotInstalled, run
 
-    if not run(folder=folder, seed=seed, as_json=as_json):
+    try:
+        proved = run(folder=folder, seed=seed, as_json=as_json)
+    except NotInstalled as error:
+        raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
+    except FolderInUse as error:
+        raise CommandFailed(str(error), ExitCode.USAGE, "usage") from error
+    except DemoFailed as error:
+        raise CommandFailed(str(error), ExitCode.FAILED, "writer-failed") from error
+    if not proved:
         raise typer.Exit(ExitCode.REFUSED)
 
 
@@ -458,13 +487,10 @@ def demo(
 def bench(context: typer.Context) -> None:
     """Measure commits, locks and rows a second; `commit-coord bench --help` lists what it takes."""
     try:
-        from commit_coord.bench import main as run_bench
-    except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("commit_coord"):
-            raise CommandFailed("this installation has no bench", ExitCode.MISSING, "missing") from error
-        raise
+        run_bench = importlib.import_module("commit_coord.bench").main
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("commit_coord"):
+            raise
+        raise CommandFailed("this installation has no bench", ExitCode.MISSING, "missing") from error
     code = run_bench([argument for argument in context.args if argument != "--debug"])
-    sys.stdout.flush()
     raise typer.Exit(int(code or 0))
-
-

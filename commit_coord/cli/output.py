@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+_PIPE_WIDTH = 240
+
 
 class Output:
     """The two streams of one command.
@@ -21,7 +23,9 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(file=sys.stdout, highlight=False, soft_wrap=False)
+        # Into a pipe or a file: as wide as it needs, lines are for grep.
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
+        self.console = Console(file=sys.stdout, highlight=False, width=width)
         self.notes = Console(file=sys.stderr, highlight=False)
 
     def answer(self, document: Any, *shown: Any) -> None:

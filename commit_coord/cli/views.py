@@ -110,8 +110,8 @@ def commit_record(snapshot: Snapshot, current: int | None) -> Record:
     }
 
 
-def commit_table(records: Sequence[Record], *, title: str) -> Table | str:
-    """Return a table of commits, newest first as given."""
+def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Table | str:
+    """Return a table of commits, newest first as given; request ids are whole when it may be *wide*."""
     if not records:
         return f"{title}: no commits"
     made = table(
@@ -120,11 +120,11 @@ def commit_table(records: Sequence[Record], *, title: str) -> Table | str:
     for record in records:
         rows = f"+{record['added_rows']:,}" + (f" −{record['deleted_rows']:,}" if record["deleted_rows"] else "")
         made.add_row(
-            record["when"],
+            record["when"].partition(".")[0],
             f"{record['snapshot_id']}" + (" [green]●[/]" if record["current"] else ""),
             record["operation"] or "–",
             rows,
-            record["request_id"] or "[dim]not coordinated[/]",
+            (record["request_id"] if wide else short(record["request_id"])) or "[dim]not coordinated[/]",
             "–" if record["generation"] is None else str(record["generation"]),
             _escaped(record["writer"] or "–"),
         )
@@ -140,7 +140,7 @@ def config_records(configuration: Configuration) -> list[Record]:
     ours = [
         {
             "property": prop.key,
-            "value": shown(prop.key, str(values[prop.key.replace(".", "_").replace("-", "_")])),
+            "value": shown(prop.key, _text(values[prop.key.replace(".", "_").replace("-", "_")])),
             "from": configuration.origins.get(prop.key, "default"),
             "meaning": prop.description,
         }
@@ -193,6 +193,11 @@ def guarantee_table(guarantees: Guarantees, *, title: str) -> Table:
 
 def _number(text: str | None, missing: int | None = None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else missing
+
+
+def _text(value: object) -> str:
+    """Return *value* as one would write it in a configuration."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _escaped(text: str) -> str:

@@ -91,7 +91,7 @@ class LazyModels(Sequence[M], Generic[M]):
         """Compare with any sequence, entry by entry."""
         if isinstance(other, LazyModels) and self._items is other._items:
             return True
-        return isinstance(other, Sequence) and list(self) == list(other)
+        return isinstance(other, Sequence) and len(self) == len(other) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
 
@@ -325,6 +325,8 @@ def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMet
     Source: Iceberg specification, "Snapshot log": entries of expired snapshots are removed; Java
     ``TableMetadata.Builder.removeSnapshots``.
     """
+    if not snapshot_ids:
+        return metadata
     snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
     missing = [snapshot_id for snapshot_id in snapshot_ids if snapshots.by_id(snapshot_id) is None]
     if missing:

@@ -122,7 +122,9 @@ def follow(
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
         changed: TableMetadata = lean.apply_updates(head, updates)
-    except (ValueError, KeyError) as error:
+    except KeyError as error:
+        return Refused(reason=f"the property {error} is not set")
+    except ValueError as error:
         return Refused(reason=str(error))
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
@@ -136,7 +138,7 @@ def follow(
             updates.append(_ref_update(attempt.append.branch, snapshot.snapshot_id, ref))
         changed = lean.apply_updates(changed, updates)
         snapshot_ids += (snapshot.snapshot_id,)
-    if changed is head:
+    if changed == head:
         return Follows(metadata=head, manifest_list=None, snapshot_ids=())
     changed = lean.stamped(lean.logged(changed, head, head_location), head, now_ms)
     return Follows(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)

@@ -378,6 +378,10 @@ class LeaseLockManager(QueueingLockManager):
     def _beat(self) -> float | None:
         """Do what is due: releases that failed, renewals, and what time alone decides."""
         self._here()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
+                self._unreleased[ticket.request.request_id] = ticket.request
+                self._tickets.pop(ticket.request.request_id, None)
         for request in list(self._unreleased.values()):
             try:
                 self._remove_own(request)
@@ -402,23 +406,24 @@ class LeaseLockManager(QueueingLockManager):
 
     def _release(self, lease: SqlLease) -> None:
         ticket = lease._ticket
-        if self._pid != os.getpid() or not lease._transition(LeaseState.RELEASED):
-            # A forked child holds nothing of its parent's; and what is LOST may be somebody else's by now.
-            return
-        self._tickets.pop(ticket.request.request_id, None)
+        if self._pid != os.getpid():
+            return  # A forked child holds nothing of its parent's.
+        lease._transition(LeaseState.RELEASED)
+        if self._tickets.get(ticket.request.request_id) is not ticket:
+            return  # Released before, or LOST: then the locks may be somebody else's by now.
+        # Forgotten only when the row is gone. An interrupt at any line leaves a ticket whose lease is released: the
+        # heartbeat finds it, and to release again does the rest too.
         try:
             self._remove_ticket(ticket)
         except LockError as error:
             self._later(ticket.request, error)
-        except BaseException as interrupt:
-            # Whether the row is gone is not known; the interrupt itself goes on.
-            self._later(ticket.request, interrupt)
-            raise
+        self._tickets.pop(ticket.request.request_id, None)
 
-    def _later(self, request: LockRequest, reason: BaseException) -> None:
+    def _later(self, request: LockRequest, error: LockError) -> None:
         """Have the heartbeat remove *request*; nothing extends it any more, so it also expires by itself."""
         self._unreleased[request.request_id] = request
-        self._events.emit(LockReleaseFailed(request=str(request), reason=str(reason) or repr(reason)))
+        self._tickets.pop(request.request_id, None)
+        self._events.emit(LockReleaseFailed(request=str(request), reason=str(error)))
         self.heartbeat.ensure_running(now=True)
 
     def _remove(

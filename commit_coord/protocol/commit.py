@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from commit_coord.errors import LockError, LockLost
+from commit_coord.errors import CommitError, LockError, LockLost
 from commit_coord.model import CommitStatus
 
 
@@ -246,14 +246,22 @@ def commit(limits: Limits) -> Steps:
         if verdict is not None:
             return verdict
         replans += 1
-        yield Replan(under_latch=False)
+        try:
+            yield Replan(under_latch=False)
+        except CommitError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            return _not_swapped(error)
 
 
 def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict | None]:
     """Plan, write and swap until something is decided. None asks for planning again without the latch."""
     tries = 0
     while True:
-        planned: PlanResult = yield Plan(tries)
+        try:
+            planned: PlanResult = yield Plan(tries)
+        except Exception as error:  # noqa: BLE001
+            return _not_swapped(error, tries)
         match planned:
             case Refusal(reason=reason):
                 return Verdict(status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, tries=tries)
@@ -262,7 +270,12 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
             case NeedsReplan():
                 if replans < limits.replans_outside:
                     return None
-                yield Replan(under_latch=True)
+                try:
+                    yield Replan(under_latch=True)
+                except CommitError:
+                    raise
+                except Exception as error:  # noqa: BLE001
+                    return _not_swapped(error, tries)
                 continue
         try:
             yield Write(planned)
@@ -311,6 +324,11 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
                 reason="writers that do not hold the latch moved the pointer before every swap",
                 tries=tries,
             )
+
+
+def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
+    """Return the verdict when planning failed: every swap before it, if any, is proven to have failed."""
+    return Verdict(status=CommitStatus.FAILURE, cause=Cause.ERROR, reason=str(error), error=error, tries=tries)
 
 
 def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:

@@ -1,4 +1,4 @@
-"""PySpark on a coordinated table: :func:`write_table`, :func:`read_table`, :func:`foreach_batch`, ``format("commit_coord")``.
+"""PySpark on a coordinated table: ``write_table``, ``read_table``, ``foreach_batch``, ``format("commit_coord")``.
 
 The *fast* way keeps rows in Spark's own Parquet code and does metadata in Python. The *convenient* way is a Python
 data source: ``register(spark)``, then ``df.write.format("commit_coord")``; it also carries what the fast way can't.

@@ -6,6 +6,7 @@ PyIceberg has.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +15,21 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from pyiceberg import types as I
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
 from pyiceberg.io import FileIO
 from pyiceberg.io.fileformat import FileFormatFactory, FileFormatWriter
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    _combine_positional_deletes,
+    _get_column_projection_values,
+    _get_file_format,
+    _read_deletes,
+    expression_to_pyarrow,
+    pyarrow_to_schema,
+    schema_to_pyarrow,
+)
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -38,8 +49,26 @@ _BUFFERED_BYTES = 256 * 1024 * 1024
 # -- shapes ------------------------------------------------------------------------------------------------
 
 
-def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, case_sensitive: bool) -> pa.Array:
-    """Return *array* as Arrow type *wanted*, which stands for *kind*: by name, without loss, at every level.
+@dataclass(frozen=True, slots=True)
+class ByName:
+    """Children of structs are found by name."""
+
+    case_sensitive: bool
+
+
+Found = ByName | I.IcebergType
+"""How children are found: by name, or by the ids in the type of what there is."""
+
+
+def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, have: Found) -> pa.Array:
+    """Return *array* as Arrow type *wanted*, which stands for *kind*: without loss, at every level.
+
+    Args:
+        array: What there is.
+        wanted: What it becomes.
+        kind: What *wanted* stands for.
+        path: Of the column, for messages.
+        have: Where children are found; with ``ByName`` nulls in required fields are refused as well.
 
     Raises:
         SchemaMismatch: A required value is null, or a value does not fit.
@@ -52,53 +81,61 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
         return pa.nulls(len(array), wanted)
     match kind:
         case I.StructType():
-            return _shape_struct(array, wanted, kind, path, case_sensitive)
+            return _shape_struct(array, wanted, kind, path, have)
         case I.ListType():
-            # Without an offset: PyArrow takes no mask for a sliced array.
-            array = array if array.offset == 0 else pa.concat_arrays([array.slice(0, 0), array])
             if pa.types.is_fixed_size_list(array.type):
                 array = array.cast(pa.list_(array.type.value_type))
-            values = shape(array.values, wanted.value_type, kind.element_type, f"{path}.element", case_sensitive)
-            if kind.element_required:
+            array = _without_offset(array)
+            inner = have.element_type if isinstance(have, I.ListType) else have
+            values = shape(array.values, wanted.value_type, kind.element_type, f"{path}.element", inner)
+            if kind.element_required and isinstance(have, ByName):
                 _no_nulls(array.flatten(), f"{path}.element")
-            factory = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
-            offsets = array.offsets.cast(pa.int64() if pa.types.is_large_list(wanted) else pa.int32())
+            large = pa.types.is_large_list(wanted)
+            offsets = array.offsets.cast(pa.int64() if large else pa.int32())
+            factory = pa.LargeListArray if large else pa.ListArray
             return factory.from_arrays(offsets, values, type=wanted, mask=array.is_null())
         case I.MapType():
-            array = array if array.offset == 0 else pa.concat_arrays([array.slice(0, 0), array])
-            keys = shape(array.keys, wanted.key_type, kind.key_type, f"{path}.key", case_sensitive)
-            items = shape(array.items, wanted.item_type, kind.value_type, f"{path}.value", case_sensitive)
-            if kind.value_required:
+            array = _without_offset(array)
+            key_have, value_have = (have.key_type, have.value_type) if isinstance(have, I.MapType) else (have, have)
+            keys = shape(array.keys, wanted.key_type, kind.key_type, f"{path}.key", key_have)
+            items = shape(array.items, wanted.item_type, kind.value_type, f"{path}.value", value_have)
+            if kind.value_required and isinstance(have, ByName):
                 _no_nulls(items, f"{path}.value")
             return pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted, mask=array.is_null())
     return _shape_leaf(array, wanted, kind, path)
 
 
-def _shape_struct(
-    array: pa.Array, wanted: pa.DataType, kind: I.StructType, path: str, case_sensitive: bool
-) -> pa.Array:
+def _without_offset(array: pa.Array) -> pa.Array:
+    """Copy a slice: PyArrow builds no list with a mask from sliced offsets."""
+    return array if array.offset == 0 else pa.concat_arrays([array.slice(0, 0), array])
+
+
+def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path: str, have: Found) -> pa.Array:
     names = [array.type.field(i).name for i in range(array.type.num_fields)]
-    at = pick(names, kind, case_sensitive)
+    known: dict[int, I.NestedField] = {}
+    if isinstance(have, I.StructType):
+        known = {field.field_id: field for field in have.fields}
+        at = {field_id: names.index(field.name) for field_id, field in known.items()}
+    else:
+        at = pick(names, kind, isinstance(have, ByName) and have.case_sensitive)
     children = []
     for position, field in enumerate(kind.fields):
         place, child = f"{path}.{field.name}", wanted.field(position).type
         if field.field_id in at:
             inner = array.field(at[field.field_id])
-            children.append(shape(inner, child, field.field_type, place, case_sensitive))
-            if field.required:
+            inner_have = known[field.field_id].field_type if known else have
+            children.append(shape(inner, child, field.field_type, place, inner_have))
+            if field.required and isinstance(have, ByName):
                 _no_nulls(inner.filter(array.is_valid()), place)
         else:
             children.append(pa.nulls(len(array), child))
     fields = [wanted.field(i).with_nullable(True) for i in range(wanted.num_fields)]
     built = pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    return built if built.type == wanted else _relabel(built, wanted)
-
-
-def _relabel(array: pa.StructArray, wanted: pa.DataType) -> pa.Array:
-    """Return *array* as *wanted*, which differs in what may be null: a null parent may have null children."""
-    buffers: list[pa.Buffer | None] = [array.buffers()[0]]
-    children = [array.field(i) for i in range(array.type.num_fields)]
-    return pa.Array.from_buffers(wanted, len(array), buffers, children=children)
+    if built.type == wanted:
+        return built
+    # Only what may be null differs: a null parent has null children, which from_arrays refuses.
+    parts = [built.field(i) for i in range(len(fields))]
+    return pa.Array.from_buffers(wanted, len(built), built.buffers()[:1], children=parts)
 
 
 def _shape_leaf(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str) -> pa.Array:
@@ -177,7 +214,7 @@ class BatchWriter:
             column = batch.column(at[field.field_id])
             if field.required:
                 _no_nulls(column, field.name)
-            columns.append(shape(column, wanted.type, field.field_type, field.name, self.case_sensitive))
+            columns.append(shape(column, wanted.type, field.field_type, field.name, ByName(self.case_sensitive)))
         return pa.Table.from_arrays(columns, schema=arrow)
 
     def _split(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
@@ -256,10 +293,8 @@ class _RollingFile:
         self._rows = []
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            try:
+            with contextlib.suppress(Exception):  # the file is deleted next, whatever state it is in
                 writer.close()
-            except Exception:  # noqa: S110 - the file is deleted next, whatever state it is in
-                pass
             delete_files(self._target.io, [self._path])
 
     def _finish(self) -> None:
@@ -291,14 +326,78 @@ class BatchReader:
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *tasks*, deletes applied, one task in memory at a time."""
         arrow = to_arrow_schema(spark_schema(self.projection))
-        scan = ArrowScan(self.metadata, self.io, self.projection, self.row_filter)
         for task in tasks:
-            for batch in scan.to_record_batches([task]):
-                columns = [
-                    shape(batch.column(i), wanted.type, field.field_type, field.name, True)
-                    for i, (field, wanted) in enumerate(zip(self.projection.fields, arrow, strict=True))
-                ]
+            for names, values, batch in self._file(task):
+                columns = []
+                for field, wanted in zip(self.projection.fields, arrow, strict=True):
+                    if (have := names.get(field.field_id)) is not None:
+                        column = batch.column(have.name)
+                        columns.append(shape(column, wanted.type, field.field_type, field.name, have.field_type))
+                    else:
+                        value = values.get(field.field_id, field.initial_default)
+                        columns.append(_constant(value, field.field_type, wanted.type, batch.num_rows))
                 yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+    def _file(self, task: FileScanTask) -> Iterator[tuple[dict[int, I.NestedField], dict[int, Any], pa.RecordBatch]]:
+        """Yield the rows of one file, filter and deletes applied, with its columns by id and its constants.
+
+        PyIceberg's ``ArrowScan`` does the same and then projects; its projection turns a null list of structs and a
+        null map of structs into an empty one (0.12).
+        """
+        deletes = [
+            places
+            for delete in task.delete_files
+            for path, places in _read_deletes(self.io, delete).items()
+            if path == task.file.file_path
+        ]
+        kind = _get_file_format(task.file.file_format)
+        with self.io.new_input(task.file.file_path).open() as stream:
+            fragment = kind.make_fragment(stream)
+            physical = fragment.physical_schema
+            mapping = self.metadata.name_mapping()
+            schema = pyarrow_to_schema(physical, mapping, downcast_ns_timestamp_to_us=True)
+            values = _get_column_projection_values(
+                task.file,
+                self.projection,
+                self.metadata.schema(),
+                self.metadata.specs().get(task.file.spec_id),
+                schema.field_ids,
+            )
+            condition = self._condition(schema, values)
+            wanted = {field.field_id for field in self.projection.fields}
+            names = {field.field_id: field for field in schema.fields if field.field_id in wanted}
+            scanner = ds.Scanner.from_fragment(
+                fragment,
+                schema=physical,
+                columns=[field.name for field in names.values()],
+                filter=None if deletes else condition,
+            )
+            # Rows are numbered before any is left out, so deletes come first, and the filter may need other columns.
+            if deletes:
+                scanner = ds.Scanner.from_fragment(fragment, schema=physical)
+            start = 0
+            for found in scanner.to_batches():
+                batch, start = found, start + found.num_rows
+                if deletes:
+                    batch = batch.take(_combine_positional_deletes(deletes, start - batch.num_rows, start))
+                    if condition is not None:
+                        batch = batch.filter(condition)
+                if batch.num_rows:
+                    yield names, values, batch
+
+    def _condition(self, schema: Schema, values: dict[int, Any]) -> pc.Expression | None:
+        bound = bind(self.metadata.schema(), rewrite_not(self.row_filter), case_sensitive=True)
+        if isinstance(bound, AlwaysTrue):
+            return None
+        renamed = translate_column_names(bound, schema, case_sensitive=True, projected_field_values=values)
+        return expression_to_pyarrow(bind(schema, renamed, case_sensitive=True), schema)
+
+
+def _constant(value: Any, kind: I.IcebergType, wanted: pa.DataType, length: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(length, wanted)
+    stored = pa.array([value], schema_to_pyarrow(kind))
+    return pa.repeat(shape(stored, wanted, kind, "", ByName(True))[0], length)
 
 
 _METADATA: dict[int, Callable[..., TableMetadata]] = {
@@ -306,7 +405,13 @@ _METADATA: dict[int, Callable[..., TableMetadata]] = {
     2: TableMetadataV2.model_construct,
     3: TableMetadataV3.model_construct,
 }
-_HISTORY = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None}
+_HISTORY: dict[str, Any] = {
+    "snapshots": [],
+    "snapshot_log": [],
+    "metadata_log": [],
+    "refs": {},
+    "current_snapshot_id": None,
+}
 
 
 def without_history(metadata: TableMetadata) -> TableMetadata:

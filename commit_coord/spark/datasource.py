@@ -76,7 +76,7 @@ def register(spark: SparkSession) -> None:
     Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
     May be called again.
     """
-    global _holder  # noqa: PLW0603 - one holder a driver
+    global _holder
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
         _holder = Holder(lambda: context._jsc is None)
@@ -194,7 +194,7 @@ class CommitCoordDataSource(DataSource):
                 locked.release(request)
             raise
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:
         """Return a writer for the next batch. Called once to write and once more to commit."""
         if overwrite:
             raise ConfigError("a stream appends: output mode 'complete' would need the whole table in each batch")
@@ -219,9 +219,7 @@ def _lock(
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
     settings = cast("CoordinatedCatalog", table.catalog).settings
-    locks = write_locks(
-        table, mode, bounds, setting=settings.operation_locks, at_most=settings.lock_max_partitions
-    )
+    locks = write_locks(table, mode, bounds, setting=settings.operation_locks, at_most=settings.lock_max_partitions)
     if not locks:
         return None
     if holder is None:
@@ -235,9 +233,10 @@ def _lock(
 
 @dataclass
 class TaskPack(InputPartition):
-    """Some files for one task."""
+    """Some files for one task, with all that is needed to read them: Spark pickles the reader before it plans."""
 
     tasks: Sequence[FileScanTask]
+    reader: BatchReader
 
 
 class TableReader(DataSourceReader):
@@ -247,9 +246,8 @@ class TableReader(DataSourceReader):
         self._given = given
         self._schema = schema
         self._pushed: list[Filter] = []
-        self._reader: BatchReader | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember *filters* for planning. Spark evaluates all of them again: NaN means another thing to us."""
         self._pushed = list(filters)
         return filters
@@ -264,16 +262,15 @@ class TableReader(DataSourceReader):
         projection = _projection(metadata.schema(), self._schema)
         asked = parse(given.get("row-filter") or "")
         condition = And(asked, from_spark(self._pushed, metadata.schema()))
-        self._reader = BatchReader.of(metadata, table.io, projection, condition)
+        reader = BatchReader.of(metadata, table.io, projection, condition)
         tasks = plan(metadata, table.io, snapshot, condition)
         packs = [tasks[start : start + _FILES_A_TASK] for start in range(0, len(tasks), _FILES_A_TASK)]
-        return [TaskPack(pack) for pack in packs] or [TaskPack([])]
+        return [TaskPack(pack, reader) for pack in packs or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pack."""
         assert isinstance(partition, TaskPack)
-        assert self._reader is not None
-        return self._reader.read(partition.tasks)
+        return partition.reader.read(partition.tasks)
 
 
 def _projection(schema: Schema, wanted: T.StructType) -> Schema:
@@ -286,7 +283,9 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
     present = bare_schema(schema)
     for column in wanted.fields:
         if column.name not in present.fieldNames() or present[column.name].dataType != column.dataType:
-            raise SchemaMismatch("the table has no such column", column=column.name, type=column.dataType.simpleString())
+            raise SchemaMismatch(
+                "the table has no such column", column=column.name, type=column.dataType.simpleString()
+            )
         fields.append(schema.find_field(column.name))
     return Schema(*fields, schema_id=schema.schema_id)
 
@@ -383,7 +382,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of one task attempt."""
         return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish one batch, or delete its files when it was published before."""
         try:
             _, table = self._given.open(**{"operation-locks": "off"})
@@ -406,7 +405,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         finally:
             self._unlock()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what was written for one batch, unless it has landed or may still land."""
         try:
             for target in _targets(messages):

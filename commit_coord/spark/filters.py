@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 from pyiceberg import expressions as E
@@ -24,6 +23,19 @@ from commit_coord.spark.schema import SchemaMismatch, spark_type
 
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1)
+_COMPARISONS: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
+    datasource.EqualTo: E.EqualTo,
+    datasource.GreaterThan: E.GreaterThan,
+    datasource.GreaterThanOrEqual: E.GreaterThanOrEqual,
+    datasource.LessThan: E.LessThan,
+    datasource.LessThanOrEqual: E.LessThanOrEqual,
+    datasource.StringStartsWith: E.StartsWith,
+}
+_ON_NULL: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
+    datasource.IsNull: E.IsNull,
+    datasource.IsNotNull: E.NotNull,
+}
+_IN: Callable[..., E.BooleanExpression] = E.In
 
 
 def parse(expression: E.BooleanExpression | str) -> E.BooleanExpression:
@@ -147,7 +159,10 @@ def spark_literal(kind: I.IcebergType, literal: Any) -> Column:
 def from_spark(filters: Iterable[datasource.Filter], schema: Schema) -> E.BooleanExpression:
     """Return what of *filters* may be used to leave out files and rows: never less than Spark keeps."""
     known = [expression for pushed in filters if (expression := _from_spark(pushed, schema)) is not None]
-    return reduce(E.And, known, E.AlwaysTrue())
+    result: E.BooleanExpression = E.AlwaysTrue()
+    for expression in known:
+        result = E.And(result, expression)
+    return result
 
 
 def _from_spark(pushed: datasource.Filter, schema: Schema) -> E.BooleanExpression | None:
@@ -163,23 +178,12 @@ def _from_spark(pushed: datasource.Filter, schema: Schema) -> E.BooleanExpressio
         kind, I.FloatType | I.DoubleType | I.UUIDType | I.TimeType | I.FixedType
     ):
         return None
-    match pushed:
-        case datasource.IsNull():
-            return E.IsNull(name)
-        case datasource.IsNotNull():
-            return E.NotNull(name)
-        case datasource.In(value=values):
-            literals = [_plain(kind, v) for v in values if v is not None]
-            return E.In(name, set(literals)) if literals and None not in literals else None
-        case datasource.StringStartsWith(value=prefix):
-            return E.StartsWith(name, prefix)
-    comparison = {
-        datasource.EqualTo: E.EqualTo,
-        datasource.GreaterThan: E.GreaterThan,
-        datasource.GreaterThanOrEqual: E.GreaterThanOrEqual,
-        datasource.LessThan: E.LessThan,
-        datasource.LessThanOrEqual: E.LessThanOrEqual,
-    }.get(type(pushed))
+    if (on_null := _ON_NULL.get(type(pushed))) is not None:
+        return on_null(name)
+    if isinstance(pushed, datasource.In):
+        literals = [_plain(kind, value) for value in pushed.value if value is not None]
+        return _IN(name, set(literals)) if literals and None not in literals else None
+    comparison = _COMPARISONS.get(type(pushed))
     value = _plain(kind, getattr(pushed, "value", None))
     return comparison(name, value) if comparison is not None and value is not None else None
 

@@ -47,7 +47,12 @@ class Address:
     key: bytes = field(repr=False)
 
     def acquire(
-        self, claim: str, catalog: str | None, properties: Mapping[str, str], locks: Mapping[Resource, LockMode], why: str
+        self,
+        claim: str,
+        catalog: str | None,
+        properties: Mapping[str, str],
+        locks: Mapping[Resource, LockMode],
+        why: str,
     ) -> None:
         """Return once the driver holds *locks* under the name *claim*; at once when it holds that claim already.
 
@@ -70,7 +75,9 @@ class Address:
                 connection.send(question)
                 answer = connection.recv()
         except (OSError, EOFError) as error:
-            raise LockError("the driver that holds the operation locks does not answer", question=question[0]) from error
+            raise LockError(
+                "the driver that holds the operation locks does not answer", question=question[0]
+            ) from error
         if isinstance(answer, CommitCoordError):
             raise answer
 
@@ -128,7 +135,7 @@ class Holder:
             match question:
                 case ("release", claim):
                     self._release(claim)
-                    connection.send(None)
+                    _tell(connection, None)
                 case ("acquire", claim, catalog, properties, pairs, why):
                     self._hold(connection, claim, catalog, properties, pairs, why)
 
@@ -154,7 +161,7 @@ class Holder:
             other = self._claims.setdefault(name, mine)
         if other is not mine:
             other.granted.wait()
-            connection.send(other.error)
+            _tell(connection, other.error)
             return
         try:
             locks = {Resource.parse(path): LockMode(mode) for path, mode in pairs}
@@ -162,23 +169,28 @@ class Holder:
             try:
                 with opened.lock_operation(locks, statement=why):
                     mine.granted.set()
-                    connection.send(None)
-                    while not mine.end.wait(_LOOK_S) and not self._stopped():
+                    heard = _tell(connection, None)
+                    while heard and not mine.end.wait(_LOOK_S) and not self._stopped():
                         pass
             finally:
                 opened.close()
-        except OSError:
-            logger.info("the worker that asked for the locks of %s is gone, they are free again", name)
         except Exception as error:
             mine.error = error if isinstance(error, CommitCoordError) else LockError(f"no lock: {error}")
-            try:
-                connection.send(mine.error)
-            except OSError:
-                logger.info("the worker that asked for the locks of %s is gone", name)
+            _tell(connection, mine.error)
         finally:
             with self._guard:
                 self._claims.pop(name, None)
             mine.granted.set()
+
+
+def _tell(connection: Connection, answer: CommitCoordError | None) -> bool:
+    """Answer a worker; return False when it is gone: then nobody would ever release what it was granted."""
+    try:
+        connection.send(answer)
+    except OSError:
+        logger.info("a worker that asked for operation locks is gone")
+        return False
+    return True
 
 
 @dataclass(slots=True)

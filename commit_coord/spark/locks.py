@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
@@ -54,15 +54,15 @@ def fixed_partitions(filters: E.BooleanExpression, spec: PartitionSpec, schema: 
         levels: list[list[str | None]] = []
         for field in spec.fields:
             values = fixed.get(field.source_id) if isinstance(field.transform, IdentityTransform) else None
-            kind = schema.find_type(field.source_id)
-            known = values if values is not None else [None]
-            levels.append(
-                [None]
-                if values is None
-                else [f"{field.name}={field.transform.to_human_string(kind, value)}" for value in known]
-            )
+            levels.append([None] if values is None else [_level(field, schema, value) for value in values])
         result.extend(product(*levels))
     return result
+
+
+def _level(field: PartitionField, schema: Schema, value: Any) -> str:
+    """Name one level of a partition as Hive does, ``name=value``."""
+    kind = field.transform.result_type(schema.find_type(field.source_id))
+    return f"{field.name}={field.transform.to_human_string(kind, value)}"
 
 
 def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int, list[Any]]]:
@@ -97,10 +97,7 @@ def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpre
         tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)
     ]
     for file in files:
-        levels = tuple(
-            f"{field.name}={field.transform.to_human_string(field.transform.result_type(schema.find_type(field.source_id)), value)}"
-            for field, value in zip(spec.fields, file.partition, strict=True)
-        )
+        levels = tuple(_level(field, schema, file.partition[position]) for position, field in enumerate(spec.fields))
         if not any(levels[: len(prefix)] == prefix for prefix in allowed):
             raise ConfigError(
                 "a row lies outside of the partitions that overwrite_filter names", partition="/".join(levels)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -110,7 +110,7 @@ def read_table(
     read_as = schema
     if columns is not None:
         wanted = {schema.find_field(name).field_id for name in columns}
-        needed = {name for name in _names(condition, schema)}
+        needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
@@ -228,7 +228,7 @@ def _bare(kind: T.DataType) -> T.DataType:
 def _divide(
     metadata: TableMetadata, io: FileIO, schema: Schema, tasks: Sequence[FileScanTask]
 ) -> tuple[list[FileScanTask], list[FileScanTask]]:
-    """Divide *tasks* into those for Spark's Parquet reader and those for Arrow, and log why there are any of the latter."""
+    """Divide *tasks* into those for Spark's Parquet reader and those for Arrow; log why there are any of the latter."""
     if unable := beyond_parquet(schema, writing=False):
         logger.warning("the table is read through Arrow, since Spark's Parquet reader can't carry %s", unable)
         return [], list(tasks)
@@ -263,8 +263,10 @@ def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask) -> bool
         return False
     spec = metadata.specs()[task.file.spec_id]
     return any(
-        isinstance(field.transform, IdentityTransform) and value is not None and field.source_id not in sizes
-        for field, value in zip(spec.fields, task.file.partition, strict=False)
+        isinstance(field.transform, IdentityTransform)
+        and task.file.partition[position] is not None
+        and field.source_id not in sizes
+        for position, field in enumerate(spec.fields)
     )
 
 
@@ -381,9 +383,9 @@ def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[Fil
     """Return the rows of *tasks* read in Python workers; the reader applies filter and deletes."""
     packs = [pickle.dumps(tasks[start : start + _FILES_A_TASK]) for start in range(0, len(tasks), _FILES_A_TASK)]
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - our own
+                yield from reader.read(pickle.loads(packs[number]))
 
     return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, bare_schema(reader.projection))

@@ -180,8 +180,7 @@ def check_fits(source: T.StructType, schema: Schema, *, case_sensitive: bool = F
 
     def struct(have: T.StructType, want: I.StructType, path: str) -> None:
         names = have.fieldNames()
-        for name in {name for name in names if names.count(name) > 1}:
-            problems.append(f"{path}{name} comes more than once")
+        problems.extend(f"{path}{name} comes more than once" for name in {n for n in names if names.count(n) > 1})
         at = pick(names, want, case_sensitive)
         problems.extend(f"{path}{name} is not in the table" for i, name in enumerate(names) if i not in at.values())
         for field in want.fields:
@@ -195,26 +194,28 @@ def check_fits(source: T.StructType, schema: Schema, *, case_sensitive: bool = F
 
     def kind(have: T.DataType, want: I.IcebergType, path: str) -> None:
         match have, want:
-            case T.NullType(), _:
-                return
             case T.StructType(), I.StructType():
-                return struct(have, want, f"{path}.")
+                struct(have, want, f"{path}.")
             case T.ArrayType(), I.ListType():
-                return kind(have.elementType, want.element_type, f"{path}.element")
+                kind(have.elementType, want.element_type, f"{path}.element")
             case T.MapType(), I.MapType():
                 kind(have.keyType, want.key_type, f"{path}.key")
-                return kind(have.valueType, want.value_type, f"{path}.value")
-            case T.DecimalType(), I.DecimalType():
-                whole = have.precision - have.scale
-                if have.scale <= want.scale and whole <= want.precision - want.scale:
-                    return
-            case _ if isinstance(have, _FITS.get(type(want), ())):
-                return
-        problems.append(f"{path} is {have.simpleString()} and does not fit in {want} without loss")
+                kind(have.valueType, want.value_type, f"{path}.value")
+            case _ if not _fits(have, want):
+                problems.append(f"{path} is {have.simpleString()} and does not fit in {want} without loss")
 
     struct(source, schema.as_struct(), "")
     if problems:
         raise SchemaMismatch("the DataFrame does not fit the table", columns="; ".join(problems))
+
+
+def _fits(have: T.DataType, want: I.IcebergType) -> bool:
+    match have, want:
+        case T.NullType(), _:
+            return True
+        case T.DecimalType(), I.DecimalType():
+            return have.scale <= want.scale and have.precision - have.scale <= want.precision - want.scale
+    return isinstance(have, _FITS.get(type(want), ()))
 
 
 def conform(columns: Sequence[Column], source: T.StructType, schema: Schema, case_sensitive: bool) -> list[Column]:

@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from commit_coord.spark.schema import SchemaMismatch, file_schema
 
@@ -28,7 +29,7 @@ FOLDER = "__commit_coord_p"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 _SEED_ZERO = -1693959553
-"""Spark's ``hash`` starts with seed 42 and goes on from the hash of one argument to the next: the hash of this integer is 0."""
+"""Spark's ``hash`` starts with seed 42 and goes on from argument to argument: the hash of this integer is 0."""
 
 _EXACT = 34
 """Digits of a decimal that Spark subtracts without dropping some of the scale: its results end at 38."""
@@ -129,7 +130,7 @@ def _in_python(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Co
         return pa.array([str(result) for result in results], pa.string()).take(places)
 
     apply.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    udf: Callable[[Column], Column] = F.arrow_udf(apply, "string")  # type: ignore[call-overload]
+    udf: Callable[[Column], Column] = arrow_udf(apply, "string")
     return udf(column)
 
 
@@ -195,7 +196,7 @@ def decode_folders(
         schema: The table's schema.
         value_in_file: Reads the transformed value of a field from the file: asked when its name holds a hash only.
     """
-    values = []
+    values: list[Any] = []
     for field, folder in zip(spec.fields, folders, strict=True):
         text = unquote(folder.partition("=")[2])
         if text == NULL_FOLDER:

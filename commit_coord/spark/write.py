@@ -58,11 +58,13 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "10",
 }
 _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
+_P = TableProperties
 _PARQUET_PROPERTIES = {
-    TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES: "parquet.block.size",
-    TableProperties.PARQUET_PAGE_SIZE_BYTES: "parquet.page.size",
-    TableProperties.PARQUET_PAGE_ROW_LIMIT: "parquet.page.row.count.limit",
-    TableProperties.PARQUET_DICT_SIZE_BYTES: "parquet.dictionary.page.size",
+    # Iceberg's defaults are not all Parquet's: its dictionaries may be twice as large.
+    _P.PARQUET_ROW_GROUP_SIZE_BYTES: ("parquet.block.size", _P.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT),
+    _P.PARQUET_PAGE_SIZE_BYTES: ("parquet.page.size", _P.PARQUET_PAGE_SIZE_BYTES_DEFAULT),
+    _P.PARQUET_PAGE_ROW_LIMIT: ("parquet.page.row.count.limit", _P.PARQUET_PAGE_ROW_LIMIT_DEFAULT),
+    _P.PARQUET_DICT_SIZE_BYTES: ("parquet.dictionary.page.size", _P.PARQUET_DICT_SIZE_BYTES_DEFAULT),
 }
 
 
@@ -120,6 +122,8 @@ def write_table(
     if mode == "append" and not isinstance(bounds, AlwaysTrue):
         raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
     found = resolve(table, df.schema if create else None, partition_by, properties or {})
+    if mode == "dynamic" and not found.spec().fields:
+        raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
     request = uuid_of(request_id)
     if request is not None and found.find_commit(request) is not None:
         logger.info("request %s was committed before, nothing is written", request_id)
@@ -173,6 +177,7 @@ def resolve(
     """
     if isinstance(table, tuple):
         catalog, identifier = table
+        found: Table
         try:
             found = catalog.load_table(identifier)
         except NoSuchTableError:
@@ -184,7 +189,7 @@ def resolve(
                 identifier, schema=schema, partition_spec=spec, properties=dict(properties)
             )
     else:
-        found = table
+        found = table.refresh()
     if not hasattr(found, "commit_files"):
         raise ConfigError(
             "this table comes from a catalog without coordination: load it through commit_coord.load_catalog",
@@ -283,7 +288,7 @@ def _with_partitions(df: DataFrame, target: Target, case_sensitive: bool) -> tup
     # In two steps, so that a partition value is computed from the column as it is written.
     ids = [field.field_id for field in target.schema.fields]
     typed = source.select(*[column.alias(f"f{field_id}") for field_id, column in zip(ids, columns, strict=True)])
-    top: Callable[[int], Column] = lambda field_id: F.col(f"f{field_id}")  # noqa: E731
+    top: Callable[[int], Column] = lambda field_id: F.col(f"f{field_id}")
     final = [
         top(field.field_id).cast(spark_type(field.field_type)).alias(field.name, metadata={FIELD_ID: field.field_id})
         for field in target.safe.fields
@@ -304,7 +309,7 @@ def _parquet_options(table: Table, target: Target) -> dict[str, str]:
     level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
     if level and codec in ("zstd", "gzip"):
         options["parquet.compression.codec.zstd.level" if codec == "zstd" else "zlib.compress.level"] = level
-    options |= {option: properties[key] for key, option in _PARQUET_PROPERTIES.items() if key in properties}
+    options |= {option: properties.get(key, str(default)) for key, (option, default) in _PARQUET_PROPERTIES.items()}
     if rows := _rows_per_file(table, target):
         options["maxRecordsPerFile"] = str(rows)
     return options
@@ -348,7 +353,7 @@ def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[Da
     # PySpark's mapInArrow looks columns up by name, and stumbles over dots and duplicates.
     plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
     found: list[Row] = plain.mapInArrow(write, "files binary").collect()
-    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - our own
+    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]
 
 
 def commit(

@@ -425,7 +425,12 @@ class LockContract:
         allowed = {lease.request.request_id} if lease else set()
 
         def action() -> None:
-            manager.acquire(request((X, TABLE)), deadline=soon(0.01 if contended else PATIENCE)).release()
+            lease = manager.acquire(request((X, TABLE)), deadline=soon(0.01 if contended else PATIENCE))
+            try:
+                lease.release()
+            except Interrupt:
+                lease.release()  # What was interrupted can be repeated.
+                raise
 
         for step in range(1, 5000):
             reached = interrupted_at(step, action, files)
@@ -452,12 +457,16 @@ class LockContract:
         try:
             for _ in range(60):
                 timer = threading.Timer(dice.random() * 0.006, lambda: signal.pthread_kill(ident, signal.SIGUSR1))
+                lease: Lease | None = None
                 try:
                     timer.start()
                     while True:
-                        manager.acquire(latch(), deadline=soon()).release()
+                        lease = manager.acquire(latch(), deadline=soon())
+                        lease.release()
                 except Interrupt:
-                    pass
+                    if lease is not None:
+                        lease.release()
+                timer.join()
                 until(lambda: not other.locks(), "nothing left after a signal")
         finally:
             signal.signal(signal.SIGUSR1, earlier)

@@ -75,6 +75,7 @@ def hammer(
     writers: int,
     appends: int,
     kill_every_s: float | None = None,
+    kills_max: int | None = None,
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 900.0,
@@ -86,7 +87,9 @@ def hammer(
         folder: Empty; database, warehouse and logs go there.
         writers: Slots, each one process at a time.
         appends: To be acknowledged in each slot.
-        kill_every_s: Kill one writer with SIGKILL, chosen with *seed*, every so many seconds, and replace it.
+        kill_every_s: Kill one writer with SIGKILL, chosen with *seed*, every so many seconds, and replace it; later
+            when none has begun to append since it was started.
+        kills_max: Stop killing after so many.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
         timeout_s: Give up after so long; the report then says so.
@@ -97,9 +100,12 @@ def hammer(
     catalog.create_namespace_if_not_exists(TABLE[0])
     catalog.create_table(TABLE, _SCHEMA)
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
-    slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
+    starting = [_spawn() for _ in range(writers)]
+    slots = {slot: _send(process, folder, slot, appends, given) for slot, process in enumerate(starting)}
+    spare = _spawn() if kill_every_s else None
     next_kill = began + kill_every_s if kill_every_s else None
     broken: list[str] = []
+    tried_at_start: dict[int, int] = {}
     try:
         while slots:
             if time.monotonic() - began > timeout_s:
@@ -112,16 +118,26 @@ def hammer(
                 elif process.returncode is not None:
                     broken.append(f"the writer of slot {slot} ended with status {process.returncode}")
                     del slots[slot]
-            if next_kill is not None and kill_every_s and time.monotonic() >= next_kill and slots:
-                victim = dice.choice(sorted(slots))
+            if kills == kills_max:
+                next_kill = None
+            if next_kill is not None and kill_every_s and time.monotonic() >= next_kill:
+                # Only one that has tried something since it was started: on a slow machine starts alone would be
+                # killed otherwise, which proves nothing and never ends.
+                tried = {slot: len(_log(folder, slot).tried) for slot in slots}
+                busy = [slot for slot in sorted(slots) if tried[slot] > tried_at_start.get(slot, 0) + 1]
+                if not busy:
+                    continue
+                victim = dice.choice(busy)
                 slots[victim].send_signal(signal.SIGKILL)
                 slots[victim].wait()
-                slots[victim] = _start(folder, victim, appends, given)
+                tried_at_start[victim] = tried[victim]
+                assert spare is not None
+                slots[victim], spare = _send(spare, folder, victim, appends, given), _spawn()
                 kills += 1
-                next_kill += kill_every_s
+                next_kill = max(next_kill + kill_every_s, time.monotonic())
                 say(f"killed {kills}, acknowledged {sum(len(_log(folder, s).acked) for s in range(writers))}")
     finally:
-        for process in slots.values():
+        for process in (*slots.values(), *([spare] if spare else [])):
             process.kill()
             process.wait()
     seconds = time.monotonic() - began
@@ -167,9 +183,20 @@ def _log(folder: Path, slot: int) -> _Log:
     return log
 
 
-def _start(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _spawn() -> subprocess.Popen[bytes]:
+    """Start a writer that has no slot yet. One stands by while others are killed: imports take longer than appends."""
+    return subprocess.Popen([sys.executable, "-m", _MODULE, "--slot"], stdin=subprocess.PIPE)
+
+
+def _send(
+    process: subprocess.Popen[bytes], folder: Path, slot: int, appends: int, properties: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Give the writer its slot."""
     spec = {"folder": str(folder), "slot": slot, "appends": appends, "properties": dict(properties)}
-    return subprocess.Popen([sys.executable, "-m", _MODULE, "--slot", json.dumps(spec)])
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(spec).encode())
+    process.stdin.close()
+    return process
 
 
 def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> None:
@@ -206,9 +233,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
 
 
 def _rows(mark: str, number: int) -> pa.Table:
-    return pa.table(
-        {"id": list(range(ROWS)), "mark": [mark] * ROWS, "value": [float(number)] * ROWS}, schema=_SCHEMA
-    )
+    return pa.table({"id": list(range(ROWS)), "mark": [mark] * ROWS, "value": [float(number)] * ROWS}, schema=_SCHEMA)
 
 
 # The proof.
@@ -282,10 +307,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--appends", type=int, default=200, help="for each writer")
     parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slot", help=argparse.SUPPRESS)
+    parser.add_argument("--slot", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.slot:
-        spec = json.loads(given.slot)
+        text = sys.stdin.read()
+        if not text:
+            return 0  # it stood by and was not needed
+        spec = json.loads(text)
         _write(Path(spec["folder"]), spec["slot"], spec["appends"], spec["properties"])
         return 0
     with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:

@@ -14,7 +14,7 @@ _TIMEOUT_S = 600
 
 
 def maven_jar(coordinates: str) -> Path:
-    """Return the file of *coordinates*, ``group:artifact:version``; fetched by the first call, without what it depends on.
+    """Return the jar of *coordinates*, ``group:artifact:version``, without what it depends on; the first call fetches it.
 
     Raises:
         ConfigError: The coordinates are malformed, ``mvn`` is not installed, or the jar could not be fetched.
@@ -47,7 +47,7 @@ def maven_jar(coordinates: str) -> Path:
         "-Dmdep.useBaseVersion=true",
     ]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         fetched = partial / jar.name
         if ended.returncode or not fetched.is_file():
             raise ConfigError(

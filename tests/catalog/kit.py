@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -56,14 +57,20 @@ def refs(table: Table) -> dict[str, tuple[str, int]]:
 
 
 def files_of(table: Table) -> set[str]:
-    """Return every file that any snapshot or metadata version of *table* refers to, read with PyIceberg's own code."""
+    """Return every file that any metadata version of *table* refers to, read with PyIceberg's own code."""
     found = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-    found |= {file.statistics_path for file in table.metadata.statistics}
-    for snapshot in table.metadata.snapshots:
+    snapshots = {
+        snapshot.snapshot_id: snapshot
+        for path in found
+        for snapshot in FromInputFile.table_metadata(table.io.new_input(path)).snapshots
+    }
+    manifests = {}
+    for snapshot in snapshots.values():
         found.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(table.io):
-            found.add(manifest.manifest_path)
-            found |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=False)}
+        manifests.update({manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)})
+    for path, manifest in manifests.items():
+        found.add(path)
+        found |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=False)}
     return {path.removeprefix("file://") for path in found}
 
 

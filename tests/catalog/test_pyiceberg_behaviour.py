@@ -217,6 +217,7 @@ def test_names_without_a_namespace_are_refused_alike(coord: Kit) -> None:
             lambda: catalog.rename_table("bare", (coord.namespace, "other")),
             lambda: catalog.rename_table(table.name(), "bare"),
             lambda: catalog.register_table("bare", table.metadata_location),
+            lambda: catalog.table_exists("bare"),
             lambda: catalog.load_table(()),
             lambda: catalog.load_table(""),
         ):
@@ -226,7 +227,19 @@ def test_names_without_a_namespace_are_refused_alike(coord: Kit) -> None:
         return raised
 
     assert refusals(coord.catalog) == refusals(coord.stock)
-    assert coord.catalog.table_exists("bare") == coord.stock.table_exists("bare")
+
+
+def test_a_namespace_is_found_however_its_levels_are_written(coord: Kit) -> None:
+    """PyIceberg joins them with dots and strips the blanks around them."""
+    coord.catalog.create_namespace(("up", "down"))
+    table = coord.catalog.create_table((" up ", "down", "t"), SCHEMA)
+    table.append(ids(1))
+    for name in (("up.down", "t"), "up.down.t", ("up", " down", "t")):
+        assert row_ids(coord.catalog.load_table(name)) == [1]
+        assert coord.catalog.table_exists(name)
+    assert table.name() == ("up", "down", "t")
+    coord.catalog.purge_table(("up.down", "t"))
+    coord.catalog.drop_namespace("up.down")
 
 
 def test_tables_are_listed_by_namespace(coord: Kit) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import SparkSession
 
-from commit_coord.testing.maven import maven_jar  # noqa: E402
+from commit_coord.testing.maven import maven_jar
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
@@ -55,6 +55,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     if _jvm_wanted(request.config):
         builder = (
             builder.config("spark.jars", str(maven_jar(RUNTIME)))
+            .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
             .config("spark.sql.catalog.jvm", "org.apache.iceberg.spark.SparkCatalog")
             .config("spark.sql.catalog.jvm.type", "hadoop")
             .config("spark.sql.catalog.jvm.warehouse", str(warehouse))

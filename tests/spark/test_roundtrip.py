@@ -13,6 +13,7 @@ import pyspark.sql.types as T
 import pytest
 from pyiceberg import types as I
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue, EqualTo, IsNull
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -27,6 +28,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from commit_coord.spark import SchemaMismatch, read_table, write_table
+from commit_coord.spark.arrow import BatchReader
+from commit_coord.spark.read import _through_arrow
 
 UTC = dt.UTC
 PLAIN = T.StructType(
@@ -51,7 +54,9 @@ NESTED = T.StructType(
     [
         *PLAIN.fields,
         T.StructField("list", T.ArrayType(T.IntegerType())),
-        T.StructField("structs", T.ArrayType(T.StructType([T.StructField("p", T.DoubleType()), T.StructField("q", T.DateType())]))),
+        T.StructField(
+            "structs", T.ArrayType(T.StructType([T.StructField("p", T.DoubleType()), T.StructField("q", T.DateType())]))
+        ),
         T.StructField("map", T.MapType(T.StringType(), T.StructType([T.StructField("n", T.LongType())]))),
     ]
 )
@@ -60,12 +65,44 @@ NESTED = T.StructType(
 def sample(spark: SparkSession, schema: T.StructType) -> DataFrame:
     """Three rows: values, edge values, nulls."""
     full: list[tuple[Any, ...]] = [
-        (1, True, -5, 1.5, math.nan, Decimal("1.25"), Decimal("123.0000000001"), dt.date(2020, 2, 29),
-         dt.datetime(2020, 3, 8, 7, 0, tzinfo=UTC), dt.datetime(2020, 3, 8, 2, 30), "x", b"\x00\xff", (1, "w"), "odd",
-         [1, None, 3], [(math.nan, dt.date(1969, 1, 1)), None], {"k": (7,), "": None}),
-        (2, False, 2**31 - 1, math.nan, -math.inf, Decimal("-9999999.99"), Decimal("-1"), dt.date(1582, 10, 4),
-         dt.datetime(1600, 1, 1, tzinfo=UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), "", b"", (None, None), "",
-         [], [], {}),
+        (
+            1,
+            True,
+            -5,
+            1.5,
+            math.nan,
+            Decimal("1.25"),
+            Decimal("123.0000000001"),
+            dt.date(2020, 2, 29),
+            dt.datetime(2020, 3, 8, 7, 0, tzinfo=UTC),
+            dt.datetime(2020, 3, 8, 2, 30),
+            "x",
+            b"\x00\xff",
+            (1, "w"),
+            "odd",
+            [1, None, 3],
+            [(math.nan, dt.date(1969, 1, 1)), None],
+            {"k": (7,), "": None},
+        ),
+        (
+            2,
+            False,
+            2**31 - 1,
+            math.nan,
+            -math.inf,
+            Decimal("-9999999.99"),
+            Decimal(-1),
+            dt.date(1582, 10, 4),
+            dt.datetime(1600, 1, 1, tzinfo=UTC),
+            dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+            "",
+            b"",
+            (None, None),
+            "",
+            [],
+            [],
+            {},
+        ),
         (3, *[None] * 16),
     ]
     return spark.createDataFrame([row[: len(schema)] for row in full], schema).coalesce(1)
@@ -82,12 +119,16 @@ def test_every_type_comes_back(spark: SparkSession, catalog: Any, schema: T.Stru
     df = sample(spark, schema)
     table = write_table(df, (catalog, "db.t"), create=True)
     assert same(df, read_table(spark, table))
+    tasks = list(table.scan().plan_files())
+    reader = BatchReader.of(table.metadata, table.io, table.schema(), AlwaysTrue())
+    assert same(df, _through_arrow(spark, reader, tasks))
     found = {row["id"]: row for row in catalog.load_table("db.t").scan().to_arrow().to_pylist()}
     assert found[1]["a.b/c d`\"'é東"] == "odd"
     assert found[1]["s"] == {"x": 1, "y z.w": "w"}
     assert found[2]["ts"] == dt.datetime(1600, 1, 1, tzinfo=UTC)
     assert math.isnan(found[2]["f"])
-    assert {"id": 3} == {key: value for key, value in found[3].items() if value is not None}
+    # PyIceberg 0.12 reads a null list or map of structs as an empty one.
+    assert {"id"} == {key for key, value in found[3].items() if value is not None} - {"structs", "map"}
     if schema is NESTED:
         assert found[1]["list"] == [1, None, 3]
         assert dict(found[1]["map"]) == {"k": {"n": 7}, "": None}
@@ -98,7 +139,10 @@ def test_pyiceberg_rows_are_read(spark: SparkSession, catalog: Any) -> None:
     rows = pa.table({"id": [1, 2], "tags": [["a", None], None], "s": [{"x": 1}, None]})
     table = catalog.create_table("db.t", schema=rows.schema)
     table.append(rows)
-    assert [(1, ["a", None], (1,)), (2, None, None)] == [tuple(r) for r in read_table(spark, table).orderBy("id").collect()]
+    assert [tuple(r) for r in read_table(spark, table).orderBy("id").collect()] == [
+        (1, ["a", None], (1,)),
+        (2, None, None),
+    ]
 
 
 def test_types_that_spark_lacks(spark: SparkSession, catalog: Any) -> None:
@@ -121,7 +165,9 @@ def test_evolved_schema(spark: SparkSession, catalog: Any) -> None:
         (catalog, "db.t"),
         create=True,
     )
-    first = table.current_snapshot().snapshot_id
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    first = snapshot.snapshot_id
     with table.update_schema() as update:
         update.update_column("k", I.LongType())
         update.update_column("f", I.DoubleType())
@@ -134,22 +180,28 @@ def test_evolved_schema(spark: SparkSession, catalog: Any) -> None:
         update.add_column(("s", "p"), I.StringType())
         update.move_first("z")
     table.refresh()
-    write_table(spark.createDataFrame([("new", 2**40, 2.5, "b2", ("rr", 4, "pp"), "new a")], "z string, k long, f double, b string, s struct<r:string,q:int,p:string>, a string"), table)
+    write_table(
+        spark.createDataFrame(
+            [("new", 2**40, 2.5, "b2", ("rr", 4, "pp"), "new a")],
+            "z string, k long, f double, b string, s struct<r:string,q:int,p:string>, a string",
+        ),
+        table,
+    )
     got = read_table(spark, table)
-    assert ["z", "k", "f", "b", "s", "a"] == got.columns
+    assert got.columns == ["z", "k", "f", "b", "s", "a"]
     assert {(None, 1, 1.5, "old a", ("in", 3, None), None), ("new", 2**40, 2.5, "b2", ("rr", 4, "pp"), "new a")} == {
         tuple(tuple(v) if isinstance(v, tuple) else v for v in r) for r in got.collect()
     }
     # By name, Parquet would look into the old file's column `a`, which is `b` now.
-    assert [1] == [r.k for r in got.filter("b = 'old a'").collect()]
-    assert [] == got.filter("a = 'old a'").collect()
-    assert 1 == got.filter("a is null").count()
-    assert 1 == read_table(spark, table, row_filter="a is null").count()
-    assert [("in",)] == [tuple(r) for r in got.filter("s.r = 'in'").select("s.r").collect()]
-    assert 1 == got.filter("s.p is null").count()
+    assert [r.k for r in got.filter("b = 'old a'").collect()] == [1]
+    assert got.filter("a = 'old a'").collect() == []
+    assert got.filter("a is null").count() == 1
+    assert read_table(spark, table, row_filter="a is null").count() == 1
+    assert [tuple(r) for r in got.filter("s.r = 'in'").select("s.r").collect()] == [("in",)]
+    assert got.filter("s.p is null").count() == 1
     old = read_table(spark, table, snapshot_id=first)
-    assert [(1, 1.5, "old a", ("in", 3))] == [(r[0], r[1], r[2], tuple(r[3])) for r in old.collect()]
-    assert 1 == read_table(spark, table, snapshot_id=first, row_filter="a = 'old a'").count()
+    assert [(r[0], r[1], r[2], tuple(r[3])) for r in old.collect()] == [(1, 1.5, "old a", ("in", 3))]
+    assert read_table(spark, table, snapshot_id=first, row_filter="a = 'old a'").count() == 1
 
 
 def test_evolved_spec_and_pruning(spark: SparkSession, catalog: Any) -> None:
@@ -161,9 +213,9 @@ def test_evolved_spec_and_pruning(spark: SparkSession, catalog: Any) -> None:
         update.add_field("id", "bucket[4]", "id_b")
     table.refresh()
     write_table(df, table)
-    assert 40 == read_table(spark, table).count()
+    assert read_table(spark, table).count() == 40
     some = read_table(spark, table, row_filter="k = 1 and id = 5")
-    assert [5, 5] == [r.id for r in some.collect()]
+    assert [r.id for r in some.collect()] == [5, 5]
     assert len(some.inputFiles()) == 2
 
 
@@ -182,13 +234,16 @@ def test_imported_files_without_ids(spark: SparkSession, catalog: Any, tmp_path:
 def test_position_deletes(spark: SparkSession, catalog: Any, tmp_path: Any) -> None:
     """Rows that a v2 position delete file names are gone, in a folder with odd letters too."""
     table = write_table(
-        spark.range(1000).coalesce(1), (catalog, "db.t"), create=True, properties={"write.data.path": f"file://{tmp_path}/odd é %20"}
+        spark.range(1000).coalesce(1),
+        (catalog, "db.t"),
+        create=True,
+        properties={"write.data.path": f"file://{tmp_path}/odd é %20"},
     )
     add_position_deletes(table, [0, 5, 999])
     assert set(range(1000)) - {0, 5, 999} == {r.id for r in read_table(spark, table).collect()}
-    assert 996 == read_table(spark, table, row_filter="id > 0").filter("id <> 7").count()
+    assert read_table(spark, table, row_filter="id > 0").filter("id <> 7").count() == 996
     write_table(spark.range(5).coalesce(1), table)
-    assert 1002 == read_table(spark, table).count()
+    assert read_table(spark, table).count() == 1002
 
 
 def add_position_deletes(table: Any, rows: list[int]) -> None:
@@ -221,7 +276,7 @@ def add_position_deletes(table: Any, rows: list[int]) -> None:
                     file_sequence_number=None, data_file=deletes,
                 )
             )  # fmt: skip
-        append._existing_manifests = lambda: [*data, writer.to_manifest_file()]
+        append._existing_manifests = lambda: [*data, writer.to_manifest_file()]  # type: ignore[method-assign]
         append.commit()
     table.refresh()
 
@@ -231,25 +286,38 @@ class _DeleteManifest(ManifestWriterV2):
         return ManifestContent.DELETES
 
 
+def test_odd_partition_values(spark: SparkSession, catalog: Any) -> None:
+    """Folder names carry them there, and the files are found again, also through the row numbers of deletes."""
+    values = ["", "a/b=c", "%2F", " ", "é東🧊", "'\"`\\", "__HIVE_DEFAULT_PARTITION__", "x" * 500, None]
+    df = spark.createDataFrame([(n, value) for n, value in enumerate(values)], "id long, k string").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    assert {task.file.partition[0] for task in table.scan().plan_files()} == set(values)
+    assert same(df, read_table(spark, table))
+    for number, value in enumerate(values):
+        condition = EqualTo("k", value) if value is not None else IsNull("k")
+        assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
+
+
 def test_time_travel(spark: SparkSession, catalog: Any) -> None:
     """By snapshot, by timestamp, by branch."""
     table = write_table(spark.range(1).coalesce(1), (catalog, "db.t"), create=True)
     first = table.current_snapshot()
+    assert first is not None
     with table.manage_snapshots() as manage:
         manage.create_branch(first.snapshot_id, "b")
     table.refresh()
     write_table(spark.range(10).coalesce(1), table, branch="b")
     write_table(spark.range(5).coalesce(1), table)
-    assert 6 == read_table(spark, table).count()
-    assert 1 == read_table(spark, table, snapshot_id=first.snapshot_id).count()
-    assert 1 == read_table(spark, table, as_of_timestamp_ms=first.timestamp_ms).count()
-    assert 11 == read_table(spark, table, branch="b").count()
+    assert read_table(spark, table).count() == 6
+    assert read_table(spark, table, snapshot_id=first.snapshot_id).count() == 1
+    assert read_table(spark, table, as_of_timestamp_ms=first.timestamp_ms).count() == 1
+    assert read_table(spark, table, branch="b").count() == 11
 
 
 def test_empty_table_and_no_rows(spark: SparkSession, catalog: Any) -> None:
     """A table without a snapshot reads as no rows, and no rows make no commit."""
     table = catalog.create_table("db.t", schema=Schema(I.NestedField(1, "id", I.LongType(), required=True)))
-    assert ([], ["id"]) == (read_table(spark, table).collect(), read_table(spark, table).columns)
+    assert (read_table(spark, table).collect(), read_table(spark, table).columns) == ([], ["id"])
     write_table(spark.range(0), table)
     assert table.refresh().current_snapshot() is None
 
@@ -272,7 +340,9 @@ def test_nan_has_pyicebergs_meaning_in_a_row_filter(spark: SparkSession, catalog
         ("cast(id as decimal(20,0)) as id", "does not fit in long"),
     ],
 )
-def test_a_misfit_is_refused_before_a_row_is_written(spark: SparkSession, catalog: Any, make: str, complaint: str) -> None:
+def test_a_misfit_is_refused_before_a_row_is_written(
+    spark: SparkSession, catalog: Any, make: str, complaint: str
+) -> None:
     """The message names the column, and no folder is made."""
     schema = Schema(I.NestedField(1, "id", I.LongType(), required=True), I.NestedField(2, "name", I.StringType()))
     table = catalog.create_table("db.t", schema=schema)
@@ -293,14 +363,16 @@ def test_null_in_a_required_column_fails_and_leaves_nothing(spark: SparkSession,
 
 def test_names_that_differ_in_case_only(spark: SparkSession, catalog: Any) -> None:
     """Iceberg tells `a` from `A`."""
-    table = catalog.create_table("db.t", schema=Schema(I.NestedField(1, "a", I.LongType()), I.NestedField(2, "A", I.LongType())))
+    table = catalog.create_table(
+        "db.t", schema=Schema(I.NestedField(1, "a", I.LongType()), I.NestedField(2, "A", I.LongType()))
+    )
     write_table(spark.range(1).selectExpr("id + 1 as a", "id + 2 as A"), table)
-    assert [(1, 2)] == [tuple(r) for r in read_table(spark, table).collect()]
+    assert [tuple(r) for r in read_table(spark, table).collect()] == [(1, 2)]
 
 
 def test_session_settings_stay_as_they_are(spark: SparkSession, catalog: Any) -> None:
     """Neither way changes a setting of the session, not even for a moment."""
     before = dict(spark.conf.getAll)
     table = write_table(spark.range(3), (catalog, "db.t"), create=True, partition_by=["bucket(2, id)"])
-    assert 3 == read_table(spark, table).agg(F.count("*")).first()[0]  # type: ignore[index]
+    assert read_table(spark, table).agg(F.count("*")).first()[0] == 3  # type: ignore[index]
     assert before == dict(spark.conf.getAll)

@@ -1,0 +1,149 @@
+"""What commits and locks cost here, beside PyIceberg and the Iceberg JVM runtime: ``commit-coord bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
+from commit_coord.bench.kit import borrow
+
+SUITES = ("commits", "cost", "locks", "kill", "spark")
+ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and write the results; return 1 when something that must hold was found broken."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    given = _parser().parse_args(arguments)
+    if given.what == "profile":
+        profiling.main(None, _say, seconds=given.seconds or 10.0)
+        return 0
+    chosen = given.only.split(",") if given.only else list(SUITES)
+    if unknown := set(chosen) - set(SUITES):
+        _parser().error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    results = report.load(given.results)
+    broken: list[str] = []
+    for name in chosen:
+        _say(f"== {name}")
+        described, began = machine.describe(), time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="commit-coord-bench-", dir=given.folder) as folder:
+            found = _RUN[name](Path(folder) / name, given)
+        if found is None:
+            continue
+        command = " ".join(["commit-coord bench", *arguments])
+        results[name] = {
+            **found,
+            "command": command,
+            "quick": given.quick,
+            "took_s": round(time.monotonic() - began),
+            "machine": described,
+        }
+        report.save(given.results, results)
+        broken += _broken(name, found)
+    if find_spec("matplotlib") is None:
+        _say("no pictures: pip install 'commit-coord[plot]'")
+    else:
+        plots.draw(given.results, results)
+    for line in broken:
+        _say(f"BROKEN: {line}")
+    return 1 if broken else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="commit-coord bench", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
+    parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
+    parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
+    parser.add_argument("--seconds", type=float, help="of a cell of commits (20), locks (5), profile (10)")
+    parser.add_argument("--writers", help="numbers of writer processes (1,2,4,8,16)")
+    parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
+    parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")
+    parser.add_argument("--postgres-url", help="a server to measure instead of a private one")
+    parser.add_argument("--jar", type=Path, help="the Iceberg JVM runtime; default: fetched with Maven")
+    parser.add_argument("--rows", type=int, help="of spark (5,000,000)")
+    parser.add_argument("--seed", type=int, default=0, help="of kill")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a command's own output
+
+
+def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
+    return commits.run(
+        folder,
+        seconds=given.seconds or (3.0 if given.quick else 20.0),
+        writers=[int(count) for count in counts.split(",")],
+        snapshots=20 if given.quick else 200,
+        say=_say,
+    )
+
+
+def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    return cost.run(
+        folder,
+        lengths=(10, 100, 300) if given.quick else (10, 1_000, 5_000),
+        repeats=3 if given.quick else 9,
+        patience_s=60.0,
+        say=_say,
+    )
+
+
+def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    return locking.run(
+        folder,
+        seconds=given.seconds or (1.0 if given.quick else 5.0),
+        contenders=8,
+        hand_overs=20 if given.quick else 300,
+        postgres_url=given.postgres_url,
+        say=_say,
+    )
+
+
+def _kill(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    return kill.run(folder, writers=8, appends=10 if given.quick else 200, seed=given.seed, say=_say)
+
+
+def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    if find_spec("commit_coord.bench.spark") is None or find_spec("pyspark") is None:
+        _say("NOT measured: Spark is not installed, pip install 'commit-coord[spark]'")
+        return None
+    from commit_coord.bench import spark
+
+    jar = given.jar or borrow("maven.maven_jar")(ICEBERG_RUNTIME)
+    rows = given.rows or (200_000 if given.quick else 5_000_000)
+    found: dict[str, Any] = spark.run(rows, 1 if given.quick else 3, jar)
+    return found
+
+
+_RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
+    "commits": _commits,
+    "cost": _cost,
+    "locks": _locks,
+    "kill": _kill,
+    "spark": _spark,
+}
+
+
+def _broken(name: str, found: dict[str, Any]) -> list[str]:
+    """Return what does not hold that must, whatever the speed."""
+    if name == "commits":
+        return [
+            f"{cell['layout']}, {cell['writers']} writers: {cell['acknowledged']} acknowledged, "
+            f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, locks left {cell['locks_left']}"
+            for cell in found["cells"]
+            if cell["kind"] == "commit_coord" and not cell["proved"]
+        ]
+    if name == "cost" and found["locks_left"]:
+        return [f"cost: {found['locks_left']} locks left"]
+    if name == "kill":
+        return [f"{label}: {what}" for label, run in found["runs"].items() for what in run["broken"]]
+    return []

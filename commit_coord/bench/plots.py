@@ -1,0 +1,171 @@
+"""Pictures of the results. Ours is blue with circles, PyIceberg orange with squares: apart without colour, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commit_coord.bench.commits import LAYOUTS
+from commit_coord.bench.tables import KINDS
+
+_LOOKS = {
+    "commit_coord": {"color": "#0072B2", "marker": "o", "label": "commit_coord"},
+    "pyiceberg": {"color": "#D55E00", "marker": "s", "label": "PyIceberg SqlCatalog"},
+}
+"""Okabe and Ito's palette, made for eyes that tell red from green badly."""
+
+
+def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
+    """Write a PNG for every suite that has one; return their paths."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 120})
+    drawn = []
+    for name, figure in (("commits", _commits), ("cost", _cost), ("locks", _locks)):
+        if name in results:
+            path = folder / f"{name}.png"
+            figure(results[name]).savefig(path, bbox_inches="tight")
+            drawn.append(path)
+    return drawn
+
+
+def _commits(found: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True)
+    figure.suptitle(
+        f"Appends of 10 rows to tables with {found['snapshots_before']} snapshots, {found['seconds']:g} s a cell"
+    )
+    counts = sorted({cell["writers"] for cell in found["cells"]})
+    for column, layout in enumerate(LAYOUTS):
+        rate, latency = panels[0][column], panels[1][column]
+        for kind in KINDS:
+            cells = sorted(
+                (c for c in found["cells"] if c["kind"] == kind and (c["layout"] == layout or c["writers"] == 1)),
+                key=lambda c: c["writers"],
+            )
+            x, looks = [c["writers"] for c in cells], _LOOKS[kind]
+            rate.plot(x, [c["per_second"] for c in cells], **looks)
+            for c in cells:
+                rate.annotate(
+                    f"{c['per_second']:.3g}",
+                    (c["writers"], c["per_second"]),
+                    xytext=(0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=9,
+                    color=looks["color"],
+                )
+            latency.plot(x, [c["p50_ms"] for c in cells], **{**looks, "label": f"{looks['label']}, p50"})
+            latency.plot(
+                x,
+                [c["p99_ms"] for c in cells],
+                **{**looks, "label": f"{looks['label']}, p99"},
+                linestyle="--",
+                markerfacecolor="white",
+            )
+        rate.set_title(layout)
+        rate.set_ylim(bottom=0)
+        rate.margins(y=0.18)
+        latency.set_yscale("log")
+        latency.set_xscale("log", base=2)
+        latency.set_xticks(counts, [str(count) for count in counts])
+        latency.minorticks_off()
+        latency.set_xlabel("writer processes")
+        for panel in (rate, latency):
+            panel.grid(axis="y", alpha=0.3)
+    panels[0][0].set_ylabel("acknowledged appends a second")
+    panels[1][0].set_ylabel("milliseconds until acknowledged")
+    panels[0][0].legend(frameon=False)
+    panels[1][0].legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _cost(found: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    figure.suptitle(f"One append by the number of snapshots, median of {found['repeats']}")
+    for panel, state in zip(panels, ("warm", "fresh"), strict=True):
+        for kind in KINDS:
+            cells = sorted(
+                (c for c in found["cells"] if c["kind"] == kind and c["process"] == state), key=lambda c: c["snapshots"]
+            )
+            looks = _LOOKS[kind]
+            panel.plot([c["snapshots"] for c in cells], [c["ms"] for c in cells], **looks)
+            for c in cells:
+                panel.annotate(
+                    f"{c['ms']:.3g} ms",
+                    (c["snapshots"], c["ms"]),
+                    xytext=(0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=9,
+                    color=looks["color"],
+                )
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.margins(x=0.12, y=0.15)
+        ticks = sorted({c["snapshots"] for c in found["cells"]})
+        panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        panel.minorticks_off()
+        panel.set_title("in a warm process" if state == "warm" else "in a fresh process: load and append")
+        panel.set_xlabel("snapshots before it")
+        panel.grid(axis="y", alpha=0.3)
+    panels[0].set_ylabel("milliseconds")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def _locks(found: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    rate, wake = figure.subplots(1, 2)
+    labels = [cell["manager"] for cell in found["cells"]]
+    places = range(len(labels))
+    bars = (
+        ("alone_per_second", "one client", "#0072B2", "", -0.2),
+        ("contended_per_second", f"{found['contenders']} contenders, together", "#56B4E9", "//", 0.2),
+    )
+    for key, label, color, hatch, offset in bars:
+        drawn = rate.barh(
+            [place + offset for place in places],
+            [cell[key] for cell in found["cells"]],
+            0.38,
+            label=label,
+            color=color,
+            hatch=hatch,
+            edgecolor="white",
+        )
+        rate.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=9)
+    rate.set_xscale("log")
+    rate.margins(x=0.2)
+    rate.set_yticks(places, labels)
+    rate.invert_yaxis()
+    rate.set_xlabel("acquire and release, times a second")
+    rate.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2, fontsize=9)
+    waits = [cell for cell in found["cells"] if cell["wake_p50_ms"] is not None]
+    for key, label, color, hatch, offset in (
+        ("wake_p50_ms", "p50", "#D55E00", "", -0.2),
+        ("wake_p99_ms", "p99", "#E69F00", "//", 0.2),
+    ):
+        drawn = wake.barh(
+            [place + offset for place in range(len(waits))],
+            [cell[key] for cell in waits],
+            0.38,
+            label=label,
+            color=color,
+            hatch=hatch,
+            edgecolor="white",
+        )
+        wake.bar_label(drawn, fmt="{:.2f}", padding=3, fontsize=9)
+    wake.set_yticks(range(len(waits)), [cell["manager"] for cell in waits])
+    wake.invert_yaxis()
+    wake.margins(x=0.15)
+    wake.set_xlabel("milliseconds from the release until a waiter is granted")
+    wake.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2, fontsize=9)
+    return figure

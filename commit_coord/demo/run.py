@@ -1,0 +1,151 @@
+"""One run of the demo: who writes what where, under which request ids. Parent and writers agree by this module."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.load import load_catalog
+
+CATALOG = "demo"
+NAMESPACE = "nyc"
+DRIVERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"spark-1": (1, 2, 3, 4), "spark-2": (5, 6, 7, 8), "spark-3": (9, 10, 11, 12)}
+)
+"""PySpark driver processes, each with the months that it writes."""
+
+REFERENCE: Mapping[str, int] = MappingProxyType({"weather": 144, "planes": 240, "airports": 120})
+"""Tables that one PyIceberg process each appends, with the rows of a batch."""
+
+FEEDS = ("feed-1", "feed-2", "feed-3", "feed-4")
+"""Processes that append to the hot table ``departures``."""
+
+IMPATIENT = "feed-4"
+"""The one that does not wait: it is refused, and comes back with a new request."""
+
+IMPATIENCE_MS = 4
+FEED_BATCHES = 150
+FEED_ROWS = 20
+SPAN_SECONDS = 15.0
+"""The pauses of a PyIceberg writer, all of them together: it writes about as long as the PySpark writers do."""
+
+HEAD_START = 0.25
+"""The share of their work that PyIceberg writers are ahead of the months before they slow down, four times: so there
+is something to meet for the last month too, however slow the machine is."""
+
+READER = "reader"
+TABLES = ("flights", "weather", "planes", "airports", "departures")
+
+_NAMESPACE = uuid.UUID("6f2a1c1e-5f4e-5b57-8a55-1d3a1d0c9b6e")
+
+
+class DemoFailed(Exception):
+    """The job could not be carried out; nothing is running any more. The message says why and where to look."""
+
+
+class NotInstalled(Exception):
+    """Java or a package is missing; the message says what to install."""
+
+
+class FolderInUse(Exception):
+    """The folder for the run holds something already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run folder and what all processes of the run know.
+
+    Args:
+        folder: Holds everything: catalog, tables, source, notes, logs, picture.
+        seed: Of all that is left to chance.
+        run_id: Makes the request ids of this run its own.
+    """
+
+    folder: Path
+    seed: int
+    run_id: str
+
+    @classmethod
+    def load(cls, folder: Path) -> Run:
+        """Return the run that :meth:`save` wrote."""
+        known = json.loads((folder / "run.json").read_text())
+        return cls(folder=folder, seed=known["seed"], run_id=known["run_id"])
+
+    def save(self) -> None:
+        """Write what the writers need to know, and make the folders."""
+        for name in ("source", "events", "acknowledged", "refused", "unknown", "logs", "spark"):
+            (self.folder / name).mkdir()
+        document = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
+        (self.folder / "run.json").write_text(json.dumps(document))
+
+    @property
+    def uri(self) -> str:
+        """The catalog's database; ``coord+`` keeps uncoordinated writers out."""
+        return f"coord+sqlite:///{self.folder}/catalog.db"
+
+    @property
+    def warehouse(self) -> str:
+        """Where the tables lie."""
+        return self.folder.joinpath("warehouse").as_uri()
+
+    def catalog(self, **more: str) -> CoordinatedCatalog:
+        """Open the run's catalog: SQLite and lease locks, all by default."""
+        properties: dict[str, Any] = {"uri": self.uri, "warehouse": self.warehouse, **more}
+        return load_catalog(CATALOG, **properties)
+
+    def source(self, name: str) -> Path:
+        """Return the Parquet file of a source table (``weather``, ``flights-07``)."""
+        return self.folder / "source" / f"{name}.parquet"
+
+    def gate(self, name: str) -> Path:
+        """Return the file whose appearance opens a gate: ``go`` for the writers, ``read`` for the reader."""
+        return self.folder / name
+
+    def share_done(self) -> float:
+        """Return the share of the months that the parent has seen acknowledged."""
+        try:
+            return float((self.folder / "progress").read_text() or 0)
+        except FileNotFoundError:
+            return 0.0
+
+    def tell_share_done(self, share: float) -> None:
+        """Tell the writers, for their pace. Replaced as a whole: nobody reads half of it."""
+        part = self.folder / "progress.part"
+        part.write_text(str(share))
+        part.rename(self.folder / "progress")
+
+    def request_id(self, writer: str, number: int = 0, tries: int = 0) -> str:
+        """Return the request id of a piece of work: the same in every process, also in one that starts again."""
+        return str(uuid.uuid5(_NAMESPACE, f"{self.run_id}/{writer}/{number}/{tries}"))
+
+
+def month_writer(month: int) -> str:
+    """Return the name of the PySpark writer of *month*."""
+    return f"flights-{month:02d}"
+
+
+def table_id(name: str) -> str:
+    """Return the identifier of one of the run's tables."""
+    return f"{NAMESPACE}.{name}"
+
+
+def writers_of(process: str) -> tuple[str, ...]:
+    """Return the names of the writers in *process*."""
+    return tuple(month_writer(month) for month in DRIVERS[process]) if process in DRIVERS else (process,)
+
+
+def table_of(writer: str) -> str:
+    """Return the table that *writer* writes."""
+    if writer.startswith("flights-"):
+        return "flights"
+    return "departures" if writer in FEEDS else writer
+
+
+PROCESSES = (*DRIVERS, *REFERENCE, *FEEDS)
+WRITERS = tuple(writer for process in PROCESSES for writer in writers_of(process))

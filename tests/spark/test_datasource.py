@@ -1,0 +1,157 @@
+"""``format("commit_coord")``: batch and stream, and what abort may delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from commit_coord.errors import LockError, LockTimeout
+from commit_coord.model import LockMode, Resource
+from commit_coord.spark import datasource as ds
+from commit_coord.spark import read_table, register, write_table
+from commit_coord.spark.files import Target
+from commit_coord.spark.holder import Address
+
+
+@pytest.fixture
+def options(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The options that every worker needs to find the catalog."""
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    register(spark)
+    yield {"catalog": "test", **{f"catalog.{key}": value for key, value in properties.items()}}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", before or "false")
+
+
+def test_batch_write_and_read(spark: SparkSession, catalog: Any, options: dict[str, str]) -> None:
+    """Append, static and dynamic overwrite, filters, partitions by every kind of value, arrays."""
+    df = spark.range(20).select(
+        "id", (F.col("id") % 2).cast("string").alias("k"), F.array("id").alias("odd name.x"), F.lit(1.5).alias("d")
+    )
+    table = catalog.create_table(
+        "db.t", schema=write_table(df.limit(0), (catalog, "db.x"), create=True, partition_by=["k", "bucket(2, id)"]).schema(),
+        partition_spec=catalog.load_table("db.x").spec(),
+    )  # fmt: skip
+    writer = df.coalesce(2).write.format("commit_coord").options(**options)
+    writer.mode("append").save("db.t")
+    read = spark.read.format("commit_coord").options(**options).load("db.t")
+    assert sorted(map(repr, df.collect())) == sorted(map(repr, read.collect()))
+    assert sorted(r.id for r in read.filter("k = '1' and id > 4 and id < 8 and d > 0").collect()) == [5, 7]
+    keep = df.filter("id = 1").write.format("commit_coord").options(**options).mode("overwrite")
+    keep.option("overwrite-filter", "k = '1'").save("db.t")
+    assert read_table(spark, table.refresh()).count() == 11
+    keep.option("overwrite-filter", "").option("overwrite-mode", "dynamic").save("db.t")
+    assert read_table(spark, table.refresh()).count() == 11
+    assert catalog.locks.locks() == []
+
+
+def test_a_misfit_and_a_wrong_option_are_refused(spark: SparkSession, catalog: Any, options: dict[str, str]) -> None:
+    """Before a row is written, with the column's or the key's name."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    with pytest.raises(Exception, match="extra is not in the table"):
+        spark.range(1).withColumn("extra", F.lit(1)).write.format("commit_coord").options(**options).mode(
+            "append"
+        ).save("db.t")
+    with pytest.raises(Exception, match=r"unknown option.*snapshotid"):
+        spark.read.format("commit_coord").options(**options, snapshotid=1).load("db.t")
+    assert read_table(spark, table.refresh()).count() == 1
+
+
+def test_an_overwrite_waits_for_the_locks_of_another_job(
+    spark: SparkSession, catalog: Any, options: dict[str, str]
+) -> None:
+    """The driver holds them for the job; when they are not to be had, no row is written."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    writer = spark.range(5).coalesce(1).write.format("commit_coord").options(**options).mode("overwrite")
+    with catalog.lock_operation({Resource.table(("db", "t")): LockMode.EXCLUSIVE}, statement="nightly compaction"):
+        with pytest.raises(Exception, match="nightly compaction"):
+            writer.option("catalog.lock.acquire-timeout-ms", "500").save("db.t")
+    assert read_table(spark, table.refresh()).count() == 1
+    writer.option("catalog.lock.acquire-timeout-ms", "60000").save("db.t")
+    assert read_table(spark, table.refresh()).count() == 5
+    assert catalog.locks.locks() == []
+
+
+def test_the_holder_keeps_one_lease_a_claim(
+    spark: SparkSession, catalog: Any, options: dict[str, str], properties: dict[str, str]
+) -> None:
+    """Asking twice is answered once; a release frees; errors travel."""
+    del options
+    assert ds._holder is not None
+    address = ds._holder.address
+    locks = {Resource.table(("db", "t")): LockMode.EXCLUSIVE}
+    address.acquire("c", "test", properties, locks, "one")
+    address.acquire("c", "test", properties, locks, "again")
+    assert len(catalog.locks.locks()) == 1
+    with pytest.raises(LockTimeout):
+        address.acquire("d", "test", properties | {"lock.acquire-timeout-ms": "200"}, locks, "two")
+    address.release("c")
+    assert catalog.locks.locks() == []
+    address.release("c")
+    with pytest.raises(LockError):
+        Address("/nowhere/locks", b"k").acquire("c", "test", properties, locks, "x")
+
+
+def test_abort_deletes_only_what_is_proven_not_to_have_landed(
+    spark: SparkSession, catalog: Any, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the commit: deleted. After one whose answer was lost: kept, whether it is known to have landed or not."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    given = ds.Options({**options, "table": "db.t"})
+
+    def job(request: str) -> tuple[ds.TableWriter, list[Any], Path]:
+        target = Target.of(table)
+        writer = ds.TableWriter(given, None, request, "append", AlwaysTrue(), target, ["id"])
+        rows = spark.range(3).coalesce(1).toArrow().to_batches()
+        return writer, [writer.write(iter(rows))], Path(target.folder.removeprefix("file://"))
+
+    writer, messages, folder = job("11111111-1111-1111-1111-111111111111")
+    assert folder.exists()
+    writer.abort(messages)
+    assert not folder.exists()
+
+    writer, messages, folder = job("22222222-2222-2222-2222-222222222222")
+    writer.commit(messages)
+    writer.abort(messages)
+    assert read_table(spark, table.refresh()).count() == 4
+
+    writer, messages, folder = job("33333333-3333-3333-3333-333333333333")
+    monkeypatch.setattr(type(table), "commit_files", _dies)
+    with pytest.raises(SystemExit):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert list(folder.glob("*.parquet"))
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise SystemExit("killed in the middle of a commit")
+
+
+def test_a_stream_writes_each_batch_once(
+    spark: SparkSession, catalog: Any, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Through restarts, and when a batch is committed again."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    folder, checkpoint = str(tmp_path / "in"), str(tmp_path / "checkpoint")
+
+    def run() -> None:
+        stream = spark.readStream.schema("id long").parquet(folder)
+        sink = stream.writeStream.format("commit_coord").options(**options, table="db.t")
+        sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    spark.range(3).coalesce(1).write.mode("append").parquet(folder)
+    run()
+    spark.range(3, 5).coalesce(1).write.mode("append").parquet(folder)
+    run()
+    assert sorted(r.id for r in read_table(spark, table.refresh()).collect()) == [0, 1, 2, 3, 4]
+    source = ds.CommitCoordDataSource({**options, "table": "db.t", "checkpointLocation": checkpoint})
+    again = source.streamWriter(spark.range(1).schema, False)
+    messages: list[Any] = [again.write(iter(spark.range(3).toArrow().to_batches()))]
+    again.commit(messages, 1)
+    assert read_table(spark, table.refresh()).count() == 5
+    assert not Path(messages[0].target.folder.removeprefix("file://")).exists()

@@ -1,0 +1,236 @@
+"""Overwrites, locks, file sizes, failed attempts, lost replies and repeated requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import commit_coord
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError
+from commit_coord.model import LockMode, Resource
+from commit_coord.spark import foreach_batch, read_table, write_table
+from commit_coord.spark.locks import write_locks
+from commit_coord.spark.write import iceberg_schema
+
+
+def ids(spark: SparkSession, table: Any) -> list[int]:
+    """Return the ids in *table*, sorted."""
+    return sorted(row.id for row in read_table(spark, table.refresh()).collect())
+
+
+def parquet_files(table: Any) -> set[str]:
+    """Return what Parquet files stand below *table*."""
+    return {str(path) for path in Path(table.location().removeprefix("file://")).rglob("*.parquet")}
+
+
+def test_overwrites(spark: SparkSession, catalog: Any) -> None:
+    """All rows, those of a filter, those of the partitions that the new rows fall in, a null partition among them."""
+    k = "cast(if(id % 4 = 3, null, id % 4) as string) k"
+    df = spark.range(8).selectExpr("id", k).coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    write_table(df.filter("id = 1"), table, "overwrite", overwrite_filter="k = '1'")
+    assert ids(spark, table) == [0, 1, 2, 3, 4, 6, 7]
+    write_table(spark.range(10, 12).selectExpr("id", "cast(null as string) k"), table, "dynamic")
+    assert ids(spark, table) == [0, 1, 2, 4, 6, 10, 11]
+    write_table(df.filter("id > 100"), table, "overwrite", overwrite_filter="k = '2'")
+    assert ids(spark, table) == [0, 1, 4, 10, 11]
+    write_table(df.limit(1), table, "overwrite")
+    assert ids(spark, table) == [0]
+
+
+def test_which_locks(spark: SparkSession, catalog: Any) -> None:
+    """A filter that fixes leading identity partitions locks those, anything else the table."""
+    table = write_table(
+        spark.range(1).selectExpr("id", "1 as month", "2 as day").coalesce(1),
+        (catalog, "db.t"),
+        create=True,
+        partition_by=["month", "day"],
+    )
+    whole = Resource.table(("db", "t"))
+
+    def locked(mode: Any, text: str, setting: str = "iceberg") -> set[str]:
+        from commit_coord.spark.filters import parse
+
+        found = write_locks(table, mode, parse(text), setting=setting, at_most=5)
+        assert set(found.values()) <= {LockMode.EXCLUSIVE}
+        return {str(resource) for resource in found}
+
+    assert locked("overwrite", "month = 1") == {"db/t/month=1"}
+    assert locked("overwrite", "month = 1 and day = 2 and id > 5") == {"db/t/month=1/day=2"}
+    assert locked("overwrite", "day in (1, 2) and month = 3") == {"db/t/month=3/day=1", "db/t/month=3/day=2"}
+    assert locked("overwrite", "month = 1 or month = 2") == {"db/t/month=1", "db/t/month=2"}
+    assert locked("overwrite", "month = 1 or id = 2") == {str(whole)}
+    assert locked("overwrite", "day = 1") == {str(whole)}
+    assert locked("dynamic", "") == {str(whole)}
+    assert locked("append", "") == set()
+    assert locked("append", "", "hive") == {str(whole)}
+    assert locked("overwrite", "month = 1", "off") == set()
+    assert write_locks(table, "overwrite", AlwaysTrue(), setting="iceberg", at_most=5) == {whole: LockMode.EXCLUSIVE}
+
+
+def test_two_jobs_on_one_partition_run_one_after_the_other(
+    spark: SparkSession, catalog: Any, properties: dict[str, str]
+) -> None:
+    """Neither fails; a job on another partition does not wait."""
+    other = commit_coord.load_catalog("test", **properties)
+    df = spark.range(4).selectExpr("id", "cast(id % 2 as int) k").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    lease = other.lock_operation({Resource.table(("db", "t"), "k=1"): LockMode.EXCLUSIVE}, statement="another job")
+    errors: list[BaseException] = []
+
+    def job(identifier: int) -> None:
+        try:
+            mine = catalog.load_table("db.t")
+            row = spark.range(identifier, identifier + 1).selectExpr("id", "1 as k").coalesce(1)
+            write_table(row, mine, "overwrite", overwrite_filter="k = 1")
+        except BaseException as error:
+            errors.append(error)
+
+    jobs = [threading.Thread(target=job, args=(n,)) for n in (101, 102)]
+    for thread in jobs:
+        thread.start()
+    write_table(df.filter("k = 0"), catalog.load_table("db.t"), "overwrite", overwrite_filter="k = 0")
+    assert all(thread.is_alive() for thread in jobs)
+    lease.release()
+    for thread in jobs:
+        thread.join(60)
+    assert not errors
+    assert ids(spark, table) in ([0, 2, 101], [0, 2, 102])
+    assert catalog.locks.locks() == []
+    other.close()
+
+
+def test_a_dynamic_overwrite_keeps_its_promise(spark: SparkSession, catalog: Any) -> None:
+    """A row outside of the partitions that the filter names is refused and leaves nothing."""
+    df = spark.range(4).selectExpr("id", "cast(id % 2 as int) k").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    before = parquet_files(table)
+    with pytest.raises(ConfigError, match="outside of the partitions"):
+        write_table(df, table, "dynamic", overwrite_filter="k = 1")
+    assert parquet_files(table) == before
+    write_table(df.filter("id = 1"), table, "dynamic", overwrite_filter="k = 1")
+    assert ids(spark, table) == [0, 1, 2]
+
+
+def test_the_same_request_is_not_repeated(spark: SparkSession, catalog: Any) -> None:
+    """It is answered, without writing a file."""
+    table = write_table(spark.range(2), (catalog, "db.t"), create=True, request_id="load 7")
+    before = parquet_files(table)
+    write_table(spark.range(2), table, request_id="load 7")
+    assert ids(spark, table) == [0, 1]
+    assert parquet_files(table) == before
+
+
+@pytest.mark.parametrize("error, kept", [(CommitNotApplied("no"), False), (CommitStateUnknown("who knows"), True)])
+def test_files_are_deleted_on_proven_failure_only(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, kept: bool
+) -> None:
+    """What may have landed stays."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    before = parquet_files(table)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(type(table), "commit_files", fail)
+    with pytest.raises(type(error)):
+        write_table(spark.range(5), table)
+    assert (parquet_files(table) != before) is kept
+
+
+def test_failed_task_attempts_leave_no_rows(spark: SparkSession, catalog: Any, tmp_path: Path) -> None:
+    """In local mode a task is tried once; a job that fails in the middle leaves no file."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    before = parquet_files(table)
+    bad = spark.range(100_000).withColumn(
+        "id", F.when(F.col("id") < 99_999, F.col("id")).otherwise(F.raise_error(F.lit("broken")))
+    )
+    with pytest.raises(Exception, match="broken"):
+        write_table(bad, table)
+    assert parquet_files(table) == before
+
+
+def test_target_file_size_and_codec(spark: SparkSession, catalog: Any) -> None:
+    """Files end near the target once the table shows how wide its rows are."""
+    import pyarrow.parquet as pq
+
+    df = spark.range(200_000).select("id", F.sha2(F.col("id").cast("string"), 256).alias("s")).coalesce(1)
+    table = write_table(
+        df,
+        (catalog, "db.t"),
+        create=True,
+        properties={
+            "write.target-file-size-bytes": "2000000",
+            "write.parquet.compression-codec": "gzip",
+            "write.metadata.metrics.default": "counts",
+            "write.metadata.metrics.column.id": "full",
+        },
+    )
+    write_table(df, table, "overwrite")
+    files = [task.file for task in table.scan().plan_files()]
+    assert 4 <= len(files) <= 8
+    assert max(file.file_size_in_bytes for file in files) < 3_000_000
+    assert set(files[0].lower_bounds) == {1}
+    footer = pq.read_metadata(files[0].file_path.removeprefix("file://"))
+    assert footer.row_group(0).column(0).compression == "GZIP"
+    assert footer.num_rows == files[0].record_count
+
+
+@pytest.fixture
+def stream_input(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """A folder of Parquet files that a stream reads."""
+    folder = tmp_path / "in"
+    spark.range(3).coalesce(1).write.parquet(str(folder))
+    yield folder
+
+
+def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_input: Path, tmp_path: Path) -> None:
+    """A stream that fails between its commit and Spark's own note repeats the batch."""
+    sink = foreach_batch((catalog, "db.t"), create=True)
+    calls: list[int] = []
+
+    def write(df: Any, batch: int) -> None:
+        sink(df, batch)
+        calls.append(batch)
+        if len(calls) == 1:
+            raise RuntimeError("died after the commit")
+
+    def run() -> None:
+        stream = spark.readStream.schema("id long").parquet(str(stream_input))
+        query = (
+            stream.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with pytest.raises(Exception, match="died after the commit"):
+        run()
+    run()
+    assert calls == [0, 0]
+    table = catalog.load_table("db.t")
+    assert ids(spark, table) == [0, 1, 2]
+    (batch,) = [value for key, value in table.properties.items() if key.startswith("commit-coord.stream.")]
+    assert batch == "0"
+    spark.range(5, 7).coalesce(1).write.mode("append").parquet(str(stream_input))
+    run()
+    assert ids(spark, table) == [0, 1, 2, 5, 6]
+
+
+def test_a_foreign_catalog_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Its commits would not be coordinated, and nobody would notice."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    stock = SqlCatalog("x", uri=f"sqlite:///{tmp_path}/x.db", warehouse=f"file://{tmp_path}/x")
+    stock.create_namespace("db")
+    stock.create_table("db.t", schema=iceberg_schema(spark.range(1).schema))
+    with pytest.raises(ConfigError, match="without coordination"):
+        write_table(spark.range(1), (stock, "db.t"))
