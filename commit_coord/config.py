@@ -98,6 +98,7 @@ PROPERTIES: tuple[Property, ...] = (
         None,
         "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default); `memory` serves "
         "one process (the default for in-memory catalogs); `none` takes no locks, commits still compare and set.",
+        _one_of("lease", "memory", "none"),
         hive_support_concurrency=_concurrency,
     ),
     _property(
@@ -108,10 +109,10 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     _property(
         "lock.acquire-timeout-ms",
-        "milliseconds, a whole number",
+        "milliseconds, a whole number, at least 1",
         "180000",
         "How long an operation or a commit waits for its locks, all of them together.",
-        _number(0),
+        _number(1),
         iceberg_hive_lock__timeout__ms=str,
     ),
     _property(
@@ -313,6 +314,8 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
                     "a setting has a value that it can't have", key=key, value=value, accepted=str(error)
                 ) from error
             if not text:
+                if given.get("lock-impl") == "none":
+                    raise ConfigError("two settings clash", key=key, value=value, other="lock-impl", other_value="none")
                 continue
         elif _OURS.match(key):
             close = difflib.get_close_matches(key, [*_BY_KEY, *_BY_ALIAS], n=1)

@@ -403,6 +403,7 @@ class _Commit:
                 added=listed.added,
                 merged=listed.merge.merged if listed.merge else None,
                 replaced=listed.merge.replaced if listed.merge else frozenset(),
+                clean=listed.clean,
                 metadata=follows.metadata,
                 snapshot_id=listed.snapshot_id,
                 parent_snapshot_id=listed.parent_snapshot_id,

@@ -30,7 +30,7 @@ from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -204,6 +204,10 @@ def _recorded(method: F) -> F:
         self._depth += 1
         try:
             return method(self, *args, **kwargs)
+        except BaseException:
+            # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
+            self._replayable = False
+            raise
         finally:
             self._depth -= 1
 
@@ -632,6 +636,45 @@ class CoordinatedTransaction(Transaction):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+
+class CoordinatedCreation(CreateTableTransaction):
+    """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
+
+    def __init__(self, table: StagedTable) -> None:
+        self._created: list[str] = []
+        table.io = _recording(table.io, self._created)
+        super().__init__(table)
+
+    def __exit__(
+        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
+    ) -> None:
+        """Commit, or give up what was prepared when the block failed."""
+        if exctype is None:
+            self.commit_transaction()
+        else:
+            self._delete_created()
+
+    def commit_transaction(self) -> Table:
+        """Make the table.
+
+        Raises:
+            CommitConflict: There is one of that name; every file that the transaction created is gone.
+            CommitNotApplied: Nothing landed for another reason; every file that it created is gone.
+            CommitStateUnknown: It is not known whether it landed. Every file is kept.
+        """
+        try:
+            table = super().commit_transaction()
+        except CommitNotApplied:
+            self._delete_created()
+            raise
+        self._created.clear()
+        return table
+
+    def _delete_created(self) -> None:
+        for path in self._created:
+            delete_quietly(self._table.io, path)
+        self._created.clear()
 
 
 class _UpdateSnapshot(UpdateSnapshot):

@@ -15,7 +15,8 @@ MISSING = pytest.StashKey[str]()
 def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests; each keeps to itself by a space of its own."""
     try:
-        server = PostgresServer()
+        # Its data is thrown away: no need to wait for the disk, which would take most of the tests' time.
+        server = PostgresServer("fsync=off")
     except PostgresUnavailable as error:
         pytestconfig.stash[MISSING] = str(error)
         pytest.skip(str(error))

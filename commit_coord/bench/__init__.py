@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - a command's own output
+    print(text, flush=True)
 
 
 def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:

@@ -86,9 +86,10 @@ def measure(
     added = sum(finding.snapshots - history.snapshots for finding in found)
     rows = sum(finding.rows for finding in found)
     left = locks_left(catalog)
+    unbroken = all(finding.unbroken for finding in found)
     proved = (
         acknowledged == added
-        and all(finding.unbroken for finding in found)
+        and unbroken
         and rows == (added + len(names) * history.snapshots) * ROWS.num_rows
         and left == 0
     )
@@ -105,12 +106,12 @@ def measure(
         "p99_ms": _rounded(percentile(latencies, 0.99)),
         "acknowledged": acknowledged,
         "failed": failed,
-        "errors": dict(sum((Counter(answer["errors"]) for answer in answers), Counter())),
+        "errors": _counted(answers),
         "least_by_one_writer": min(answer["acknowledged"] for answer in answers),
         "most_by_one_writer": max(answer["acknowledged"] for answer in answers),
         "cpu_ms_each": _rounded(sum(answer["cpu_s"] for answer in answers) * 1000 / max(1, acknowledged)),
         "snapshots_added": added,
-        "unbroken": all(finding.unbroken for finding in found),
+        "unbroken": unbroken,
         "locks_left": left,
         "proved": proved,
     }
@@ -123,20 +124,27 @@ def measure(
     return cell
 
 
-def _added_up(answers: list[dict[str, Any]]) -> dict[str, tuple[int, float]]:
-    total: dict[str, tuple[int, float]] = {}
+def _added_up(answers: list[dict[str, Any]]) -> dict[str, tuple[float, ...]]:
+    """Return the sums of times, milliseconds and CPU milliseconds by step."""
+    total: dict[str, tuple[float, ...]] = {}
     for answer in answers:
-        for label, (times, ms) in answer["phases"].items():
-            before = total.get(label, (0, 0.0))
-            total[label] = (before[0] + times, before[1] + ms)
+        for label, sums in answer["phases"].items():
+            total[label] = tuple(a + b for a, b in zip(total.get(label, (0, 0.0, 0.0)), sums, strict=True))
     return total
+
+
+def _counted(answers: list[dict[str, Any]]) -> dict[str, int]:
+    errors: Counter[str] = Counter()
+    for answer in answers:
+        errors.update(answer["errors"])
+    return dict(errors)
 
 
 def _bars(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the figures say about the bar: 5 times with one writer, 15 times and 0.9 of one with sixteen."""
     rate = {(c["kind"], c["writers"]): c["per_second"] for c in cells if c["layout"] == LAYOUTS[0]}
-    ours, peers = (lambda n: rate.get(("commit_coord", n))), (lambda n: rate.get(("pyiceberg", n)))
-    one, many = ours(1), ours(16)
+    one, many = rate.get(("commit_coord", 1)), rate.get(("commit_coord", 16))
+    share = None if not one or many is None else round(many / one, 2)
 
     def times(mine: float | None, theirs: float | None) -> float | None:
         # A peer that landed nothing at all can't be divided by; the table shows its zero.
@@ -144,11 +152,9 @@ def _bars(cells: list[dict[str, Any]]) -> dict[str, Any]:
 
     return {
         "one writer, acknowledged a second (at least 25)": one,
-        "one writer, times PyIceberg (at least 5)": times(one, peers(1)),
-        "16 writers, times PyIceberg (at least 15)": times(many, peers(16)),
-        "16 writers, share of one writer's rate (at least 0.9)": None
-        if not one or many is None
-        else round(many / one, 2),
+        "one writer, times PyIceberg (at least 5)": times(one, rate.get(("pyiceberg", 1))),
+        "16 writers, times PyIceberg (at least 15)": times(many, rate.get(("pyiceberg", 16))),
+        "16 writers, share of one writer's rate (at least 0.9)": share,
         "every cell of ours proved": all(c["proved"] for c in cells if c["kind"] == "commit_coord"),
     }
 

@@ -49,7 +49,8 @@ def run(
     ]
     for cell in cells:
         say(
-            f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: {cell['ms']} ms, CPU {cell['cpu_ms']} ms"
+            f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: "
+            f"{cell['ms']} ms, CPU {cell['cpu_ms']} ms"
         )
     return {"repeats": repeats, "cells": cells, "gave_up": gave_up, "locks_left": left, "bars": _bars(cells, lengths)}
 

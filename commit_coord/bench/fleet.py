@@ -1,6 +1,6 @@
 """Processes that are started and warm before the clock runs, and then do what they are asked.
 
-A worker is ``python -m commit_coord.bench.fleet``. Its first line of input names a task of ``tasks.py`` and says what
+A worker is ``python -m commit_coord.bench.worker``. Its first line of input names a task of ``tasks.py`` and says what
 it works on; it answers when it is ready. Every further line is a request and is answered by one line. So imports,
 opened catalogs and the first use of everything lie outside of what is measured, for us and for the peer alike.
 """
@@ -8,14 +8,12 @@ opened catalogs and the first use of everything lie outside of what is measured,
 from __future__ import annotations
 
 import json
-import logging
 import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -40,7 +38,10 @@ class Worker:
         self.lasted_s = 0.0
         """From the start of the process to its end, once it is closed."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "commit_coord.bench.fleet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-m", "commit_coord.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
         self.send({"task": task, "spec": spec})
 
@@ -119,21 +120,3 @@ def wait_until(moment: float) -> None:
     """Sleep until *moment* on the monotonic clock, which all processes of a machine share."""
     while (left := moment - time.monotonic()) > 0:
         time.sleep(left)
-
-
-def _main() -> None:
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever libraries print must not look like an answer
-    logging.basicConfig(level=logging.ERROR)
-    first = json.loads(sys.stdin.readline())
-    make: Callable[..., Callable[[dict[str, Any]], Any]] = getattr(
-        import_module("commit_coord.bench.tasks"), first["task"]
-    )
-    perform = make(**first["spec"])
-    answers.write(b'"ready"\n')
-    for line in sys.stdin:
-        answers.write(json.dumps(perform(json.loads(line))).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    _main()

@@ -44,7 +44,8 @@ def run(
             cell = measure(manager, uri, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
             cells.append({"manager": label, "remark": _REMARKS[label], **cell})
             say(
-                f"{label}: {cell['alone_per_second']} cycles/s alone, {cell['contended_per_second']} with {contenders}, "
+                f"{label}: {cell['alone_per_second']} cycles/s alone, "
+                f"{cell['contended_per_second']} with {contenders}, "
                 f"wake-up p50 {cell['wake_p50_ms']} ms, p99 {cell['wake_p99_ms']} ms"
             )
     return {

@@ -17,15 +17,17 @@ from commit_coord.iceberg import metadata as lean
 
 
 class Phases:
-    """Measures inclusive times, in milliseconds, of the steps of every commit from now on.
+    """Measures inclusive times of the steps of every commit from now on.
+
+    Both wall time and this thread's own CPU time: what lies between them was spent on waiting for the disk, for
+    another thread, or for a core that somebody else had.
 
     Steps stand inside one another as their names say: ``under latch: plan: read head`` is part of
     ``under latch: plan``.
     """
 
     def __init__(self) -> None:
-        self._ms: defaultdict[str, float] = defaultdict(float)
-        self._times: defaultdict[str, int] = defaultdict(int)
+        self._totals: defaultdict[str, tuple[int, float, float]] = defaultdict(lambda: (0, 0.0, 0.0))
         self._effects()
         latched = "under latch: "
         for owner, name, label in (
@@ -44,18 +46,18 @@ class Phases:
         ):
             self._wrap(owner, name, label)
 
-    def totals(self) -> dict[str, tuple[int, float]]:
-        """Return for each step how often it was done and its milliseconds in all."""
-        return {label: (self._times[label], self._ms[label]) for label in self._ms}
+    def totals(self) -> dict[str, tuple[int, float, float]]:
+        """Return for each step how often it was done, its milliseconds in all, and its milliseconds of CPU."""
+        return dict(self._totals)
 
     def clear(self) -> None:
         """Start again from zero."""
-        self._ms.clear()
-        self._times.clear()
+        self._totals.clear()
 
-    def _add(self, label: str, began: float) -> None:
-        self._ms[label] += (time.perf_counter() - began) * 1000
-        self._times[label] += 1
+    def _add(self, label: str, began: float, cpu: float) -> None:
+        times, ms, cpu_ms = self._totals[label]
+        ms += (time.perf_counter() - began) * 1000
+        self._totals[label] = (times + 1, ms, cpu_ms + (time.thread_time() - cpu) * 1000)
 
     def _effects(self) -> None:
         perform = coordinator._Commit._perform
@@ -63,23 +65,23 @@ class Phases:
         def timed(commit: Any, effect: Any) -> Any:
             name = type(effect).__name__
             label = {"Acquire": "acquire latch", "Release": "release latch"}.get(name, f"under latch: {name.lower()}")
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.thread_time()
             try:
                 return perform(commit, effect)
             finally:
-                self._add(label, began)
+                self._add(label, began, cpu)
 
-        coordinator._Commit._perform = timed  # type: ignore[method-assign]
+        coordinator._Commit._perform = timed  # type: ignore[method-assign, assignment]
 
     def _wrap(self, owner: Any, name: str, label: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
         @wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.thread_time()
             try:
                 return original(*args, **kwargs)
             finally:
-                self._add(label, began)
+                self._add(label, began, cpu)
 
         setattr(owner, name, timed)

@@ -91,7 +91,8 @@ def _warm(folder: Path, history: History, repeats: int, top: int, say: Callable[
     totals = stopwatch.totals()
     catalog.close()
     say(
-        f"\na warm append at {history.snapshots} snapshots: median {median(plain):.2f} ms, p99 {percentile(plain, 0.99):.2f} ms"
+        f"\na warm append at {history.snapshots} snapshots: "
+        f"median {median(plain):.2f} ms, p99 {percentile(plain, 0.99):.2f} ms"
     )
     _table(totals, repeats, say)
     for order in ("cumulative", "tottime"):
@@ -117,10 +118,10 @@ def _fresh(folder: Path, history: History, say: Callable[[str], None]) -> dict[s
     return medians
 
 
-def _table(phases: dict[str, tuple[int, float]], appends: int, say: Callable[[str], None]) -> None:
-    say(f"{'step':<58}{'ms an append':>14}{'times':>8}")
-    for label, (times, ms) in sorted(phases.items()):
-        say(f"{label:<58}{ms / appends:>14.3f}{times / appends:>8.2f}")
+def _table(phases: dict[str, Any], appends: int, say: Callable[[str], None]) -> None:
+    say(f"{'step':<46}{'ms an append':>14}{'CPU ms':>10}{'times':>8}")
+    for label, (times, ms, cpu_ms) in sorted(phases.items()):
+        say(f"{label:<46}{ms / appends:>14.3f}{cpu_ms / appends:>10.3f}{times / appends:>8.2f}")
 
 
 def main(folder: Path | None, say: Callable[[str], None], *, seconds: float = 10.0) -> None:

@@ -85,8 +85,8 @@ def _commits(found: dict[str, Any]) -> list[str]:
 
 def _cost(found: dict[str, Any]) -> list[str]:
     text = (
-        f"Medians of {found['repeats']} commits. *fresh*: a new interpreter; imports and the opening of the catalog lie "
-        "before the clock, load and append behind it; *process ms* is the whole process."
+        f"Medians of {found['repeats']} commits. *fresh*: a new interpreter; imports and the opening of the catalog "
+        "lie before the clock, load and append behind it; *process ms* is the whole process."
     )
     head = ("process, snapshots", "catalog", "ms", "CPU ms", "bytes written", "of it load ms", "process ms")
     rows = [

@@ -16,8 +16,9 @@ from pyiceberg.table import Table
 from commit_coord.bench.fleet import wait_until
 from commit_coord.bench.phases import Phases
 from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, open_catalog
+from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import CommitEnded
-from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
@@ -26,6 +27,9 @@ Answer = dict[str, Any]
 Perform = Callable[[dict[str, Any]], Answer]
 
 _WARM_APPENDS = 2
+
+_PATIENCE_S = 600.0
+"""Longer than any wait for a latch here."""
 
 
 def _cpu_s() -> float:
@@ -159,8 +163,12 @@ def _request() -> LockRequest:
 _OWNER = this_owner("bench")
 
 
-def _cycle(locks: LockManager, deadline: float = 1e12) -> None:
-    locks.acquire(_request(), deadline=deadline).release()
+def _acquire(locks: LockManager) -> Lease:
+    return locks.acquire(_request(), deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
+
+
+def _cycle(locks: LockManager) -> None:
+    _acquire(locks).release()
 
 
 def cycle_locks(*, manager: str, uri: str, seconds: float, threads: int = 1) -> Perform:
@@ -200,19 +208,19 @@ def hand_over(*, manager: str, uri: str) -> Perform:
     """
     locks = create_lock_manager(manager, uri, LockSettings())
     _cycle(locks)
-    held: list[Any] = []
+    held: list[Lease] = []
 
     def perform(request: dict[str, Any]) -> Answer:
         match request["do"]:
             case "hold":
-                held.append(locks.acquire(_request(), deadline=1e12))
+                held.append(_acquire(locks))
                 return {}
             case "release":
                 began = time.monotonic()
                 held.pop().release()
                 return {"began": began, "ended": time.monotonic()}
             case "wait":
-                lease = locks.acquire(_request(), deadline=1e12)
+                lease = _acquire(locks)
                 granted = time.monotonic()
                 lease.release()
                 return {"granted": granted}
@@ -232,11 +240,11 @@ def hand_over_in_threads(*, manager: str, uri: str, times: int, pause: float) ->
             granted: list[float] = []
 
             def wait(granted: list[float] = granted) -> None:
-                lease = waiter.acquire(_request(), deadline=1e12)
+                lease = _acquire(waiter)
                 granted.append(time.monotonic())
                 lease.release()
 
-            lease = holder.acquire(_request(), deadline=1e12)
+            lease = _acquire(holder)
             thread = threading.Thread(target=wait, daemon=True)
             thread.start()
             time.sleep(pause)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -12,6 +14,7 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -27,7 +30,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import escalate
-from commit_coord.table import CoordinatedTable
+from commit_coord.table import CoordinatedCreation, CoordinatedTable
 
 
 class CoordinatedCatalog(MetastoreCatalog):
@@ -48,6 +51,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
         self._file_ios: dict[tuple[Any, ...], FileIO] = {}
+        self._writing = threading.local()
         self.locks = create_lock_manager(
             settings.lock_impl,
             settings.lock_uri,
@@ -170,7 +174,26 @@ class CoordinatedCatalog(MetastoreCatalog):
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
-            return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
+            self._writing.file = None
+            try:
+                return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
+            except Exception:
+                self._delete_unless_created(table)
+                raise
+
+    def create_table_transaction(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedCreation:
+        """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        return CoordinatedCreation(
+            self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+        )
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
@@ -184,6 +207,32 @@ class CoordinatedCatalog(MetastoreCatalog):
             self._refuse_existing(table)
             self.coordinator.read(metadata_location)
             return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
+
+    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
+        """Write the metadata of a new table, and remember where for the case that the table can't be created."""
+        self._writing.file = (io, metadata_path)
+        super()._write_metadata(metadata, io, metadata_path)
+
+    def _delete_unless_created(self, table: Identifier) -> None:
+        """Delete the metadata file that was written for *table*, if it is certain that no table has it."""
+        if self._writing.file is None:
+            return
+        io, path = self._writing.file
+        with suppress(Exception):  # whether it was created is not known, so the file stays
+            if self.coordinator.store.pointer(table) != path:
+                delete_quietly(io, path)
+
+    def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
+        """Return where the table goes.
+
+        Raises:
+            ValueError: The default location would hold ``?`` or ``#``: file stores cut a location off there, so all
+                files of the table would become one.
+        """
+        resolved: str = super()._resolve_table_location(location, database_name, table_name)
+        if "?" in resolved or "#" in resolved:
+            raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {resolved!r}")
+        return resolved
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch."""

@@ -74,7 +74,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             raise ConfigError(
                 "the catalog's database can't be opened",
                 key="uri",
-                value=make_url(configuration.properties["uri"]).render_as_string(hide_password=True),
+                value=_service(configuration.properties["uri"]),
                 cause=getattr(error, "orig", error),
             ) from error
         if self._schema_version == "v1":
@@ -211,6 +211,9 @@ def _service(uri: str) -> str:
         url = make_url(uri)
     except SQLAlchemyError:
         return uri
+    if url.get_backend_name() == "sqlite" and url.database:
+        # SQLite's own spelling, file:/path, carries options such as ?mode=ro.
+        url = url.set(database=os.path.realpath(url.database.removeprefix("file:")))
     return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
 
 

@@ -120,8 +120,8 @@ def locks(
     catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this NAMESPACE.TABLE.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 0.5,
-    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0)] = 0,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05, metavar="SECONDS")] = 0.5,
+    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0, metavar="N")] = 0,
     name: _CATALOG = None,
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
@@ -306,7 +306,7 @@ def _resources(text: str) -> list[Resource]:
 def commits(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="NAMESPACE.TABLE.")],
     request_id: Annotated[str | None, typer.Option("--request-id", help="Did this one land?", metavar="ID")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="The newest so many; 0 is all.", min=0)] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="The newest so many; 0 is all.", min=0, metavar="N")] = 20,
     name: _CATALOG = None,
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
@@ -456,9 +456,14 @@ def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, y
 @app.command()
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="An empty or new folder for the run; default is a temporary one, kept.")
+        Path | None,
+        typer.Option(
+            help="An empty or new folder for the run. Without it, a temporary one, which is kept.", metavar="FOLDER"
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
+    ] = 1,
     as_json: _JSON = False,
     debug: _DEBUG = False,
 ) -> None:

@@ -39,7 +39,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "Done. A question was answered.",
     ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold.",
     ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
-    ExitCode.FAILED: "A lock was not granted, or a commit or a writer failed. Nothing of it landed.",
+    ExitCode.FAILED: "A lock was not granted, a commit was refused, or a writer of the demo failed.",
     ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
     ExitCode.BUG: "An error that nobody expected. Please report it with what `--debug` shows.",

@@ -62,7 +62,7 @@ def _spelling(option: Any) -> str:
     spellings = ", ".join(f"`{text}`" for text in sorted(option.opts, key=len, reverse=True))
     if option.is_flag:
         return spellings
-    return f"{spellings} `{option.metavar or option.type.name.upper()}`"
+    return f"{spellings} `{option.metavar or option.name.upper()}`"
 
 
 def _default(option: Any) -> str:

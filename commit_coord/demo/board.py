@@ -16,7 +16,7 @@ from commit_coord.demo.notes import Record
 from commit_coord.demo.run import DRIVERS, FEEDS, IMPATIENT, PROCESSES, WRITERS, table_of, writers_of
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_BAR = 20
+_BAR = 18
 _RATE_SECONDS = 3.0
 
 
@@ -147,11 +147,11 @@ class Board:
 
     def live(self, now: float, phase: str) -> RenderableType:
         """Return the table that is shown while it goes on."""
-        made = Table(box=None, pad_edge=False, header_style="dim")
-        made.add_column("process", min_width=9)
-        made.add_column("", min_width=_BAR + 8)
-        for column in ("commits", "rows", "wait p50", "max", "refused"):
-            made.add_column(column, justify="right", min_width=8)
+        made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        made.add_column("process", min_width=8, no_wrap=True)
+        made.add_column("", min_width=_BAR + 5, no_wrap=True)
+        for column in ("commits", "rows", "p50 ms", "max ms", "refused"):
+            made.add_column(column, justify="right", min_width=7, no_wrap=True)
         for process in PROCESSES:
             states = [self.writers[name] for name in writers_of(process)]
             waits = [wait for state in states for wait in state.waits]
@@ -166,9 +166,9 @@ class Board:
                 Text(str(refused), style="yellow") if refused else "",
             )
         head = Text.assemble(
-            (f"{phase}  ", "bold"),
-            f"{now:5.1f} s   {self.commits:,} commits, {self.rate(now):.0f}/s   {self.rows:,} rows   "
-            f"locks now: {self.held} held, {self.waiting} waiting",
+            (phase, "bold"),
+            f"  {now:.1f} s   {self.commits:,} commits, {self.rate(now):.0f}/s   {self.rows:,} rows   "
+            f"locks: {self.held} held, {self.waiting} waiting",
         )
         return Group(head, "", made, *([Text(""), self._kill_text()] if self.kill else []))
 
@@ -200,25 +200,26 @@ class Board:
         for month, state in zip(DRIVERS[process], states, strict=True):
             name = _MONTHS[month - 1]
             if state.commits:
-                text.append(f"✔ {name}  ", "green")
+                text.append(f"✔{name}  ", "green")
             elif restarting:
-                text.append(f"✖ {name}  ", "red")
+                text.append(f"✖{name}  ", "red")
             elif state.begun:
-                text.append(f"▶ {name}  ", "cyan")
+                text.append(f"▶{name}  ", "cyan")
             else:
-                text.append(f"· {name}  ", "dim")
+                text.append(f"·{name}  ", "dim")
         return text
 
     def _bar(self, state: WriterState) -> Text:
         share = len(state.commits) / state.expected
         full = math.floor(share * _BAR)
         style = "green" if share >= 1 else "cyan"
-        mark = " impatient" if state.name == IMPATIENT else ""
-        return Text.assemble(("━" * full, style), ("─" * (_BAR - full), "dim"), f" {share:4.0%}", (mark, "dim"))
+        return Text.assemble(("━" * full, style), ("─" * (_BAR - full), "dim"), f" {share:4.0%}")
 
     def closing(self, *, wide: bool) -> Table:
         """Return the table at the end: every writer, with its table where there is room."""
-        made = Table(title="What the writers were told", title_justify="left", title_style="bold", box=None)
+        made = Table(
+            title="What the writers were told", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        )
         made.add_column("writer", no_wrap=True)
         if wide:
             made.add_column("table", no_wrap=True)

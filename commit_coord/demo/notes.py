@@ -36,6 +36,15 @@ class Notebook:
         }
         self._ended: dict[str, CommitEnded] = {}
 
+    def __enter__(self) -> Notebook:
+        """Return the notebook itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close its files."""
+        for file in (self._events, *self._files.values()):
+            file.close()
+
     def watch(self, events: Events) -> None:
         """Keep what *events* says of each commit until its writer tells of it."""
 

@@ -109,7 +109,7 @@ def _commits(axes: Any, board: Board) -> None:
     axes.set_yticks(range(len(names)), labels, fontsize=9)
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_color(_COLOURS[table_of(name)][0] if table_of(name) != "departures" else "#404040")
-    axes.set_ylim(len(names) - 0.4, -1.6)
+    axes.set_ylim(len(names) - 0.4, -2.4)
     axes.tick_params(axis="y", length=0)
     axes.set_title("Every commit, by writer", loc="left", fontsize=11)
     for process in list(DRIVERS)[:-1]:
@@ -138,7 +138,8 @@ def _waits(axes: Any, board: Board) -> None:
         [at for at, _ in refused], [wait for _, wait in refused], s=18, color=_RED, marker="x", linewidths=1,
         label=f"refused: {IMPATIENT} waits no longer", zorder=3,
     )  # fmt: skip
-    axes.set_yscale("log")
+    if board.commits:  # a logarithm of nothing is an error
+        axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("milliseconds")
     axes.grid(axis="y", color="#E6E6E6", linewidth=0.7)
@@ -155,10 +156,10 @@ def _kill(axes: Any, board: Board) -> None:
     if axes.get_title(loc="left").startswith("Every"):
         axes.annotate(
             f"SIGKILL: {kill.process}, {kill.acknowledged} of {len(DRIVERS[kill.process])} months acknowledged",
-            xy=(kill.at, -1.0), xytext=(6, 0), textcoords="offset points", color=_RED, va="center", fontsize=9,
+            xy=(kill.at, -1.9), xytext=(6, 0), textcoords="offset points", color=_RED, va="center", fontsize=9,
         )  # fmt: skip
         if kill.started_again is not None:
             axes.annotate(
-                "running again", xy=(kill.started_again, -0.25), xytext=(6, 0), textcoords="offset points",
-                color=_RED, va="center", fontsize=8,
+                "started again", xy=(kill.started_again, -1.0), xytext=(6, 0), textcoords="offset points",
+                color=_RED, va="center", fontsize=9,
             )  # fmt: skip

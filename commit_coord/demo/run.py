@@ -35,9 +35,9 @@ FEED_ROWS = 20
 SPAN_SECONDS = 15.0
 """The pauses of a PyIceberg writer, all of them together: it writes about as long as the PySpark writers do."""
 
-HEAD_START = 0.25
-"""The share of their work that PyIceberg writers are ahead of the months before they slow down, four times: so there
-is something to meet for the last month too, however slow the machine is."""
+HEAD_START, FOLLOW = 0.25, 0.6
+"""PyIceberg writers slow down (four times) when they have done more than ``HEAD_START + FOLLOW × share of months
+done`` of their work: so the last month, too, meets somebody, however slow the machine is."""
 
 READER = "reader"
 TABLES = ("flights", "weather", "planes", "airports", "departures")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from commit_coord.demo.run import (
     DRIVERS,
     FEED_ROWS,
     FEEDS,
+    FOLLOW,
     HEAD_START,
     IMPATIENCE_MS,
     IMPATIENT,
@@ -47,20 +47,23 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
 
+_UNSURE = 20
+"""How often an unknown outcome is asked again; with growing pauses, some 20 seconds."""
+
 
 def main(arguments: list[str]) -> None:
     """Do the work of one process, then end."""
     folder, process, start, parent = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     _die_with(parent)
     run = Run.load(folder)
-    notes = Notebook(run, process, start)
-    if process in DRIVERS:
-        _months(run, notes, process)
-    elif process == READER:
-        _read_back(run, notes)
-    else:
-        _appends(run, notes, process)
-    notes.tell("ended")
+    with Notebook(run, process, start) as notes:
+        if process in DRIVERS:
+            _months(run, notes, process)
+        elif process == READER:
+            _read_back(run, notes)
+        else:
+            _appends(run, notes, process)
+        notes.tell("ended")
 
 
 def _die_with(parent: int) -> None:
@@ -95,8 +98,8 @@ def _appends(run: Run, notes: Notebook, writer: str) -> None:
             _append(run, notes, table, writer, number, batch)
             pause = think.expovariate(len(batches) / SPAN_SECONDS) if think.random() < 0.8 else 0.0
             done = run.share_done()
-            ahead = (number + 1) / len(batches) - done
-            time.sleep(0 if done >= 1 else pause * 4 if ahead > HEAD_START else pause)
+            ahead = (number + 1) / len(batches) > HEAD_START + FOLLOW * done
+            time.sleep(0 if done >= 1 else pause * 4 if ahead else pause)
         notes.tell("end", writer=writer)
 
 
@@ -111,9 +114,9 @@ def _batches(run: Run, writer: str) -> Iterator[pa.Table]:
 
 def _append(run: Run, notes: Notebook, table: CoordinatedTable, writer: str, number: int, batch: pa.Table) -> None:
     """Append *batch* exactly once: a refusal is tried again as a new request, an unknown outcome as the same one."""
-    name, asked = table_of(writer), 0
-    request_id = run.request_id(writer, number, asked)
-    for unsure in count():
+    name, refusals, unsure = table_of(writer), 0, 0
+    while True:
+        request_id = run.request_id(writer, number, refusals)
         transaction: CoordinatedTransaction = table.transaction()
         transaction.request_id = request_id
         transaction.repeatable = unsure > 0
@@ -122,13 +125,14 @@ def _append(run: Run, notes: Notebook, table: CoordinatedTable, writer: str, num
                 transaction.append(batch, snapshot_properties={"writer": writer})
         except CommitStateUnknown:
             notes.unknown(writer, name, request_id)
-            if unsure > 5:
+            unsure += 1
+            if unsure > _UNSURE:
                 raise
+            time.sleep(0.1 * unsure)
             continue
         except CommitNotApplied as error:
             notes.refused(writer, name, request_id, error.message)
-            asked += 1
-            request_id = run.request_id(writer, number, asked)
+            refusals, unsure = refusals + 1, 0
             time.sleep(0.02)
             continue
         notes.acknowledged(writer, name, request_id, batch.num_rows)

@@ -85,6 +85,7 @@ def write_appended(
     added: Sequence[ManifestFile],
     merged: ManifestFile | None = None,
     replaced: frozenset[str] = frozenset(),
+    clean: bool = False,
     metadata: TableMetadata,
     snapshot_id: int,
     parent_snapshot_id: int | None,
@@ -102,15 +103,17 @@ def write_appended(
         added: New manifests, those of this commit without sequence numbers.
         merged: A manifest with the live entries of *replaced*.
         replaced: Paths of manifests.
+        clean: Leave out manifests that hold nothing but deleted entries, as PyIceberg's appends do: they concern the
+            snapshot that deleted, and would pile up. The list is then decoded instead of copied.
         metadata: Says the format version and the Avro codec.
         snapshot_id: The snapshot whose list this is.
         parent_snapshot_id: Its parent.
         sequence_number: Its sequence number; 0 in version 1.
     """
     added = [numbered(manifest, sequence_number) for manifest in added]
-    kept = read(io, head) if head is not None and merged is not None else None
+    kept = read(io, head) if head is not None and (clean or merged is not None) else None
     use_merged = kept is not None and replaced <= {manifest.manifest_path for manifest in kept}
-    if head is not None and not use_merged:
+    if head is not None and not use_merged and not clean:
         with io.new_input(head).open() as stream:
             old = stream.read()
         data = _grown(old, added, metadata.format_version, snapshot_id, parent_snapshot_id, sequence_number)
@@ -129,7 +132,8 @@ def write_appended(
         sequence_number=sequence_number,
         avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
     ) as writer:
-        writer.add_manifests(added + [m for m in kept or () if not (use_merged and m.manifest_path in replaced)])
+        live = [m for m in kept or () if m.has_added_files() or m.has_existing_files()]
+        writer.add_manifests(added + [m for m in live if not (use_merged and m.manifest_path in replaced)])
     return use_merged
 
 
@@ -211,5 +215,6 @@ def _grown(
     fastavro.writer(fresh, schema, records, codec=codec, sync_interval=1 << 30, metadata=meta, sync_marker=sync)
     data = fresh.getvalue()
     # An append of no rows adds no manifest, hence no block.
-    fresh_start = next((block.offset for block in fastavro.block_reader(stdio.BytesIO(data))), len(data))
+    first = next(iter(fastavro.block_reader(stdio.BytesIO(data))), None)
+    fresh_start = len(data) if first is None else first.offset  # a snapshot without files adds no block
     return data[:fresh_start] + old[start:kept_end] + data[fresh_start:]

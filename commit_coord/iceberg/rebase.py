@@ -52,6 +52,7 @@ class ManifestListPlan:
     head: str | None
     added: tuple[ManifestFile, ...]
     merge: Merge | None
+    clean: bool
     snapshot_id: int
     parent_snapshot_id: int | None
     sequence_number: int
@@ -172,7 +173,12 @@ def _fitted(
             summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
         return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
     adds_snapshot = isinstance_any(attempt.updates, AddSnapshotUpdate)
-    if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH and adds_snapshot:
+    if (
+        isinstance(update, SetSnapshotRefUpdate)
+        and update.type == SnapshotRefType.BRANCH
+        and adds_snapshot
+        and (update.max_ref_age_ms, update.max_snapshot_age_ms, update.min_snapshots_to_keep) == (None, None, None)
+    ):
         return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
@@ -246,6 +252,7 @@ def _appended(
         head=parent.manifest_list if parent is not None else None,
         added=append.manifests,
         merge=append.merge,
+        clean=parent is not None and (parent.summary is None or parent.summary.operation is not Operation.APPEND),
         snapshot_id=append.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent is not None else None,
         sequence_number=head.next_sequence_number(),

@@ -81,8 +81,11 @@ class Heartbeat:
         with self._lock:
             if self._thread is None and not self._paused:
                 self._wake = threading.Event()
-                self._thread = threading.Thread(target=self._run, args=(self._wake,), name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(self._wake,), name=self._name, daemon=True)
+                # Noted only once it runs: a Ctrl-C between the two may lead to a second thread, which renews what is
+                # renewed anyway, but never to one that is believed to run and does not.
+                thread.start()
+                self._thread = thread
 
     def _run(self, wake: threading.Event) -> None:
         idle_beats = 0

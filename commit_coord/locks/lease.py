@@ -296,6 +296,8 @@ class LeaseLockManager(QueueingLockManager):
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
+        if request.request_id in self._unreleased:
+            return  # The heartbeat is at it.
         ticket = self._tickets.pop(request.request_id, None)
         try:
             if ticket is not None:

@@ -82,23 +82,38 @@ class QueueingLockManager(LockManager):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._clock.now(), 0
-        while True:
-            try:
-                blocker = self._enter(request, deadline)
-                while blocker is not None and not isinstance(policy, DenyPolicy):
-                    if self._clock.now() >= deadline:
-                        raise self._timeout(request, blocker, started)
-                    blocker = self._wait(request, blocker, deadline)
-                if blocker is None:
-                    return self._granted(request, started)
-                # Described while we still stand behind it: a moment later it may be gone.
-                refused = self._refusal(request, blocker, attempt)
-                self._withdraw(request)
-            except BaseException:
-                self._give_up(request)
-                raise
-            assert isinstance(policy, DenyPolicy)
-            attempt = self._pause(policy, attempt, deadline, refused)
+        try:
+            while True:
+                lease, refused = self._try(request, deadline, policy, started, attempt)
+                if lease is not None:
+                    return lease
+                assert isinstance(policy, DenyPolicy)
+                assert refused is not None
+                attempt = self._pause(policy, attempt, deadline, refused)
+        except BaseException:
+            # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
+            self._give_up(request)
+            raise
+
+    def _try(
+        self, request: LockRequest, deadline: float, policy: Policy | None, started: float, attempt: int
+    ) -> tuple[Lease | None, LockRefused | None]:
+        """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
+        try:
+            blocker = self._enter(request, deadline)
+            while blocker is not None and not isinstance(policy, DenyPolicy):
+                if self._clock.now() >= deadline:
+                    raise self._timeout(request, blocker, started)
+                blocker = self._wait(request, blocker, deadline)
+            if blocker is None:
+                return self._granted(request, started), None
+            # Described while we still stand behind it: a moment later it may be gone.
+            refused = self._refusal(request, blocker, attempt)
+            self._withdraw(request)
+            return None, refused
+        except BaseException:
+            self._give_up(request)
+            raise
 
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)
@@ -116,12 +131,7 @@ class QueueingLockManager(LockManager):
         for lease in self._leases_of_this_thread():
             if lease.request is request:
                 lease._transition(LeaseState.RELEASED)
-        try:
-            self._withdraw(request)
-        except BaseException:
-            # Interrupted once more, in the middle of the way out. To withdraw is harmless to repeat.
-            self._withdraw(request)
-            raise
+        self._withdraw(request)
 
     def _pause(self, policy: DenyPolicy, attempt: int, deadline: float, refused: LockRefused) -> int:
         """Sleep between two tries of the deny policy and return the number of the next one."""

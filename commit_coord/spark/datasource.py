@@ -76,7 +76,7 @@ def register(spark: SparkSession) -> None:
     Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
     May be called again.
     """
-    global _holder
+    global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
         _holder = Holder(lambda: context._jsc is None)
@@ -194,7 +194,7 @@ class CommitCoordDataSource(DataSource):
                 locked.release(request)
             raise
 
-    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802 - Spark's name
         """Return a writer for the next batch. Called once to write and once more to commit."""
         if overwrite:
             raise ConfigError("a stream appends: output mode 'complete' would need the whole table in each batch")
@@ -247,7 +247,7 @@ class TableReader(DataSourceReader):
         self._schema = schema
         self._pushed: list[Filter] = []
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Remember *filters* for planning. Spark evaluates all of them again: NaN means another thing to us."""
         self._pushed = list(filters)
         return filters
@@ -382,7 +382,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of one task attempt."""
         return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish one batch, or delete its files when it was published before."""
         try:
             _, table = self._given.open(**{"operation-locks": "off"})
@@ -405,7 +405,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         finally:
             self._unlock()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete what was written for one batch, unless it has landed or may still land."""
         try:
             for target in _targets(messages):

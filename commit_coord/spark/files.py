@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,6 +216,3 @@ def files_without_ids(io: FileIO, paths: Sequence[str]) -> set[str]:
 def _filesystem(io: FileIO, location: str) -> tuple[pafs.FileSystem, str]:
     scheme, netloc, path = PyArrowFileIO.parse_location(location, io.properties)
     return PyArrowFileIO(io.properties).fs_by_scheme(scheme, netloc), path
-
-
-Deleter = Callable[[], None]

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from commit_coord.spark.schema import SchemaMismatch, spark_type
 
 _EPOCH_DAY = dt.date(1970, 1, 1)
-_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
 _COMPARISONS: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
     datasource.EqualTo: E.EqualTo,
     datasource.GreaterThan: E.GreaterThan,

@@ -174,7 +174,7 @@ class Holder:
                         pass
             finally:
                 opened.close()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the worker has to hear of it
             mine.error = error if isinstance(error, CommitCoordError) else LockError(f"no lock: {error}")
             _tell(connection, mine.error)
         finally:

@@ -96,12 +96,8 @@ def _truncated(width: int, kind: I.IcebergType, column: Column) -> Column:
         case I.DecimalType():
             step = F.lit(Decimal(width).scaleb(-kind.scale))
             return (column - F.pmod(column, step)).cast(f"decimal({kind.precision},{kind.scale})")
-    return column - F.pmod(column, F.lit(width).cast(column_type(kind)))
-
-
-def column_type(kind: I.IcebergType) -> str:
-    """Return the SQL name of an integer type."""
-    return "bigint" if isinstance(kind, I.LongType) else "int"
+    integer = "bigint" if isinstance(kind, I.LongType) else "int"
+    return column - F.pmod(column, F.lit(width).cast(integer))
 
 
 def _time(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
@@ -130,7 +126,7 @@ def _in_python(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Co
         return pa.array([str(result) for result in results], pa.string()).take(places)
 
     apply.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    udf: Callable[[Column], Column] = arrow_udf(apply, "string")
+    udf: Callable[[Column], Column] = arrow_udf(apply, "string")  # type: ignore[call-overload]  # its kind is in the annotations
     return udf(column)
 
 

@@ -288,7 +288,10 @@ def _with_partitions(df: DataFrame, target: Target, case_sensitive: bool) -> tup
     # In two steps, so that a partition value is computed from the column as it is written.
     ids = [field.field_id for field in target.schema.fields]
     typed = source.select(*[column.alias(f"f{field_id}") for field_id, column in zip(ids, columns, strict=True)])
-    top: Callable[[int], Column] = lambda field_id: F.col(f"f{field_id}")
+
+    def top(field_id: int) -> Column:
+        return F.col(f"f{field_id}")
+
     final = [
         top(field.field_id).cast(spark_type(field.field_type)).alias(field.name, metadata={FIELD_ID: field.field_id})
         for field in target.safe.fields
@@ -353,7 +356,7 @@ def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[Da
     # PySpark's mapInArrow looks columns up by name, and stumbles over dots and duplicates.
     plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
     found: list[Row] = plain.mapInArrow(write, "files binary").collect()
-    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]
+    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - pickled above
 
 
 def commit(

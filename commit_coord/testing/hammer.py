@@ -292,11 +292,11 @@ def _prove(
 
 def _chain(body: dict[str, Any], snapshots: dict[int, dict[str, Any]]) -> int:
     """Return how many snapshots stand behind the current one, each with the sequence number before its child's."""
-    length, current = 0, snapshots.get(body.get("current-snapshot-id"))
+    length, current = 0, snapshots.get(body.get("current-snapshot-id", -1))
     expected = body["last-sequence-number"]
     while current is not None and current["sequence-number"] == expected:
         length, expected = length + 1, expected - 1
-        current = snapshots.get(current.get("parent-snapshot-id"))
+        current = snapshots.get(current.get("parent-snapshot-id", -1))
     return length
 
 

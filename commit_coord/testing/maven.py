@@ -14,7 +14,7 @@ _TIMEOUT_S = 600
 
 
 def maven_jar(coordinates: str) -> Path:
-    """Return the jar of *coordinates*, ``group:artifact:version``, without what it depends on; the first call fetches it.
+    """Return the jar of *coordinates*, ``group:artifact:version``, alone; the first call fetches it.
 
     Raises:
         ConfigError: The coordinates are malformed, ``mvn`` is not installed, or the jar could not be fetched.

@@ -127,7 +127,7 @@ class Kit:
         """Return a name that no table has."""
         return (self.namespace, f"t{next(_numbers)}")
 
-    def table(self, *data: pa.Table, schema: Any = SCHEMA, properties: Mapping[str, str] = {}, **kwargs: Any) -> Any:  # noqa: B006
+    def table(self, *data: pa.Table, schema: Any = SCHEMA, properties: Mapping[str, str] = {}, **kwargs: Any) -> Any:
         """Return a new table with *data* appended."""
         table = self.catalog.create_table(self.identifier(), schema, properties=dict(properties), **kwargs)
         for df in data:
@@ -143,7 +143,7 @@ class Kit:
         return [str(entry) for entry in self.catalog.locks.locks()] if self.coordinated else []
 
     def check(self) -> None:
-        """Assert that PyIceberg's own catalog reads every table as the one under test does, and that no lock is left."""
+        """Assert that PyIceberg's own catalog reads every table as ours does, and that no lock is left."""
         for namespace in self.catalog.list_namespaces():
             for identifier in self.catalog.list_tables(namespace):
                 mine, theirs = self.catalog.load_table(identifier), self.stock.load_table(identifier)

@@ -28,7 +28,8 @@ class Faulty:
         self._real, self._swap = real, swap
 
     def pointer(self, table: tuple[str, ...]) -> str | None:
-        return self._real.pointer(table)
+        location: str | None = self._real.pointer(table)
+        return location
 
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)

@@ -42,13 +42,12 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     """A session whose JVM also has Iceberg's runtime, as catalog ``jvm``, unless only other tests run."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,3]")  # three tries a task
         .appName("commit_coord tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/St_Johns")
         .config("spark.driver.memory", "2g")
-        .config("spark.task.maxFailures", "4")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.warehouse.dir", str(warehouse / "spark"))
     )

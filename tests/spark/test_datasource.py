@@ -33,10 +33,7 @@ def test_batch_write_and_read(spark: SparkSession, catalog: Any, options: dict[s
     df = spark.range(20).select(
         "id", (F.col("id") % 2).cast("string").alias("k"), F.array("id").alias("odd name.x"), F.lit(1.5).alias("d")
     )
-    table = catalog.create_table(
-        "db.t", schema=write_table(df.limit(0), (catalog, "db.x"), create=True, partition_by=["k", "bucket(2, id)"]).schema(),
-        partition_spec=catalog.load_table("db.x").spec(),
-    )  # fmt: skip
+    table = write_table(df.limit(0), (catalog, "db.t"), create=True, partition_by=["k", "bucket(2, id)"])
     writer = df.coalesce(2).write.format("commit_coord").options(**options)
     writer.mode("append").save("db.t")
     read = spark.read.format("commit_coord").options(**options).load("db.t")
@@ -68,9 +65,11 @@ def test_an_overwrite_waits_for_the_locks_of_another_job(
     """The driver holds them for the job; when they are not to be had, no row is written."""
     table = write_table(spark.range(1), (catalog, "db.t"), create=True)
     writer = spark.range(5).coalesce(1).write.format("commit_coord").options(**options).mode("overwrite")
-    with catalog.lock_operation({Resource.table(("db", "t")): LockMode.EXCLUSIVE}, statement="nightly compaction"):
-        with pytest.raises(Exception, match="nightly compaction"):
-            writer.option("catalog.lock.acquire-timeout-ms", "500").save("db.t")
+    compaction = catalog.lock_operation(
+        {Resource.table(("db", "t")): LockMode.EXCLUSIVE}, statement="nightly compaction"
+    )
+    with compaction, pytest.raises(Exception, match="nightly compaction"):
+        writer.option("catalog.lock.acquire-timeout-ms", "500").save("db.t")
     assert read_table(spark, table.refresh()).count() == 1
     writer.option("catalog.lock.acquire-timeout-ms", "60000").save("db.t")
     assert read_table(spark, table.refresh()).count() == 5

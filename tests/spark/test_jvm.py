@@ -83,5 +83,5 @@ def test_we_read_the_jvms(spark: SparkSession, catalog: Any, warehouse: Path) ->
     ours = read_table(spark, table)
     assert any(task.delete_files for task in table.scan().plan_files())
     assert same(spark.table("jvm.db.theirs"), ours)
-    assert ours.count() == 394
+    assert ours.count() == 396
     assert read_table(spark, table, row_filter="id = 6").count() == 1

@@ -13,7 +13,7 @@ import pyspark.sql.types as T
 import pytest
 from pyiceberg import types as I
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import AlwaysTrue, EqualTo, IsNull
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, IsNull
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -62,6 +62,11 @@ NESTED = T.StructType(
 )
 
 
+def ntz(*args: int) -> dt.datetime:
+    """Return a time without a zone."""
+    return dt.datetime(*args)  # type: ignore[arg-type]  # noqa: DTZ001 - on purpose
+
+
 def sample(spark: SparkSession, schema: T.StructType) -> DataFrame:
     """Three rows: values, edge values, nulls."""
     full: list[tuple[Any, ...]] = [
@@ -75,7 +80,7 @@ def sample(spark: SparkSession, schema: T.StructType) -> DataFrame:
             Decimal("123.0000000001"),
             dt.date(2020, 2, 29),
             dt.datetime(2020, 3, 8, 7, 0, tzinfo=UTC),
-            dt.datetime(2020, 3, 8, 2, 30),
+            ntz(2020, 3, 8, 2, 30),
             "x",
             b"\x00\xff",
             (1, "w"),
@@ -94,7 +99,7 @@ def sample(spark: SparkSession, schema: T.StructType) -> DataFrame:
             Decimal(-1),
             dt.date(1582, 10, 4),
             dt.datetime(1600, 1, 1, tzinfo=UTC),
-            dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+            ntz(9999, 12, 31, 23, 59, 59, 999999),
             "",
             b"",
             (None, None),
@@ -294,7 +299,7 @@ def test_odd_partition_values(spark: SparkSession, catalog: Any) -> None:
     assert {task.file.partition[0] for task in table.scan().plan_files()} == set(values)
     assert same(df, read_table(spark, table))
     for number, value in enumerate(values):
-        condition = EqualTo("k", value) if value is not None else IsNull("k")
+        condition: BooleanExpression = EqualTo("k", value) if value is not None else IsNull("k")  # type: ignore[call-arg]
         assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
 
 

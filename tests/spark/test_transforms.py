@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ from commit_coord.spark.transforms import FOLDER, decode_folders, partition_colu
 
 UTC = dt.UTC
 LONG = "long value with / and % and = " * 20
+
+
+def ntz(*args: int) -> dt.datetime:
+    """Return a time without a zone."""
+    return dt.datetime(*args)  # type: ignore[arg-type]  # noqa: DTZ001 - on purpose
+
+
 VALUES: list[tuple[I.PrimitiveType, list[Any]]] = [
     (I.BooleanType(), [True, False]),
     (I.IntegerType(), [0, 1, -1, 34, 2**31 - 1, -(2**31) + 100]),
@@ -47,10 +55,10 @@ VALUES: list[tuple[I.PrimitiveType, list[Any]]] = [
     (
         I.TimestampType(),
         [
-            dt.datetime(2017, 11, 16, 22, 31, 8, 1),
-            dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
-            dt.datetime(1, 1, 1),
-            dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+            ntz(2017, 11, 16, 22, 31, 8, 1),
+            ntz(1969, 12, 31, 23, 59, 59, 999999),
+            ntz(1, 1, 1),
+            ntz(9999, 12, 31, 23, 59, 59, 999999),
         ],
     ),
     (
@@ -97,7 +105,7 @@ def test_spark_computes_what_pyiceberg_computes(spark: SparkSession, kind: I.Pri
         stored = _to_partition_representation(kind, value)
         expected = [field.transform.transform(kind)(stored) for field in fields]
         folders = [f"{FOLDER}{n}={_escaped(text)}" for n, text in enumerate(row)]
-        found_values = decode_folders(folders, spec, schema, lambda field: _again(field, kind, stored))
+        found_values = decode_folders(folders, spec, schema, partial(_again, kind=kind, stored=stored))
         assert expected == found_values._data, value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ def test_two_jobs_on_one_partition_run_one_after_the_other(
             mine = catalog.load_table("db.t")
             row = spark.range(identifier, identifier + 1).selectExpr("id", "1 as k").coalesce(1)
             write_table(row, mine, "overwrite", overwrite_filter="k = 1")
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - asserted below
             errors.append(error)
 
     jobs = [threading.Thread(target=job, args=(n,)) for n in (101, 102)]
@@ -145,15 +144,33 @@ def test_files_are_deleted_on_proven_failure_only(
     assert (parquet_files(table) != before) is kept
 
 
-def test_failed_task_attempts_leave_no_rows(spark: SparkSession, catalog: Any, tmp_path: Path) -> None:
-    """In local mode a task is tried once; a job that fails in the middle leaves no file."""
+@pytest.mark.parametrize("column", ["id", "array(id) as ids"], ids=["spark's parquet", "arrow"])
+def test_repeated_task_attempts_leave_no_rows(spark: SparkSession, catalog: Any, column: str) -> None:
+    """Each task fails once after its last row; every row is there once, and no file but the committed ones."""
+    df = spark.range(0, 1000, numPartitions=1).mapInArrow(_fails_at_first, "id long").selectExpr(column)
+    table = write_table(df, (catalog, "db.t"), create=True)
+    assert read_table(spark, table).count() == 1000
+    files = {task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()}
+    assert parquet_files(table) == files
+
+
+def _fails_at_first(batches: Any) -> Any:
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails")
+
+
+def test_a_failed_job_leaves_nothing(spark: SparkSession, catalog: Any) -> None:
+    """Its folder is deleted, whatever its tasks had written."""
     table = write_table(spark.range(1), (catalog, "db.t"), create=True)
     before = parquet_files(table)
-    bad = spark.range(100_000).withColumn(
-        "id", F.when(F.col("id") < 99_999, F.col("id")).otherwise(F.raise_error(F.lit("broken")))
-    )
+    wrong = F.when(F.col("id") < 99_999, F.col("id")).otherwise(F.raise_error(F.lit("broken")))
     with pytest.raises(Exception, match="broken"):
-        write_table(bad, table)
+        write_table(spark.range(100_000).withColumn("id", wrong), table)
     assert parquet_files(table) == before
 
 
@@ -184,11 +201,11 @@ def test_target_file_size_and_codec(spark: SparkSession, catalog: Any) -> None:
 
 
 @pytest.fixture
-def stream_input(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+def stream_input(spark: SparkSession, tmp_path: Path) -> Path:
     """A folder of Parquet files that a stream reads."""
     folder = tmp_path / "in"
     spark.range(3).coalesce(1).write.parquet(str(folder))
-    yield folder
+    return folder
 
 
 def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_input: Path, tmp_path: Path) -> None:

@@ -203,7 +203,18 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
     )
     assert verdict.status is CommitStatus.SUCCESS
     round_outside = ["Acquire", "Plan", "Release", "Replan"]
-    assert asked == [*round_outside, *round_outside, "Acquire", "Plan", "Replan", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+    assert asked == [
+        *round_outside,
+        *round_outside,
+        "Acquire",
+        "Plan",
+        "Replan",
+        "Plan",
+        "Write",
+        "EnsureActive",
+        "Swap",
+        "Release",
+    ]
 
 
 def test_a_refusal_publishes_nothing() -> None:

@@ -75,6 +75,11 @@ def stock(snapshots: int, version: int = 2) -> Any:
     return TableMetadataUtil.parse_raw(json.dumps(raw(snapshots, version)))
 
 
+def moved(snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Return the update that moves main."""
+    return SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id})
+
+
 def appended(number: int, parent: int | None) -> tuple[Any, ...]:
     snapshot = Snapshot(
         snapshot_id=number,
@@ -87,7 +92,7 @@ def appended(number: int, parent: int | None) -> tuple[Any, ...]:
     )
     return (
         AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=number),
+        moved(number),
     )
 
 
@@ -184,7 +189,7 @@ def test_timestamps_never_step_back_when_the_clock_does() -> None:
     base = parsed(3)
     an_hour_ago = base.last_updated_ms - 3_600_000
     assert lean.not_before(base, an_hour_ago) == base.last_updated_ms
-    changed = lean.apply_updates(base, (SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=2),))
+    changed = lean.apply_updates(base, (moved(2),))
     stamped = lean.stamped(changed, base, base.last_updated_ms)
     times = [entry.timestamp_ms for entry in stamped.snapshot_log]
     assert times == sorted(times)
@@ -192,9 +197,7 @@ def test_timestamps_never_step_back_when_the_clock_does() -> None:
 
 
 def test_the_metadata_log_is_cut_to_its_configured_length() -> None:
-    base = lean.apply_updates(
-        parsed(1), (SetPropertiesUpdate(updates={"write.metadata.previous-versions-max": "3"}),)
-    )
+    base = lean.apply_updates(parsed(1), (SetPropertiesUpdate(updates={"write.metadata.previous-versions-max": "3"}),))
     metadata: Any = base
     for number in range(5):
         metadata = lean.logged(metadata, metadata, f"file:///t/metadata/{number}.metadata.json")

@@ -37,7 +37,7 @@ def manifest(number: int, content: ManifestContent = ManifestContent.DATA) -> Ma
 
 
 def grow(
-    folder: Path, head: str | None, number: int, *, version: int = 2, codec: str = "gzip", **merge: Any
+    folder: Path, head: str | None, number: int, *, version: int = 2, codec: str = "gzip", **others: Any
 ) -> tuple[str, bool]:
     location = f"{folder}/list-{number}.avro"
     metadata: Any = SimpleNamespace(format_version=version, properties={"write.avro.compression-codec": codec})
@@ -45,12 +45,11 @@ def grow(
         IO,
         location,
         head=head,
-        added=[manifest(number)],
         metadata=metadata,
         snapshot_id=number,
         parent_snapshot_id=number - 1 or None,
         sequence_number=number if version > 1 else 0,
-        **merge,
+        **{"added": [manifest(number)], **others},
     )
     return location, used
 
@@ -79,6 +78,12 @@ def test_small_blocks_are_folded_so_that_the_file_stays_small(tmp_path: Path) ->
         assert len(list(fastavro.block_reader(stream))) < 80
 
 
+def test_a_snapshot_without_files_keeps_the_list_of_its_parent(tmp_path: Path) -> None:
+    head, _ = grow(tmp_path, None, 1)
+    location, _ = grow(tmp_path, head, 2, added=[])
+    assert [m.added_snapshot_id for m in manifest_list.read(IO, location)] == [1]
+
+
 def test_a_list_with_too_few_fields_is_written_anew(tmp_path: Path) -> None:
     """A version 1 list knows no sequence numbers; the first append after an upgrade can't be copied behind it."""
     head, _ = grow(tmp_path, None, 1, version=1)
@@ -94,7 +99,7 @@ def test_a_merged_manifest_replaces_what_it_holds(tmp_path: Path) -> None:
     replaced = frozenset(manifest(number).manifest_path for number in (1, 2, 3))
     head, used = grow(tmp_path, head, 6, merged=manifest(6), replaced=replaced)
     assert used
-    assert sorted(m.added_snapshot_id for m in manifest_list.read(IO, head)) == [4, 5, 6, 6]
+    assert sorted(m.added_snapshot_id or 0 for m in manifest_list.read(IO, head)) == [4, 5, 6, 6]
 
 
 def test_a_merge_is_not_used_when_another_commit_took_one_of_its_manifests_away(tmp_path: Path) -> None:
@@ -104,7 +109,7 @@ def test_a_merge_is_not_used_when_another_commit_took_one_of_its_manifests_away(
     replaced = frozenset({manifest(1).manifest_path, "file:///t/metadata/gone-m0.avro"})
     head, used = grow(tmp_path, head, 4, merged=manifest(4), replaced=replaced)
     assert not used
-    assert sorted(m.added_snapshot_id for m in manifest_list.read(IO, head)) == [1, 2, 3, 4]
+    assert sorted(m.added_snapshot_id or 0 for m in manifest_list.read(IO, head)) == [1, 2, 3, 4]
 
 
 def test_a_manifest_survives_json() -> None:

@@ -1,0 +1,274 @@
+"""Where a catalog's configuration comes from, and that nobody ends up with an uncoordinated catalog unawares."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pyiceberg.catalog
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.exc import SQLAlchemyError
+
+import commit_coord
+from commit_coord import ConfigError
+from commit_coord.catalog import CoordinatedSqlCatalog
+from commit_coord.config import PROPERTIES, configure, render
+from commit_coord.locks.registry import LOCK_MANAGERS
+from commit_coord.table import CoordinatedTable
+from tests.catalog.kit import SCHEMA
+
+ROOT = Path(__file__).parents[2]
+IMPL = "commit_coord.catalog.CoordinatedSqlCatalog"
+
+
+def given(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {"uri": f"coord+sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w", **more}
+
+
+def run(code: str, home: Path, **environment: str) -> Any:
+    """Run *code* in another process with the configuration in *home*; return what it prints, as JSON."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYICEBERG")}
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        env={**clean, "PYTHONPATH": str(ROOT), "PYICEBERG_HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_arguments_go_before_the_environment_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        textwrap.dedent(f"""
+        default-catalog: prod
+        catalog:
+          prod:
+            uri: coord+sqlite:///{tmp_path}/c.db
+            warehouse: file://{tmp_path}/from-file
+            py-catalog-impl: {IMPL}
+            lock.acquire-timeout-ms: 1001
+            lock.num-retries: 1002
+            lock.policy: deny
+          plain:
+            uri: sqlite:///{tmp_path}/p.db
+            type: sql
+          other:
+            py-catalog-impl: pyiceberg.catalog.sql.SqlCatalog
+            uri: sqlite:///{tmp_path}/p.db
+          rest:
+            uri: http://127.0.0.1:9
+            type: rest
+        """)
+    )
+    found = run(
+        """
+        import json
+        import pyiceberg.catalog
+        import commit_coord
+        from commit_coord import ConfigError
+        def said(call):
+            try:
+                return type(call()).__name__
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+        catalog = commit_coord.load_catalog(**{"lock.num-retries": "4"})
+        settings, origins = catalog.settings, catalog.configuration.origins
+        print(json.dumps({
+            "name": catalog.name, "warehouse": catalog.properties["warehouse"], "uri": catalog.properties["uri"],
+            "values": [settings.lock_acquire_timeout_ms, settings.lock_num_retries, settings.lock_policy],
+            "origins": [origins[k] for k in (
+                "lock.acquire-timeout-ms", "lock.num-retries", "lock.policy", "lock.max-partitions")],
+            "plain pyiceberg": said(lambda: pyiceberg.catalog.load_catalog("prod")),
+            "pyiceberg with impl": said(lambda: pyiceberg.catalog.load_catalog(
+                "prod", **{"py-catalog-impl": "commit_coord.catalog.CoordinatedSqlCatalog"})),
+            "plain": said(lambda: commit_coord.load_catalog("plain")),
+            "other": said(lambda: commit_coord.load_catalog("other")),
+            "rest": said(lambda: commit_coord.load_catalog("rest")),
+            "missing": said(lambda: commit_coord.load_catalog("missing")),
+        }))
+        """,
+        tmp_path,
+        PYICEBERG_CATALOG__PROD__LOCK__ACQUIRE_TIMEOUT_MS="2001",
+        PYICEBERG_CATALOG__PROD__LOCK__NUM_RETRIES="2002",
+        PYICEBERG_CATALOG__PROD__WAREHOUSE=f"file://{tmp_path}/from-environment",
+    )
+    assert found["name"] == "prod"
+    assert found["warehouse"] == f"file://{tmp_path}/from-environment"
+    assert found["uri"] == f"sqlite:///{tmp_path}/c.db"
+    assert found["values"] == [2001, 4, "deny"]
+    assert found["origins"] == ["environment", "argument", "file", "default"]
+    assert "Error" in found["plain pyiceberg"] or "Exception" in found["plain pyiceberg"], found["plain pyiceberg"]
+    assert found["pyiceberg with impl"] == "CoordinatedSqlCatalog"
+    assert found["plain"] == "CoordinatedSqlCatalog"
+    assert "not coordinated" in found["other"]
+    assert "not coordinated" in found["rest"]
+    assert "uri" in found["missing"]
+
+
+def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+    found = run(
+        """
+        import json
+        import commit_coord
+        catalog = commit_coord.load_catalog("env")
+        settings = catalog.settings
+        print(json.dumps([type(catalog).__name__, settings.lock_impl, settings.lock_heartbeat_timeout_ms]))
+        """,
+        tmp_path,
+        PYICEBERG_CATALOG__ENV__URI=f"coord+sqlite:///{tmp_path}/c.db",
+        PYICEBERG_CATALOG__ENV__WAREHOUSE=f"file://{tmp_path}/w",
+        PYICEBERG_CATALOG__ENV__LOCK_IMPL="none",
+        PYICEBERG_CATALOG__ENV__LOCK__HEARTBEAT_TIMEOUT_MS="20000",
+    )
+    assert found == ["CoordinatedSqlCatalog", "none", 20000]
+
+
+def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path) -> None:
+    """PyIceberg makes dots of double and dashes of single underscores."""
+    values = {
+        "lock-impl": "none",
+        "lock.uri": f"sqlite:///{tmp_path}/l.db",
+        "lock.acquire-timeout-ms": "7001",
+        "lock.heartbeat-timeout-ms": "9000",
+        "lock.heartbeat-interval-ms": "700",
+        "lock.policy": "deny",
+        "lock.num-retries": "7",
+        "lock.sleep-between-retries-ms": "77",
+        "lock.database-parents": "true",
+        "lock.max-partitions": "77",
+        "operation-locks": "hive",
+        "commit.journal-lifetime-ms": "777",
+    }
+    assert values.keys() == {prop.key for prop in PROPERTIES}
+    environment = {
+        f"PYICEBERG_CATALOG__ENV__{key.replace('.', '__').replace('-', '_').upper()}": value
+        for key, value in values.items()
+    }
+    found = run(
+        """
+        import dataclasses, json
+        from commit_coord.config import configure
+        print(json.dumps(dataclasses.asdict(configure("env", {}).settings)))
+        """,
+        tmp_path,
+        PYICEBERG_CATALOG__ENV__URI=f"coord+sqlite:///{tmp_path}/c.db",
+        **environment,
+    )
+    assert {key.replace("_", "-"): str(value).lower() for key, value in found.items()} == {
+        key.replace(".", "-"): value for key, value in values.items()
+    }
+
+
+def test_pyicebergs_own_loader_makes_our_catalog_from_its_arguments(tmp_path: Path) -> None:
+    catalog = pyiceberg.catalog.load_catalog("t", **given(tmp_path, **{"py-catalog-impl": IMPL}))
+    assert isinstance(catalog, CoordinatedSqlCatalog)
+    catalog.create_namespace("db")
+    assert isinstance(catalog.create_table("db.t", SCHEMA), CoordinatedTable)
+    catalog.close()
+
+
+@pytest.mark.parametrize("more", [{}, {"type": "sql"}])
+def test_plain_pyiceberg_refuses_a_coordinated_uri(tmp_path: Path, more: dict[str, str]) -> None:
+    with pytest.raises((ValueError, SQLAlchemyError), match=r"(?i)coord[+.]|catalog type"):
+        pyiceberg.catalog.load_catalog("t", **given(tmp_path, **more))
+    with pytest.raises(SQLAlchemyError, match=r"coord"):
+        SqlCatalog("t", **given(tmp_path))
+    assert not (tmp_path / "c.db").exists()
+
+
+def test_a_plain_uri_is_coordinated_too(tmp_path: Path) -> None:
+    catalog = commit_coord.load_catalog("t", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    assert isinstance(catalog, CoordinatedSqlCatalog)
+    catalog.close()
+
+
+def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> None:
+    catalog = commit_coord.load_catalog("t", **given(tmp_path))
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.t", SCHEMA)
+    handed = [made, made.refresh(), catalog.load_table("db.t"), catalog.create_table_if_not_exists("db.t", SCHEMA)]
+    handed.append(catalog.rename_table("db.t", "db.u"))
+    catalog.drop_table("db.u")
+    handed.append(catalog.register_table("db.v", made.metadata_location))
+    handed.append(handed[-1].transaction().set_properties(a="1").commit_transaction())
+    for table in handed:
+        assert isinstance(table, CoordinatedTable)
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({"hive.support.concurrency": "false"}, ("lock_impl", "none")),
+        ({"hive.support.concurrency": "true"}, ("lock_impl", "lease")),
+        ({"hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
+        ({"hive.lock.sleep.between.retries": "60s"}, ("lock_sleep_between_retries_ms", 60_000)),
+        ({"hive.lock.sleep.between.retries": "60"}, ("lock_sleep_between_retries_ms", 60_000)),
+        ({"hive.lock.sleep.between.retries": "500ms"}, ("lock_sleep_between_retries_ms", 500)),
+        ({"hive.lock.sleep.between.retries": "2min"}, ("lock_sleep_between_retries_ms", 120_000)),
+        ({"hive.lock.sleep.between.retries": "1h"}, ("lock_sleep_between_retries_ms", 3_600_000)),
+        ({"iceberg.hive.lock-timeout-ms": "5000"}, ("lock_acquire_timeout_ms", 5000)),
+        ({"iceberg.hive.lock-heartbeat-interval-ms": "500"}, ("lock_heartbeat_interval_ms", 500)),
+        ({"lock.num-retries": "5", "hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
+    ],
+)
+def test_names_of_hive_and_iceberg_are_understood(
+    tmp_path: Path, settings: dict[str, str], expected: tuple[str, Any]
+) -> None:
+    key, value = expected
+    assert getattr(configure("t", given(tmp_path, **settings)).settings, key) == value
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lock.num-retries": "5", "hive.lock.numretries": "6"},
+        {"lock-impl": "lease", "hive.support.concurrency": "false"},
+        {"lock-impl": "none", "hive.support.concurrency": "true"},
+        {"lock.sleep-between-retries-ms": "5", "hive.lock.sleep.between.retries": "5s"},
+    ],
+)
+def test_settings_that_clash_are_an_error_that_names_both(tmp_path: Path, settings: dict[str, str]) -> None:
+    for order in (settings, dict(reversed(settings.items()))):
+        with pytest.raises(ConfigError, match="clash") as error:
+            configure("t", given(tmp_path, **order))
+        for key in settings:
+            assert key in str(error.value)
+
+
+def test_settings_of_pyiceberg_go_through_unchanged(tmp_path: Path) -> None:
+    properties = given(
+        tmp_path, **{"s3.endpoint": "http://x", "echo": "false", "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    )
+    found = configure("t", properties).properties
+    assert found == {**properties, "uri": f"sqlite:///{tmp_path}/c.db"}
+
+
+def test_a_catalog_in_memory_has_locks_in_memory(tmp_path: Path) -> None:
+    assert configure("t", {"uri": "coord+sqlite:///:memory:"}).settings.lock_impl == "memory"
+    assert configure("t", given(tmp_path)).settings.lock_impl == "lease"
+    with pytest.raises(ConfigError, match="in-memory database"):
+        configure("t", {"uri": "coord+sqlite:///:memory:", "lock-impl": "lease"})
+
+
+def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path) -> None:
+    for name in LOCK_MANAGERS:
+        assert configure("t", given(tmp_path, **{"lock-impl": name})).settings.lock_impl == name
+
+
+def test_the_configuration_page_lists_every_property_and_alias() -> None:
+    page = render()
+    for prop in PROPERTIES:
+        assert f"`{prop.key}`" in page
+        for alias in prop.aliases:
+            assert f"`{alias}`" in page

@@ -1,0 +1,405 @@
+"""The command line on a real catalog: what it prints, what it exits with, what it never does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import commit_coord
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli import app
+from commit_coord.cli.failures import MEANINGS, ExitCode, explain
+from commit_coord.cli.reference import render
+from commit_coord.errors import CommitStateUnknown, LockTimeout
+from commit_coord.model import LockMode, Resource
+
+ROOT = Path(__file__).parents[2]
+SALES = Resource(("shop", "sales"))
+EXCLUSIVE = LockMode.EXCLUSIVE
+
+
+class Shell:
+    """Runs ``commit-coord`` against one catalog.
+
+    Args:
+        folder: Where its database and tables are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.place = ["-c", "shop", "--uri", f"coord+sqlite:///{folder}/catalog.db"]
+        self.place += ["--warehouse", folder.joinpath("warehouse").as_uri()]
+
+    def __call__(self, *arguments: str, place: bool = True, answer: str | None = None) -> Any:
+        """Return the result of a command; *answer* is typed when it asks."""
+        line = [*arguments, *(self.place if place else [])]
+        return CliRunner().invoke(app, line, input=answer, prog_name="commit-coord")
+
+    def json(self, *arguments: str, place: bool = True, exits: int = 0) -> Any:
+        """Return the document that a command prints with ``--json``."""
+        result = self(*arguments, "--json", place=place)
+        assert result.exit_code == exits, result.output
+        return json.loads(result.stdout)
+
+    def error(self, *arguments: str, place: bool = True, exits: int, answer: str | None = None) -> str:
+        """Return the one line with which a command fails."""
+        result = self(*arguments, place=place, answer=answer)
+        assert result.exit_code == exits, result.output
+        assert "Traceback" not in result.output
+        line: str = result.stderr.splitlines()[-1]
+        assert "error: " in line
+        assert result.stdout == ""
+        return line
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody's own ``.pyiceberg.yaml`` takes part."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """The command line, for the catalog of this test."""
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[CoordinatedCatalog]:
+    """A catalog with ``shop.sales``, to which two appends were made."""
+    properties: dict[str, Any] = {
+        "uri": f"coord+sqlite:///{tmp_path}/catalog.db",
+        "warehouse": tmp_path.joinpath("warehouse").as_uri(),
+    }
+    made = commit_coord.load_catalog("shop", **properties)
+    made.create_namespace("shop")
+    rows = pa.table({"id": [1, 2, 3]})
+    table = made.create_table("shop.sales", schema=rows.schema)
+    table.append(rows, snapshot_properties={"writer": "till [1]"})
+    table.append(rows)
+    yield made
+    made.close()
+
+
+def request_ids(shell: Shell) -> list[str]:
+    """Return the request ids of the table's commits, newest first."""
+    return [commit["request_id"] for commit in shell.json("commits", "shop.sales")["commits"]]
+
+
+# -- locks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("catalog")
+def test_no_locks(shell: Shell) -> None:
+    """Nothing held says so, and is no error."""
+    assert "no locks" in shell("locks").stdout
+    assert shell.json("locks")["locks"] == []
+
+
+def test_locks_show_holder_and_waiter(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """Who holds, who waits for whom, for which statement."""
+    held = catalog.lock_operation({SALES: EXCLUSIVE}, statement="rewrite [all]")
+    waiting: list[Any] = []
+
+    def wait() -> None:
+        with catalog.lock_operation({SALES: EXCLUSIVE}, statement="another") as lease:
+            waiting.append(lease)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until = time.monotonic() + 20
+    while len(catalog.locks.locks()) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        document = shell.json("locks")
+        shown = shell("locks").stdout
+    finally:
+        held.release()
+        thread.join()
+
+    first, second = document["locks"]
+    assert (first["state"], first["resource"], first["mode"]) == ("ACQUIRED", "shop/sales", "EXCLUSIVE")
+    assert first["owner"]["statement"] == "rewrite [all]"
+    assert first["expires_in_ms"] > 0
+    assert (second["state"], second["blocked_by"]) == ("WAITING", first["request_id"])
+    assert "1 held, 1 waiting" in shown
+    assert "rewrite [all]" in shown
+    assert f"waits for {first['request_id'][:8]}" in shown
+
+
+def test_locks_of_one_table(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """A table as the only argument, or behind the catalog, or with the option."""
+    with catalog.lock_operation({Resource(("shop", "other")): EXCLUSIVE}):
+        assert len(shell.json("locks")["locks"]) == 1
+        assert shell.json("locks", "shop.sales")["locks"] == []
+        assert shell.json("locks", "shop", "shop.sales")["locks"] == []
+
+
+def test_locks_watch(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """A document a line, as often as asked."""
+    with catalog.lock_operation({SALES: EXCLUSIVE}):
+        result = shell("locks", "--watch", "--every", "0.05", "--times", "3", "--json")
+    assert result.exit_code == 0
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [len(document["locks"]) for document in documents] == [1, 1, 1]
+
+
+# -- unlock ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["request id", "its beginning", "path", "name"])
+def test_unlock(shell: Shell, catalog: CoordinatedCatalog, what: str) -> None:
+    """By request id or resource; it says what it freed, and it is free."""
+    lease = catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck")
+    request_id = lease.request.request_id
+    name = {"request id": request_id, "its beginning": request_id[:8], "path": "shop/sales", "name": "shop.sales"}[what]
+
+    result = shell("unlock", name, "--yes")
+
+    assert result.exit_code == 0, result.output
+    assert "freed X shop/sales (operation)" in result.stdout
+    assert "stuck" in result.stdout
+    assert catalog.locks.locks() == []
+
+
+def test_unlock_asks(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """It shows what it would free and takes no for an answer."""
+    with catalog.lock_operation({SALES: EXCLUSIVE}, statement="busy"):
+        refused = shell("unlock", "shop.sales", answer="n\n")
+        assert refused.exit_code == ExitCode.REFUSED
+        assert "busy" in refused.stderr
+        assert len(catalog.locks.locks()) == 1
+        assert shell("unlock", "shop.sales", answer="y\n").exit_code == 0
+        assert catalog.locks.locks() == []
+
+
+def test_unlock_json(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """What was freed, as JSON; it can't ask, so it wants ``--yes``."""
+    with catalog.lock_operation({SALES: EXCLUSIVE}):
+        assert "--yes" in shell.json("unlock", "shop/sales", exits=2)["error"]["message"]
+        assert [lock["resource"] for lock in shell.json("unlock", "shop/sales", "--yes")["freed"]] == ["shop/sales"]
+
+
+# -- commits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("catalog")
+def test_commits(shell: Shell) -> None:
+    """The newest first, with rows, request id, generation and writer."""
+    document = shell.json("commits", "shop.sales")
+    newest, oldest = document["commits"]
+    assert document["total"] == 2
+    assert newest["parent_id"] == oldest["snapshot_id"]
+    assert newest["current"]
+    assert (oldest["operation"], oldest["added_rows"], oldest["writer"]) == ("append", 3, "till [1]")
+    assert newest["generation"] > oldest["generation"]
+    assert str(uuid.UUID(newest["request_id"])) == newest["request_id"]
+
+    shown = shell("commits", "shop.sales").stdout
+    assert newest["request_id"] in shown
+    assert "till [1]" in shown
+    assert "+3" in shown
+
+
+@pytest.mark.usefixtures("catalog")
+def test_commits_limit(shell: Shell) -> None:
+    """As many as asked for, and it says that there are more."""
+    assert len(shell.json("commits", "shop.sales", "-n", "1")["commits"]) == 1
+    assert "2 commits, the newest 1" in shell("commits", "shop.sales", "-n", "1").stdout
+    assert len(shell.json("commits", "shop.sales", "-n", "0")["commits"]) == 2
+
+
+@pytest.mark.usefixtures("catalog")
+def test_did_it_land(shell: Shell) -> None:
+    """Yes, with its snapshot; also by the beginning of the request id that the table shows."""
+    newest, oldest = request_ids(shell)
+    assert shell.json("commits", "shop.sales", "--request-id", oldest)["landed"] is True
+    assert shell.json("commits", "shop.sales", "--request-id", newest[:8])["request_id"] == newest
+    assert "landed in shop.sales" in shell("commits", "shop.sales", "--request-id", newest).stdout
+
+
+# -- config ------------------------------------------------------------------------------------------------
+
+
+def test_config_says_where_from(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File, environment, argument, default."""
+    file = f"catalog:\n  shop:\n    uri: coord+sqlite:///{shell.folder}/catalog.db\n    lock.policy: deny\n"
+    (shell.folder / ".pyiceberg.yaml").write_text(file)
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__LOCK__NUM_RETRIES", "7")
+
+    document = shell.json("config", "shop", "-p", "lock.max-partitions=5", place=False)
+
+    found = {record["property"]: (record["value"], record["from"]) for record in document["properties"]}
+    assert found["lock.policy"] == ("deny", "file")
+    assert found["lock.num-retries"] == ("7", "environment")
+    assert found["lock.max-partitions"] == ("5", "argument")
+    assert found["lock.database-parents"] == ("false", "default")
+    assert document["lock_manager"] == "lease"
+    assert document["guarantees"]["mutual_exclusion"] is True
+    shown = shell("config", "shop", place=False).stdout
+    assert "first come, first served" in shown
+
+
+def test_config_opens_nothing(shell: Shell) -> None:
+    """No database is made by looking at the settings."""
+    assert shell("config").exit_code == 0
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_config_hides_secrets(shell: Shell) -> None:
+    """No password of a URL and no value of a property that sounds like a secret."""
+    line = ["config", "--uri", "coord+postgresql://ann:hush@db/shop?password=hush"]
+    line += ["-p", "s3.secret-access-key=hush", "-p", "token=hush", "-p", "gcs.oauth2.token=hush"]
+    line += ["-p", "lock.uri=postgresql://ann:hush@locks/x", "-p", "s3.region=eu-1"]
+    for more in ([], ["--json"]):
+        result = shell(*line, *more, place=False)
+        assert result.exit_code == 0, result.output
+        assert "hush" not in result.output
+        assert "ann:***@" in result.stdout
+        assert "eu-1" in result.stdout
+
+
+def test_adopt_locks(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """Another lock manager is refused until the locks are adopted, and it asks before."""
+    other = ["-p", "lock-impl=none"]
+    assert "another lock manager" in shell.error("locks", *other, exits=2)
+    catalog.close()
+    refused = shell("config", "--adopt-locks", *other, answer="n\n")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "lease" in refused.stderr
+    assert "another lock manager" in shell.error("locks", *other, exits=2)
+    assert shell.json("config", "--adopt-locks", "--yes", *other)["adopted"] is True
+    assert shell.json("locks", *other)["locks"] == []
+
+
+# -- bad input ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize(
+    "line, exits, words",
+    [
+        pytest.param("commits shop.nope", 1, "no table 'shop.nope'", id="unknown table"),
+        pytest.param("commits sales", 1, "NAMESPACE.TABLE", id="a table without its namespace"),
+        pytest.param("locks shop shop.nope", 1, "no table 'shop.nope'", id="locks of an unknown table"),
+        pytest.param("locks -p lock.acquire-timeout=3", 2, "lock.acquire-timeout-ms", id="unknown property"),
+        pytest.param("locks -p lock.acquire-timeout-ms=3s", 2, "whole number", id="wrong unit"),
+        pytest.param("locks -p lock.policy", 2, "key=value", id="a property without a value"),
+        pytest.param("locks -p lock-impl=zebra", 2, "lock-impl", id="unknown lock manager"),
+        pytest.param("locks other shop.sales", 2, "two catalogs", id="two catalogs"),
+        pytest.param("unlock shop/nothing --yes", 1, "no lock 'shop/nothing'", id="no such lock"),
+        pytest.param("unlock // --yes", 1, "no lock '//'", id="no resource at all"),
+        pytest.param("commits shop.sales --request-id 42", 2, "UUID", id="a request id that is none"),
+        pytest.param(f"commits shop.sales --request-id {uuid.UUID(int=1)}", 1, "not known to have", id="not there"),
+        pytest.param("commits shop.sales -n -1", 2, "greater than or equal to 0", id="a number out of range"),
+        pytest.param("commits", 2, "TABLE", id="a missing argument"),
+        pytest.param("lokcs", 2, "lokcs", id="unknown command"),
+        pytest.param("locks --verbose", 2, "--verbose", id="unknown option"),
+        pytest.param("demo --folder .", 2, "not empty", id="a folder in use"),
+    ],
+)
+def test_bad_input(shell: Shell, line: str, exits: int, words: str) -> None:
+    """One clear line on stderr, the documented code; the same as JSON."""
+    arguments, place = line.split(), not line.startswith(("lokcs", "demo"))
+    if "--yes" not in line:
+        assert words in shell.error(*arguments, place=place, exits=exits)
+    result = shell(*arguments, "--json", place=place)
+    error = json.loads(result.stdout)["error"]
+    assert error["exit_code"] == exits == result.exit_code
+    assert words in error["message"]
+
+
+def test_unknown_catalog(shell: Shell) -> None:
+    """The message names the catalogs that are configured."""
+    (shell.folder / ".pyiceberg.yaml").write_text("catalog:\n  depot:\n    uri: coord+sqlite:////nowhere/x.db\n")
+    message = shell.error("locks", "shop", place=False, exits=2)
+    assert "no catalog 'shop'" in message
+    assert "depot" in message
+
+
+def test_a_typing_error_makes_no_database(shell: Shell) -> None:
+    """A SQLite file that is not there is not made."""
+    assert "there is no database" in shell.error("locks", exits=2)
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_not_a_database(shell: Shell) -> None:
+    """A file that holds something else."""
+    (shell.folder / "catalog.db").write_text("no database, but long enough to be looked at closely" * 40)
+    assert "not a database" in shell.error("locks", exits=2)
+
+
+def test_unreachable_database(shell: Shell) -> None:
+    """Nobody listens there; the password is not shown."""
+    pytest.importorskip("psycopg")
+    uri = "coord+postgresql+psycopg://ann:hush@127.0.0.1:1/shop?connect_timeout=2"
+    message = shell.error("locks", "--uri", uri, place=False, exits=2)
+    assert "can't be opened" in message
+    assert "hush" not in message
+
+
+def test_memory_locks_are_not_visible(shell: Shell, tmp_path: Path) -> None:
+    """Locks that live in another process's memory can't be listed, and it says so."""
+    options = ["-p", "lock-impl=memory"]
+    uri = f"coord+sqlite:///{tmp_path}/alone.db"
+    (tmp_path / "alone.db").touch()
+    assert "inside of each process" in shell.error("locks", "--uri", uri, *options, place=False, exits=1)
+
+
+def test_debug_shows_the_traceback(shell: Shell) -> None:
+    """Only when asked for."""
+    assert "Traceback" in shell("locks", "--debug").stderr
+
+
+def test_outcomes_have_their_own_codes() -> None:
+    """A failure and an unknown outcome are told apart."""
+    assert explain(LockTimeout("too late", holder="ann")).code == ExitCode.FAILED
+    assert explain(CommitStateUnknown("who knows", request_id="7")).code == ExitCode.UNKNOWN
+    assert explain(RuntimeError("two\nlines postgresql://ann:hush@db/x")).message.count("\n") == 0
+    assert "hush" not in explain(RuntimeError("postgresql://ann:hush@db/x")).message
+    assert set(MEANINGS) == set(ExitCode)
+
+
+def test_demo_without_java(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to install, before anything is started."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("JAVA_HOME", str(shell.folder))
+    message = shell.error("demo", place=False, exits=ExitCode.MISSING)
+    assert "Java 17" in message
+    assert "apt-get install" in message
+
+
+# -- the document ------------------------------------------------------------------------------------------
+
+
+def test_document_is_current() -> None:
+    """``docs/cli.md`` is what the application says (else: python -m commit_coord.cli.reference > docs/cli.md)."""
+    assert (ROOT / "docs" / "cli.md").read_text() == render()
+
+
+def test_help_of_everything(shell: Shell) -> None:
+    """Every command explains itself."""
+    assert shell("--help", place=False).exit_code == 0
+    for command in ("locks", "unlock", "commits", "config", "demo"):
+        assert "--json" in shell(command, "--help", place=False).stdout
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize("line", ["locks", "commits shop.sales", "config"])
+def test_only_json_on_stdout(shell: Shell, line: str) -> None:
+    """One document, one line, nothing else."""
+    result = shell(*line.split(), "--json")
+    assert result.exit_code == 0
+    assert result.stdout.count("\n") == 1
+    assert isinstance(json.loads(result.stdout), dict)

