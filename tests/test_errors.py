@@ -75,7 +75,7 @@ def test_pickle_round_trip(cls: type[CommitCoordError]) -> None:
     """PySpark ships errors between processes; type, message and details arrive."""
     sent = cls("the deadline passed", holder="ann@host pid 7", waited_ms=1500, nothing=None)
 
-    received = pickle.loads(pickle.dumps(sent))  # noqa: S301 - our own bytes
+    received = pickle.loads(pickle.dumps(sent))
 
     assert type(received) is cls
     assert str(received) == str(sent) == "the deadline passed: holder='ann@host pid 7', waited_ms='1500'"

@@ -250,8 +250,10 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
-        table = self.load_table(identifier)
-        self.drop_table(identifier)
+        name = self._table_identifier(identifier)
+        with self._whole_table(name, "purge table"), self.coordinator.latch(name, statement="purge table"):
+            table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
+            super().drop_table(identifier)  # type: ignore[safe-super]
         manifests: dict[str, ManifestFile] = {}
         for snapshot in table.metadata.snapshots:
             listed = manifest_list.read(table.io, snapshot.manifest_list)

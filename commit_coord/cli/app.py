@@ -479,6 +479,8 @@ def demo(
         raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
     except FolderInUse as error:
         raise CommandFailed(str(error), ExitCode.USAGE, "usage") from error
+    except KeyboardInterrupt as error:
+        raise CommandFailed("interrupted; every process was ended", ExitCode.INTERRUPTED, "interrupted") from error
     except DemoFailed as error:
         raise CommandFailed(str(error), ExitCode.FAILED, "writer-failed") from error
     if not proved:

@@ -22,7 +22,7 @@ def render() -> str:
         "`python -m commit_coord.cli.reference`.",
         "",
         "Catalogs come from PyIceberg's ordinary configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`); what",
-        "`--uri`, `--warehouse` and `--property` say goes before it. No command here creates a database or a table,",
+        "`--uri`, `--warehouse` and `--property` say goes before it. No command here makes a database file or a table,",
         "but for `demo` and `bench`, in folders of their own.",
         "",
         "With `--json`, stdout holds one JSON document and nothing else; progress and errors go to stderr. A failed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -71,7 +72,7 @@ def run(*, folder: Path | None = None, seed: int = 1, as_json: bool = False) -> 
 
     Raises:
         NotInstalled: Java or a package is missing.
-        FolderInUse: *folder* is not empty.
+        FolderInUse: *folder* is not empty or can't be used.
         DemoFailed: A writer failed, or nothing moved any more.
     """
     stream = sys.stderr if as_json else sys.stdout
@@ -84,7 +85,6 @@ def run(*, folder: Path | None = None, seed: int = 1, as_json: bool = False) -> 
         with _terminable():
             document = job.do()
     except KeyboardInterrupt:
-        console.print("interrupted: every process was ended", style="yellow")
         if made:
             shutil.rmtree(place, ignore_errors=True)
         raise
@@ -97,6 +97,10 @@ def _prepared(folder: Path | None) -> Path:
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="commit-coord-demo-"))
     place = folder.expanduser().absolute()
+    if found := sorted(set(str(place)) & set("?#%*[]{}\\'\"")):
+        raise FolderInUse(
+            f"the folder's path has {' '.join(found)} in it, which URLs and patterns take for something else"
+        )
     try:
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
@@ -273,6 +277,7 @@ class _Job:
         history = {name: history_of(table) for name, table in tables.items()}
         current = {name: table.metadata.current_snapshot_id for name, table in tables.items()}
         metadata = [str(path) for path in (run_.folder / "warehouse").rglob("*.metadata.json")]
+        assert metadata, "the warehouse holds the metadata of the tables"
         proofs.append(proof.unbroken(history, current))
         proofs.append(proof.exactly_once(history, noted(run_, "acknowledged"), noted(run_, "unknown")))
         proofs.append(proof.never(history, noted(run_, "refused"), metadata))
@@ -339,10 +344,10 @@ class _Job:
         console.print()
         verdict = "Nothing lost, nothing doubled." if proved else "The proof failed."
         console.print(Text.assemble((verdict, "bold green" if proved else "bold red"), f" {seconds:.0f} s in all."))
-        at = f"-c {CATALOG} --uri {run_.uri}"
+        at = f"-c {CATALOG} --uri {shlex.quote(run_.uri)}"
         console.print(f"picture    {picture}", soft_wrap=True, markup=False)
         console.print(f"look on    commit-coord commits {table_id('flights')} {at}", soft_wrap=True, markup=False)
-        console.print(f"clear away rm -r {run_.folder}", soft_wrap=True, markup=False)
+        console.print(f"clear away rm -r {shlex.quote(str(run_.folder))}", soft_wrap=True, markup=False)
         return document
 
 

@@ -126,7 +126,7 @@ def exactly_once(
         for i, table in sorted((str(i), table) for i, table in counted if (i, table) not in notes | unsure)
     ]
     if strangers:
-        differences.append(f"{strangers} snapshots carry no request id")
+        differences.append(f"{strangers} snapshot{'s carry' if strangers > 1 else ' carries'} no request id")
     text = f"{len(notes):,} acknowledged commits, each exactly once in the history"
     return Proof(name="exactly-once", text=text, differences=_few(differences))
 

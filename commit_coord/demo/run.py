@@ -54,7 +54,7 @@ class NotInstalled(Exception):
 
 
 class FolderInUse(Exception):
-    """The folder for the run holds something already."""
+    """The folder for the run holds something already, or can't be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Run:
     @property
     def warehouse(self) -> str:
         """Where the tables lie."""
-        return self.folder.joinpath("warehouse").as_uri()
+        return f"file://{self.folder}/warehouse"
 
     def catalog(self, **more: str) -> CoordinatedCatalog:
         """Open the run's catalog: SQLite and lease locks, all by default."""

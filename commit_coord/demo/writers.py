@@ -168,7 +168,7 @@ def write_month(run: Run, notes: Notebook, spark: SparkSession, catalog: Coordin
     # For the display alone; write_table looks too, and does not write again what landed.
     answered = table.find_commit(request_id) is not None
     write_table(
-        spark.read.parquet(source.as_uri()),
+        spark.read.parquet(f"file://{source}"),
         table,
         snapshot_properties={"writer": writer},
         request_id=request_id,
@@ -215,7 +215,9 @@ def _spark(run: Run, process: str, *, cores: int) -> SparkSession:
         .appName(f"commit_coord demo {process}")
         .config("spark.driver.memory", "1g")
         # Three short-lived drivers share two cores: the quick compiler and the plain collector do best.
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}")
+        .config(
+            "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir='{scratch}'"
+        )
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")

@@ -215,6 +215,5 @@ def _grown(
     fastavro.writer(fresh, schema, records, codec=codec, sync_interval=1 << 30, metadata=meta, sync_marker=sync)
     data = fresh.getvalue()
     # An append of no rows adds no manifest, hence no block.
-    first = next(iter(fastavro.block_reader(stdio.BytesIO(data))), None)
-    fresh_start = len(data) if first is None else first.offset  # a snapshot without files adds no block
+    fresh_start = next((block.offset for block in fastavro.block_reader(stdio.BytesIO(data))), len(data))
     return data[:fresh_start] + old[start:kept_end] + data[fresh_start:]

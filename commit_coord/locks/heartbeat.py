@@ -61,7 +61,7 @@ class Heartbeat:
         self._paused = False
 
     def pause(self) -> None:
-        """As :meth:`stop`, and start no more until :meth:`resume`: to see what becomes of leases that nobody extends."""
+        """As :meth:`stop`, and stay ended until :meth:`resume`: to see what becomes of leases that nobody extends."""
         if self._pid != os.getpid():
             self._start_over()
         self._paused = True

@@ -22,6 +22,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -60,6 +61,9 @@ _RETRY = Backoff(initial_ms=10, maximum_ms=500)
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
 
+_BRIEFLY = 1.0
+"""Seconds for which what nobody waits for is tried again: enough for a connection that was cut while it was idle."""
+
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
 
@@ -72,6 +76,8 @@ class _Ticket:
     word: float
     """When the last confirmed renewal was sent, on ``Clock.now``."""
     lease: SqlLease | None = None
+    waits: bool = False
+    """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,19 +263,22 @@ class LeaseLockManager(QueueingLockManager):
         if blocker.expires_at is not None:
             until = min(until, blocker.expires_at)
         tick = self.settings.poll_interval_ms / 1000
+        ticket = self._tickets[request.request_id]
         while not self._over(blocker):
             connection = self._store.connection
-            # Once it listens it asks again: a wake-up sent before found nobody.
-            if self._persist(connection.listen, deadline):
+            # Ask again before the first wait: a wake-up that was sent before found nobody. SQLite enters and removes
+            # one after the other, so there it is enough to have listened when it entered.
+            missed = self._persist(connection.listen, deadline) or (self._store.concurrent and not ticket.waits)
+            ticket.waits = True
+            if missed:
                 break
             left = until - self._clock.now()
-            if left <= 0 or self._persist(lambda: connection.wait(min(left, tick)), deadline):
+            if left <= 0 or self._persist(partial(connection.wait, min(left, tick)), deadline):
                 break
         else:
             dead = is_dead(blocker.owner.process)
-            self._persist(
-                lambda: self._remove(request.scope, blocker.request_id, blocker.place, forced=dead), deadline
-            )
+            removal = partial(self._remove, request.scope, blocker.request_id, blocker.place, forced=dead)
+            self._persist(removal, deadline)
         return self._look(request, deadline)
 
     def _over(self, blocker: _SqlBlocker) -> bool:
@@ -301,7 +310,7 @@ class LeaseLockManager(QueueingLockManager):
         ticket = self._tickets.pop(request.request_id, None)
         try:
             if ticket is not None:
-                self._remove_ticket(ticket)
+                self._persist(partial(self._remove_ticket, ticket), self._clock.now() + _BRIEFLY)
             else:
                 # Interrupted while it entered: it may be there, or not.
                 self._remove_own(request)
@@ -310,9 +319,7 @@ class LeaseLockManager(QueueingLockManager):
 
     def _remove_own(self, request: LockRequest) -> None:
         """Remove whatever *request* has become, if it is in the database at all."""
-        found = self._store.connection.ask(
-            lease_sql.FIND, {"request_id": request.request_id, "client": self._client}
-        )
+        found = self._ask(lease_sql.FIND, {"request_id": request.request_id, "client": self._client})
         for (place,) in found:
             self._remove_ticket(_Ticket(request, place, 0.0))
 
@@ -360,11 +367,11 @@ class LeaseLockManager(QueueingLockManager):
         sent = self._clock.now()
         ids = id_list([ticket.request.request_id for ticket in tickets])
         try:
-            connection = self._store.connection
             if all(ticket.request.explicit for ticket in tickets):
-                rows = connection.ask(lease_sql.STANDING, {"ids": ids})
+                rows = self._ask(lease_sql.STANDING, {"ids": ids})
             else:
-                (rows,) = connection.run([(lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name})])
+                step = lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name}
+                (rows,) = self._persist(lambda: self._store.connection.run([step]), sent + _BRIEFLY)
         except LockServiceUnavailable as error:
             for ticket in tickets:
                 self._observe(ticket, LeaseEvent.MISSED, f"the service did not answer: {error}")
@@ -416,7 +423,7 @@ class LeaseLockManager(QueueingLockManager):
         # Forgotten only when the row is gone. An interrupt at any line leaves a ticket whose lease is released: the
         # heartbeat finds it, and to release again does the rest too.
         try:
-            self._remove_ticket(ticket)
+            self._persist(lambda: self._remove_ticket(ticket), self._clock.now() + _BRIEFLY)
         except LockError as error:
             self._later(ticket.request, error)
         self._tickets.pop(ticket.request.request_id, None)
@@ -456,6 +463,7 @@ class LeaseLockManager(QueueingLockManager):
                 (lease_sql.REMOVE_LOCKS, request),
             ],
             then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
+            durable=False,
         )
         return bool(removed)
 
@@ -465,7 +473,7 @@ class LeaseLockManager(QueueingLockManager):
         """See :meth:`LockManager.locks`."""
         self._here()
         path = "" if resource is None else str(resource)
-        rows = self._store.connection.ask(
+        rows = self._ask(
             lease_sql.LIST,
             {
                 "clock": self._store.clock_name,
@@ -513,26 +521,21 @@ class LeaseLockManager(QueueingLockManager):
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""
-        self._store.connection.run(
-            [
-                (
-                    lease_sql.REMEMBER,
-                    {
-                        "request_id": entry.request_id,
-                        "table_name": entry.table,
-                        "table_uuid": entry.table_uuid,
-                        "metadata_location": entry.metadata_location,
-                        "snapshot_ids": ",".join(map(str, entry.snapshot_ids)),
-                        "lifetime_ms": lifetime_ms,
-                    },
-                ),
-                (lease_sql.FORGET, {}),
-            ]
-        )
+        self._here()
+        values = {
+            "request_id": entry.request_id,
+            "table_name": entry.table,
+            "table_uuid": entry.table_uuid,
+            "metadata_location": entry.metadata_location,
+            "snapshot_ids": ",".join(map(str, entry.snapshot_ids)),
+            "lifetime_ms": lifetime_ms,
+        }
+        steps: list[Step] = [(lease_sql.REMEMBER, values), (lease_sql.FORGET, {})]
+        self._persist(lambda: self._store.connection.run(steps), self._clock.now() + _BRIEFLY)
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
-        rows = self._store.connection.ask(lease_sql.RECALL, {"request_id": request_id})
+        rows = self._ask(lease_sql.RECALL, {"request_id": request_id})
         if not rows:
             return None
         _, table, table_uuid, metadata_location, snapshots = rows[0]
@@ -557,6 +560,9 @@ class LeaseLockManager(QueueingLockManager):
 
     def _scope(self, scope: LockScope) -> str:
         return f"{self._space}:{scope.value}"
+
+    def _ask(self, text: str, values: dict[str, Any]) -> Rows:
+        return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + _BRIEFLY)
 
     def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
         """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.

@@ -106,8 +106,9 @@ def _nearest(request: str) -> str:
 
 # Take the next place of a queue, and with it the counter row's lock until the end of the transaction. This lock is
 # what makes the queue one queue on PostgreSQL, where transactions run side by side under READ COMMITTED:
-# 1. A takes place 7 from, say, a sequence, and has not committed.   2. B takes 8, looks, sees nobody before it, commits.
-# 3. A commits, looks, sees nobody before 7: both hold.
+# 1. A takes place 7 from, say, a sequence, and has not committed.
+# 2. B takes place 8, looks, sees nobody before it, and commits.
+# 3. A looks, sees nobody before 7, and commits: both hold.
 # With the row lock B gets its place only after A committed, and its later statements see A. Who needs several queues
 # takes them in the order of their names, so that no two wait for each other's rows.
 # A new boot skips a million places: without an fsync for each lock, the last ones given before a power failure may be
@@ -165,8 +166,8 @@ FIND = "SELECT place FROM commit_coord_requests WHERE request_id = :request_id A
 # What does a request lock?
 LOCKS_OF = "SELECT resource, mode FROM commit_coord_locks WHERE request_id = :request_id AND place = :place"
 
-# Delete a request: whatever it is when :forced, else only if it has expired. See "Granted is not a column". The place is
-# named too, because a denied request enters again under its own id.
+# Delete a request: whatever it is when :forced, else only if it has expired. See "Granted is not a column". The place
+# is named too, because a denied request enters again under its own id.
 REMOVE = f"""
     DELETE FROM commit_coord_requests AS r
     WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})

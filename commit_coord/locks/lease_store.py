@@ -58,8 +58,11 @@ class Connection(ABC):
     """Where a wake-up for this thread is sent to."""
 
     @abstractmethod
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
         """Run *steps* in one transaction, commit, then run *then* behind it; return the rows of *steps*.
+
+        What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
+        Removals are so: a request that comes back is extended by nobody and expires.
 
         Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
 
@@ -91,6 +94,8 @@ class Store(ABC):
 
     clock_name: str
     """The clock that ``expires_at`` counts by. A row of another clock has expired."""
+    concurrent: bool
+    """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
 
     def __init__(self) -> None:
         self._start_over()
@@ -184,6 +189,8 @@ class SqliteStore(Store):
     starts again with each boot, therefore each row says by which boot it counts.
     """
 
+    concurrent = False
+
     def __init__(self, url: URL, clock: Clock) -> None:
         arguments, options = url.get_dialect()().create_connect_args(url)
         self.path: str = arguments[0]
@@ -229,7 +236,7 @@ class SqliteConnection(Connection):
         """A thread ended."""
         self._close_now()
 
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
         """See :meth:`Connection.run`."""
         with self._lock, self._translated():
             db = self._open()
@@ -401,6 +408,7 @@ class PostgresStore(Store):
     """A PostgreSQL database. The time is the server's, ``clock_timestamp()``."""
 
     clock_name = "server"
+    concurrent = True
 
     def __init__(self, url: URL, patience_ms: int) -> None:
         try:
@@ -452,13 +460,15 @@ class PostgresConnection(Connection):
         if self._pid == os.getpid():
             self._close_now()
 
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
         """See :meth:`Connection.run`."""
         with self._lock, self._translated():
             db = self._open()
             try:
                 with db.pipeline():
                     db.execute("BEGIN")
+                    if not durable:
+                        db.execute("SET LOCAL synchronous_commit = off")
                     cursors = [db.execute(_postgres_text(text), values) for text, values in steps]
                     db.execute("COMMIT")
                     for text, values in then:
@@ -494,7 +504,7 @@ class PostgresConnection(Connection):
         with self._lock, self._translated():
             db = self._open()
             # Also yields what arrived with the answer to an earlier question (psycopg 3.2.4 and later).
-            return any([True for _ in db.notifies(timeout=max(seconds, 0.001), stop_after=1)])
+            return len(list(db.notifies(timeout=max(seconds, 0.001), stop_after=1))) > 0
 
     def close(self) -> None:
         """See :meth:`Connection.close`."""

@@ -107,11 +107,12 @@ class _Space:
     def _look(self, ticket: _Ticket) -> None:
         """Find out whom *ticket* waits for and watch it, or give the turn."""
         blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
-        if blocker is not None:
-            self._watchers.setdefault(blocker, set()).add(ticket.place)
+        # Noted first, so that a removal knows where to undo what follows.
         ticket.blocker = blocker
         if blocker is None:
             ticket.turn.set()
+        else:
+            self._watchers.setdefault(blocker, set()).add(ticket.place)
 
     def _remove(self, ticket: _Ticket) -> bool:
         if self._tickets.get(ticket.request.request_id) is not ticket:
@@ -137,22 +138,15 @@ class _Space:
 
 
 _SPACES: dict[tuple[str, str], _Space] = {}
-_SPACES_LOCK = threading.Lock()
 
 
 def _space(uri: str, space: str) -> _Space:
-    with _SPACES_LOCK:
-        return _SPACES.setdefault((uri, space), _Space())
+    # One step for the interpreter: two threads that ask at once get the same one.
+    return _SPACES.setdefault((uri, space), _Space())
 
 
-def _forget_spaces() -> None:
-    """In a forked child: the holders are threads of the parent, and a mutex may have been copied locked."""
-    global _SPACES_LOCK
-    _SPACES_LOCK = threading.Lock()
-    _SPACES.clear()
-
-
-os.register_at_fork(after_in_child=_forget_spaces)
+# In a forked child the holders are threads of the parent, and a mutex may have been copied locked.
+os.register_at_fork(after_in_child=_SPACES.clear)
 
 
 class MemoryLease(Lease):

@@ -133,7 +133,7 @@ class PostgresServer:
                 "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
             ],
             cwd=self._folder,
-            preexec_fn=self._drop_privileges(),  # noqa: PLW1509 - setuid alone; nothing here takes a lock
+            preexec_fn=self._drop_privileges(),  # setuid alone: nothing that takes a lock
             capture_output=True,
             check=False,
         )  # fmt: skip
@@ -156,7 +156,7 @@ class PostgresServer:
             self._server = subprocess.Popen(
                 [self._bin / "postgres", "-D", self._folder / "data", *(a for s in settings for a in ("-c", s))],
                 cwd=self._folder,
-                preexec_fn=self._drop_privileges(),  # noqa: PLW1509 - setuid alone; nothing here takes a lock
+                preexec_fn=self._drop_privileges(),  # noqa: PLW1509 - setuid alone: nothing that takes a lock
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -129,14 +129,15 @@ def test_a_namespace_with_tables_is_not_dropped(coord: Kit) -> None:
 
 def test_a_missing_namespace_is_told_by_every_operation(coord: Kit) -> None:
     catalog = coord.catalog
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: catalog.drop_namespace("nowhere"),
         lambda: catalog.load_namespace_properties("nowhere"),
         lambda: catalog.update_namespace_properties("nowhere", None, {"a": "1"}),
         lambda: catalog.list_tables("nowhere"),
         lambda: catalog.list_namespaces("nowhere"),
         lambda: catalog.create_table("nowhere.t", SCHEMA),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(NoSuchNamespaceError):
             call()
 
@@ -212,7 +213,7 @@ def test_names_without_a_namespace_are_refused_alike(coord: Kit) -> None:
     def refusals(catalog: Any) -> list[type[Exception]]:
         """What PyIceberg's own raises is the measure."""
         raised = []
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: catalog.load_table("bare"),
             lambda: catalog.drop_table("bare"),
             lambda: catalog.purge_table("bare"),
@@ -223,7 +224,8 @@ def test_names_without_a_namespace_are_refused_alike(coord: Kit) -> None:
             lambda: catalog.table_exists("bare"),
             lambda: catalog.load_table(()),
             lambda: catalog.load_table(""),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(Exception) as error:  # noqa: PT011 - compared below
                 call()
             raised.append(error.type)

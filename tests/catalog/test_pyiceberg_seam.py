@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,7 @@ def test_stock_writers_and_ours_leave_equal_metadata(
     more: dict[str, Any] = {"partition_spec": spec} if spec else {}
     mine = memory.table(properties=properties, **more)
     theirs = memory.stock.create_table(memory.identifier(), SCHEMA, properties=properties, **more)
-    for step in (
+    steps: list[Callable[[Any], object]] = [
         lambda t: t.append(ids(1, 2), snapshot_properties={"who": "me"}),
         lambda t: t.append(ids(3)),
         lambda t: t.append(ids(4, 5)),
@@ -259,7 +260,8 @@ def test_stock_writers_and_ours_leave_equal_metadata(
         lambda t: t.overwrite(ids(8), "id = 1"),
         lambda t: t.append(ids(9)),
         lambda t: t.append(ids(10)),
-    ):
+    ]
+    for step in steps:
         step(mine)
         step(theirs)
         left, right = (json.loads(t.metadata.model_dump_json()) for t in (mine, theirs))

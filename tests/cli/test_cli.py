@@ -19,6 +19,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import app
 from commit_coord.cli.failures import MEANINGS, ExitCode, explain
 from commit_coord.cli.reference import render
+from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockTimeout
 from commit_coord.model import LockMode, Resource
 
@@ -378,6 +379,27 @@ def test_demo_without_java(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
     message = shell.error("demo", place=False, exits=ExitCode.MISSING)
     assert "Java 17" in message
     assert "apt-get install" in message
+
+
+@pytest.mark.parametrize(
+    "ends, exits",
+    [
+        pytest.param(True, 0, id="proved"),
+        pytest.param(False, 1, id="a proof does not hold"),
+        pytest.param(DemoFailed("feed-1 ended with code 1"), 3, id="a writer failed"),
+        pytest.param(KeyboardInterrupt(), 130, id="interrupted"),
+    ],
+)
+def test_demo_exit_codes(shell: Shell, monkeypatch: pytest.MonkeyPatch, ends: bool | BaseException, exits: int) -> None:
+    """A script can tell how the demo ended."""
+
+    def run(**_: Any) -> bool:
+        if isinstance(ends, BaseException):
+            raise ends
+        return ends
+
+    monkeypatch.setattr("commit_coord.demo.run", run)
+    assert shell("demo", place=False).exit_code == exits
 
 
 # -- the document ------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_commit_that_nobody_was_told_of() -> None:
 
 def test_uncoordinated_commit() -> None:
     """A snapshot without a request id is noticed."""
-    assert said(proof.exactly_once(doctored(2, request_id=None), NOTES[:2]), "1 snapshots carry no request id")
+    assert said(proof.exactly_once(doctored(2, request_id=None), NOTES[:2]), "1 snapshot carries no request id")
 
 
 def test_refused_never() -> None:

@@ -299,7 +299,7 @@ def test_odd_partition_values(spark: SparkSession, catalog: Any) -> None:
     assert {task.file.partition[0] for task in table.scan().plan_files()} == set(values)
     assert same(df, read_table(spark, table))
     for number, value in enumerate(values):
-        condition: BooleanExpression = EqualTo("k", value) if value is not None else IsNull("k")  # type: ignore[call-arg]
+        condition: BooleanExpression = EqualTo("k", value) if value is not None else IsNull("k")  # type: ignore[call-arg, misc]
         assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
 
 

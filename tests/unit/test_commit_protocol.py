@@ -34,10 +34,11 @@ from commit_coord.protocol.commit import (
 )
 
 PLAN = Planned(base="v1", location="v2")
+LIMITS = Limits()
 AGAIN = Planned(base="v3", location="v4")
 
 
-def run(answers: dict[type, list[Any]], limits: Limits = Limits()) -> tuple[Verdict, list[str]]:
+def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdict, list[str]]:
     """Drive the protocol: each effect takes the next answer of its kind; exceptions are thrown, the last repeats."""
     asked: list[Effect] = []
 
@@ -58,7 +59,8 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
             result = answer(effect)
             effect = steps.throw(result) if isinstance(result, BaseException) else steps.send(result)
     except StopIteration as end:
-        return end.value
+        verdict: Verdict = end.value
+        return verdict
 
 
 def test_an_undisturbed_commit_takes_each_step_once() -> None:

@@ -1,19 +1,4 @@
-"""Tables whose ordinary calls (``append``, ``overwrite``, ``upsert``, ``transaction()``, …) are coordinated and lean.
-
-Theory of operation
-    The subclasses here use PyIceberg's own planning and change what surrounds it:
-
-    * The view that a transaction has of its table is computed once for each staged change. PyIceberg computes and
-      deep-copies it at every look, 19 times for one append.
-    * A sole append writes its own manifest and nothing more. Manifest list, parent, sequence number and totals are
-      set under the latch, on whatever head is found there. The moment that anything in the transaction looks at
-      the result of the append, it becomes an ordinary PyIceberg snapshot (:meth:`_materialise`).
-    * What was called is remembered, so that it can be called again on a newer head. That is how overwrites,
-      deletes, upserts and schema changes that lost a race come to their end instead of failing.
-    * Files are recorded as they are created, so that a transaction that ends without a commit leaves none behind.
-
-    Private names of PyIceberg are used; ``tests/catalog/test_pyiceberg_seam.py`` notices when they drift.
-"""
+"""A PyIceberg transaction that commits through the coordinator."""
 
 from __future__ import annotations
 
@@ -22,27 +7,16 @@ import logging
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction
-from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import (
-    TOTAL_DATA_FILES,
-    TOTAL_DELETE_FILES,
-    TOTAL_EQUALITY_DELETES,
-    TOTAL_FILE_SIZE,
-    TOTAL_POSITION_DELETES,
-    TOTAL_RECORDS,
-    Operation,
-)
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -54,164 +28,28 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import (
-    ExpireSnapshots,
-    ManageSnapshots,
-    UpdateSnapshot,
-    _ManifestMergeManager,
-    _MergeAppendFiles,
-)
+from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT, Record
-from pyiceberg.utils.bin_packing import ListPacker
 
-from commit_coord.coordinator import Committed, Coordinator, delete_quietly
+from commit_coord.coordinator import Committed, Coordinator
 from commit_coord.errors import CommitConflict, CommitNotApplied, LockRefused
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
-from commit_coord.iceberg.attempt import Append, Attempt, Merge, table_name
+from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.rebase import files_misfit, schema_conflict, spec_conflict
 from commit_coord.locks.base import Lease
-from commit_coord.model import JournalEntry, LockMode, Resource
+from commit_coord.model import LockMode, Resource
+from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
+from commit_coord.table.calls import Remembering, recorded
+from commit_coord.table.created_files import delete_all, recording
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
-
-_TOTALS = {
-    TOTAL_DATA_FILES,
-    TOTAL_DELETE_FILES,
-    TOTAL_EQUALITY_DELETES,
-    TOTAL_FILE_SIZE,
-    TOTAL_POSITION_DELETES,
-    TOTAL_RECORDS,
-}
-
-
-class CoordinatedTable(Table):
-    """A PyIceberg table whose commits go through the coordinator of its catalog."""
-
-    @property
-    def _coordinator(self) -> Coordinator:
-        coordinator: Coordinator = self.catalog.coordinator  # type: ignore[attr-defined]  # a CoordinatedCatalog
-        return coordinator
-
-    def transaction(self) -> CoordinatedTransaction:
-        """Return a new transaction."""
-        return CoordinatedTransaction(self)
-
-    def _autocommit(self) -> CoordinatedTransaction:
-        return CoordinatedTransaction(self, autocommit=True)
-
-    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
-        """Return a builder of schema changes; what it commits lands beside changes of other columns."""
-        return self._autocommit().update_schema(allow_incompatible_changes, case_sensitive)
-
-    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
-        """Return a builder of partition changes; what it commits lands beside changes of other fields."""
-        return self._autocommit().update_spec(case_sensitive)
-
-    def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
-        """Return a builder of sort order changes."""
-        return UpdateSortOrder(transaction=self._autocommit(), case_sensitive=case_sensitive)
-
-    def update_statistics(self) -> UpdateStatistics:
-        """Return a builder of statistics changes."""
-        return UpdateStatistics(transaction=self._autocommit())
-
-    def manage_snapshots(self) -> ManageSnapshots:
-        """Return a builder of branches, tags and rollbacks."""
-        return ManageSnapshots(transaction=self._autocommit())
-
-    @property
-    def maintenance(self) -> MaintenanceTable:
-        """Return the maintenance operations."""
-        return _Maintenance(self)
-
-    def commit_files(
-        self,
-        data_files: Sequence[DataFile],
-        *,
-        mode: Literal["append", "overwrite", "dynamic"] = "append",
-        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
-        branch: str = MAIN_BRANCH,
-        snapshot_properties: dict[str, str] = EMPTY_DICT,
-        properties: dict[str, str] = EMPTY_DICT,
-        request_id: str | None = None,
-    ) -> bool:
-        """Commit data files that are written already, in one commit.
-
-        Returns:
-            True when this call landed them; False when an earlier commit with the same *request_id* had landed, so
-            that nothing was done now. Files that were written for this call alone are then in no table.
-
-        Guarantee: on return the files are in the table exactly once, also when the same *request_id* was committed
-        before, by whatever process. On ``CommitNotApplied`` none of them is and none will be, so they may be
-        deleted. On ``CommitStateUnknown`` they must be kept.
-
-        Args:
-            data_files: Of the current partition spec, written with the current schema.
-            mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
-                that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
-            overwrite_filter: For ``overwrite``.
-            branch: Where the snapshot goes.
-            snapshot_properties: Go into the snapshot's summary.
-            properties: Table properties set by the same commit.
-            request_id: A UUID chosen by the caller.
-        """
-        tx = self.transaction()
-        if request_id is not None:
-            tx.request_id = str(uuid.UUID(request_id))
-            tx.repeatable = True
-        with tx:
-            if properties:
-                tx.set_properties(properties)
-            if mode == "overwrite":
-                tx.delete(
-                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-                )
-            elif mode == "dynamic":
-                tx.delete_partitions(data_files, snapshot_properties, branch)
-            tx.add_data_files(data_files, snapshot_properties, branch)
-        return not tx.answered
-
-    def find_commit(self, request_id: str) -> JournalEntry | None:
-        """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
-        return self._coordinator.find(tuple(self.name()), str(uuid.UUID(request_id)))
-
-
-class _Maintenance(MaintenanceTable):
-    def expire_snapshots(self) -> ExpireSnapshots:
-        """Return a builder that expires snapshots."""
-        return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _recorded(method: F) -> F:
-    """Remember outermost calls of *method*, to be made again on a newer head."""
-
-    @wraps(method)
-    def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
-        if self._depth == 0:
-            self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
-            if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                self._replayable = False  # a RecordBatchReader can be read once
-        self._depth += 1
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException:
-            # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
-            self._replayable = False
-            raise
-        finally:
-            self._depth -= 1
-
-    return cast(F, call)
 
 
 class CoordinatedTransaction(Transaction):
@@ -226,7 +64,7 @@ class CoordinatedTransaction(Transaction):
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)
-        tracked.io = _recording(table.io, self._created)
+        tracked.io = recording(table.io, self._created)
         super().__init__(tracked, autocommit)
         self._table: Table = tracked
         self.request_id = str(uuid.uuid4())
@@ -234,7 +72,7 @@ class CoordinatedTransaction(Transaction):
         self.answered = False
         self._base = (table.metadata, table.metadata_location)
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
-        self._pending: _PureAppend | None = None
+        self._pending: PureAppend | None = None
         self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
         self._replayable = True
@@ -269,7 +107,7 @@ class CoordinatedTransaction(Transaction):
             self._replayable = False
         return super()._apply(updates, requirements)
 
-    def _pend(self, producer: _PureAppend) -> None:
+    def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer* without a look at the table, if it is the only one so far."""
         self._register_snapshot_producer(producer)
         if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
@@ -287,7 +125,7 @@ class CoordinatedTransaction(Transaction):
 
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
 
-    @_recorded
+    @recorded
     def append(
         self,
         df: pa.Table | pa.RecordBatchReader,
@@ -298,7 +136,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation("append", hive_only=True)
         super().append(df, snapshot_properties, branch)
 
-    @_recorded
+    @recorded
     def overwrite(
         self,
         df: pa.Table | pa.RecordBatchReader,
@@ -311,7 +149,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation("overwrite")
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
-    @_recorded
+    @recorded
     def dynamic_partition_overwrite(
         self,
         df: pa.Table,
@@ -322,7 +160,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation("overwrite partitions")
         super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
-    @_recorded
+    @recorded
     def delete(
         self,
         delete_filter: str | BooleanExpression,
@@ -335,14 +173,14 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation("delete")
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
-    @_recorded
+    @recorded
     def upsert(self, *args: Any, **kwargs: Any) -> Any:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation("upsert")
         self._reads = True
         return super().upsert(*args, **kwargs)
 
-    @_recorded
+    @recorded
     def add_files(
         self,
         file_paths: list[str],
@@ -355,7 +193,7 @@ class CoordinatedTransaction(Transaction):
         self._reads |= check_duplicate_files
         super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
 
-    @_recorded
+    @recorded
     def add_data_files(
         self, data_files: Sequence[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
@@ -364,7 +202,7 @@ class CoordinatedTransaction(Transaction):
             for data_file in data_files:
                 producer.append_data_file(data_file)
 
-    @_recorded
+    @recorded
     def delete_partitions(
         self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
@@ -389,40 +227,40 @@ class CoordinatedTransaction(Transaction):
                 for data_file in found:
                     producer.delete_data_file(data_file)
 
-    @_recorded
+    @recorded
     def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
         """Set properties. Refused when somebody else changed one of them meanwhile."""
         return super().set_properties(properties, **kwargs)
 
-    @_recorded
+    @recorded
     def remove_properties(self, *removals: str) -> Transaction:
         """Remove properties. Refused when somebody else changed one of them meanwhile."""
         return super().remove_properties(*removals)
 
-    @_recorded
+    @recorded
     def upgrade_table_version(self, format_version: Any) -> Transaction:
         """Upgrade the format version."""
         return super().upgrade_table_version(format_version)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes."""
-        changes = _Remembering(
+        changes = Remembering(
             self, lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive)
         )
         return cast(UpdateSchema, changes)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
-        return cast(UpdateSpec, _Remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive)))
+        return cast(UpdateSpec, Remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive)))
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        changes = _Remembering(self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive))
+        changes = Remembering(self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive))
         return cast(UpdateSortOrder, changes)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
-        return cast(UpdateStatistics, _Remembering(self, UpdateStatistics))
+        return cast(UpdateStatistics, Remembering(self, UpdateStatistics))
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
@@ -430,7 +268,9 @@ class CoordinatedTransaction(Transaction):
         """Return a builder of snapshots. What is built by hand is checked, not repeated, when the head moved."""
         if self._depth == 0:
             self._replayable = False
-        return _UpdateSnapshot(self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties)
+        return CoordinatedUpdateSnapshot(
+            self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
+        )
 
     # The end of a transaction.
 
@@ -483,7 +323,7 @@ class CoordinatedTransaction(Transaction):
         return self._target
 
     def _land(self) -> Committed:
-        coordinator = cast(CoordinatedTable, self._target)._coordinator
+        coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
         (committed,) = coordinator.commit([self._attempt()], replan=self._replan, repeatable=self.repeatable)
         return committed
 
@@ -494,7 +334,7 @@ class CoordinatedTransaction(Transaction):
         producer, self._pending = self._pending, None
         append = producer.prepare() if producer is not None else None
         self._pending = producer
-        reads = self._reads or any(not isinstance(p, _PureAppend) for p in self._snapshot_producers)
+        reads = self._reads or any(not isinstance(p, PureAppend) for p in self._snapshot_producers)
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -599,9 +439,7 @@ class CoordinatedTransaction(Transaction):
         self._delete_created()
 
     def _delete_created(self) -> None:
-        for path in self._created:
-            delete_quietly(self._table.io, path)
-        self._created.clear()
+        delete_all(self._table.io, self._created)
 
     # Operation locks.
 
@@ -636,195 +474,3 @@ class CoordinatedTransaction(Transaction):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-
-class CoordinatedCreation(CreateTableTransaction):
-    """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
-
-    def __init__(self, table: StagedTable) -> None:
-        self._created: list[str] = []
-        table.io = _recording(table.io, self._created)
-        super().__init__(table)
-
-    def __exit__(
-        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
-    ) -> None:
-        """Commit, or give up what was prepared when the block failed."""
-        if exctype is None:
-            self.commit_transaction()
-        else:
-            self._delete_created()
-
-    def commit_transaction(self) -> Table:
-        """Make the table.
-
-        Raises:
-            CommitConflict: There is one of that name; every file that the transaction created is gone.
-            CommitNotApplied: Nothing landed for another reason; every file that it created is gone.
-            CommitStateUnknown: It is not known whether it landed. Every file is kept.
-        """
-        try:
-            table = super().commit_transaction()
-        except CommitNotApplied:
-            self._delete_created()
-            raise
-        self._created.clear()
-        return table
-
-    def _delete_created(self) -> None:
-        for path in self._created:
-            delete_quietly(self._table.io, path)
-        self._created.clear()
-
-
-class _UpdateSnapshot(UpdateSnapshot):
-    """PyIceberg's builder, with appends that are pure."""
-
-    def fast_append(self) -> _PureAppend:
-        """Return an append that adds one manifest."""
-        producer = self.merge_append()
-        producer._merge_enabled = False
-        return producer
-
-    def merge_append(self) -> _PureAppend:
-        """Return an append that may merge small manifests, as ``commit.manifest.*`` says."""
-        return _PureAppend(
-            operation=Operation.APPEND,
-            transaction=self._transaction,
-            io=self._io,
-            branch=self._branch,
-            snapshot_properties=self._snapshot_properties,
-        )
-
-
-class _PureAppend(_MergeAppendFiles):
-    """An append that looks at nothing but its own files until it is asked to become a snapshot."""
-
-    def commit(self) -> None:
-        """Hand the append to the transaction."""
-        assert isinstance(self._transaction, CoordinatedTransaction)
-        self._transaction._pend(self)
-
-    def prepare(self) -> Append:
-        """Write the manifest of the added files and return the append."""
-        metadata = self._transaction.table_metadata
-        parent, self._parent_snapshot_id = self._parent_snapshot_id, None
-        with_totals = self._summary(self.snapshot_properties)
-        self._parent_snapshot_id = parent
-        manifests = self._own_manifest()
-        return Append(
-            snapshot_id=self._snapshot_id,
-            branch=self._target_branch,
-            manifests=tuple(manifests),
-            summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
-            schema_id=metadata.current_schema_id,
-            merge=self._merge(metadata, manifests) if self._merge_enabled else None,
-        )
-
-    def _own_manifest(self) -> list[ManifestFile]:
-        if not self._added_data_files:
-            return []
-        with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
-            for data_file in self._added_data_files:
-                writer.add(
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED,
-                        snapshot_id=self._snapshot_id,
-                        sequence_number=None,
-                        file_sequence_number=None,
-                        data_file=data_file,
-                    )
-                )
-        return [writer.to_manifest_file()]
-
-    def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
-        """Return the largest merge that ``commit.manifest.*`` asks for, prepared before the latch.
-
-        Under the latch it is used only if all that it replaces is still in the head's list. Of several writers
-        that prepare the same merge one succeeds and the others just append.
-        """
-        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        if parent is None:
-            return None
-        listed = manifest_list.read(self._io, parent.manifest_list)
-        if len(listed) + len(own) < self._min_count_to_merge:
-            return None
-        merge_manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
-        groups = merge_manager._group_by_spec([m for m in listed if m.content == ManifestContent.DATA])
-        packer: ListPacker[ManifestFile] = ListPacker(self._target_size_bytes, lookback=1, largest_bin_first=False)
-        bins = [
-            (spec_id, packed)
-            for spec_id, manifests in groups.items()
-            for packed in packer.pack_end(manifests, lambda manifest: manifest.manifest_length)
-        ]
-        spec_id, largest = max(bins, key=lambda found: len(found[1]), default=(0, []))
-        if len(largest) + len(own) < self._min_count_to_merge:
-            return None
-        merged = merge_manager._create_manifest(spec_id, largest)
-        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in largest))
-
-
-class _Remembering:
-    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits."""
-
-    def __init__(self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]) -> None:
-        self._transaction = transaction
-        self._make = make
-        self._builder = make(transaction)
-        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._builder, name)
-        if not callable(found) or name.startswith("_"):
-            return found
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._calls.append((name, args, kwargs))
-            result = found(*args, **kwargs)
-            return self if result is self._builder else result
-
-        return call
-
-    def commit(self) -> None:
-        """Stage the changes; the transaction can make them again on a newer head."""
-        make, calls = self._make, tuple(self._calls)
-
-        def again(transaction: CoordinatedTransaction) -> None:
-            builder = make(transaction)
-            for name, args, kwargs in calls:
-                getattr(builder, name)(*args, **kwargs)
-            builder.commit()
-
-        transaction = self._transaction
-        if transaction._depth == 0:
-            transaction._calls.append(again)
-        transaction._depth += 1
-        try:
-            self._builder.commit()
-        finally:
-            transaction._depth -= 1
-
-    def __enter__(self) -> _Remembering:
-        return self
-
-    def __exit__(
-        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
-    ) -> None:
-        if exctype is None:
-            self.commit()
-
-
-def _recording(io: FileIO, created: list[str]) -> FileIO:
-    """Return *io* with the locations of new files written down in *created* before they exist.
-
-    A copy of the object with one attribute in front: PyIceberg asks for the class of a FileIO to choose its readers.
-    """
-    recording = copy.copy(io)
-    new_output = io.new_output
-
-    def record(location: str) -> OutputFile:
-        created.append(location)
-        return new_output(location)
-
-    recording.new_output = record  # type: ignore[method-assign]
-    return recording

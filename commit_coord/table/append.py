@@ -1,0 +1,126 @@
+"""Appends that look at nothing but their own files."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import (
+    TOTAL_DATA_FILES,
+    TOTAL_DELETE_FILES,
+    TOTAL_EQUALITY_DELETES,
+    TOTAL_FILE_SIZE,
+    TOTAL_POSITION_DELETES,
+    TOTAL_RECORDS,
+    Operation,
+)
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles
+from pyiceberg.utils.bin_packing import ListPacker
+
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import Append, Merge
+
+_TOTALS = {
+    TOTAL_DATA_FILES,
+    TOTAL_DELETE_FILES,
+    TOTAL_EQUALITY_DELETES,
+    TOTAL_FILE_SIZE,
+    TOTAL_POSITION_DELETES,
+    TOTAL_RECORDS,
+}
+
+
+class TakesAppends(Protocol):
+    """A transaction that can take an append without making a snapshot of it."""
+
+    def pend(self, producer: PureAppend) -> None:
+        """Take the append of *producer*."""
+        ...
+
+
+class CoordinatedUpdateSnapshot(UpdateSnapshot):
+    """PyIceberg's builder, with appends that are pure."""
+
+    def fast_append(self) -> PureAppend:
+        """Return an append that adds one manifest."""
+        producer = self.merge_append()
+        producer._merge_enabled = False
+        return producer
+
+    def merge_append(self) -> PureAppend:
+        """Return an append that may merge small manifests, as ``commit.manifest.*`` says."""
+        return PureAppend(
+            operation=Operation.APPEND,
+            transaction=self._transaction,
+            io=self._io,
+            branch=self._branch,
+            snapshot_properties=self._snapshot_properties,
+        )
+
+
+class PureAppend(_MergeAppendFiles):
+    """An append that looks at nothing but its own files until it is asked to become a snapshot."""
+
+    def commit(self) -> None:
+        """Hand the append to the transaction."""
+        transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
+        transaction.pend(self)
+
+    def prepare(self) -> Append:
+        """Write the manifest of the added files and return the append."""
+        metadata = self._transaction.table_metadata
+        parent, self._parent_snapshot_id = self._parent_snapshot_id, None
+        with_totals = self._summary(self.snapshot_properties)
+        self._parent_snapshot_id = parent
+        manifests = self._own_manifest()
+        return Append(
+            snapshot_id=self._snapshot_id,
+            branch=self._target_branch,
+            manifests=tuple(manifests),
+            summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
+            schema_id=metadata.current_schema_id,
+            merge=self._merge(metadata, manifests) if self._merge_enabled else None,
+        )
+
+    def _own_manifest(self) -> list[ManifestFile]:
+        if not self._added_data_files:
+            return []
+        with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
+            for data_file in self._added_data_files:
+                writer.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=self._snapshot_id,
+                        sequence_number=None,
+                        file_sequence_number=None,
+                        data_file=data_file,
+                    )
+                )
+        return [writer.to_manifest_file()]
+
+    def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
+        """Return the largest merge that ``commit.manifest.*`` asks for, prepared before the latch.
+
+        Under the latch it is used only if all that it replaces is still in the head's list. Of several writers
+        that prepare the same merge one succeeds and the others just append.
+        """
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        if parent is None:
+            return None
+        listed = manifest_list.read(self._io, parent.manifest_list)
+        if len(listed) + len(own) < self._min_count_to_merge:
+            return None
+        merge_manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
+        groups = merge_manager._group_by_spec([m for m in listed if m.content == ManifestContent.DATA])
+        packer: ListPacker[ManifestFile] = ListPacker(self._target_size_bytes, lookback=1, largest_bin_first=False)
+        bins = [
+            (spec_id, packed)
+            for spec_id, manifests in groups.items()
+            for packed in packer.pack_end(manifests, lambda manifest: manifest.manifest_length)
+        ]
+        spec_id, largest = max(bins, key=lambda found: len(found[1]), default=(0, []))
+        if len(largest) + len(own) < self._min_count_to_merge:
+            return None
+        merged = merge_manager._create_manifest(spec_id, largest)
+        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in largest))

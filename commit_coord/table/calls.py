@@ -1,0 +1,85 @@
+"""What was called on a transaction, remembered so that it can be called again on a newer head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from commit_coord.table.transaction import CoordinatedTransaction
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def recorded(method: F) -> F:
+    """Remember outermost calls of *method*, to be made again on a newer head."""
+
+    @wraps(method)
+    def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
+        if self._depth == 0:
+            self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
+            if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
+                self._replayable = False  # a RecordBatchReader can be read once
+        self._depth += 1
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
+            self._replayable = False
+            raise
+        finally:
+            self._depth -= 1
+
+    return cast(F, call)
+
+
+class Remembering:
+    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits."""
+
+    def __init__(self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]) -> None:
+        self._transaction = transaction
+        self._make = make
+        self._builder = make(transaction)
+        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._builder, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._calls.append((name, args, kwargs))
+            result = found(*args, **kwargs)
+            return self if result is self._builder else result
+
+        return call
+
+    def commit(self) -> None:
+        """Stage the changes; the transaction can make them again on a newer head."""
+        make, calls = self._make, tuple(self._calls)
+
+        def again(transaction: CoordinatedTransaction) -> None:
+            builder = make(transaction)
+            for name, args, kwargs in calls:
+                getattr(builder, name)(*args, **kwargs)
+            builder.commit()
+
+        transaction = self._transaction
+        if transaction._depth == 0:
+            transaction._calls.append(again)
+        transaction._depth += 1
+        try:
+            self._builder.commit()
+        finally:
+            transaction._depth -= 1
+
+    def __enter__(self) -> Remembering:
+        return self
+
+    def __exit__(
+        self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
+    ) -> None:
+        if exctype is None:
+            self.commit()

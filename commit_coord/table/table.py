@@ -1,0 +1,122 @@
+"""The table that a coordinated catalog hands out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Literal
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
+from pyiceberg.table.update.sorting import UpdateSortOrder
+from pyiceberg.table.update.spec import UpdateSpec
+from pyiceberg.table.update.statistics import UpdateStatistics
+from pyiceberg.typedef import EMPTY_DICT
+
+from commit_coord.coordinator import Coordinator
+from commit_coord.model import JournalEntry
+from commit_coord.table.transaction import CoordinatedTransaction
+
+
+class CoordinatedTable(Table):
+    """A PyIceberg table whose commits go through the coordinator of its catalog."""
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        coordinator: Coordinator = self.catalog.coordinator  # type: ignore[attr-defined]  # a CoordinatedCatalog
+        return coordinator
+
+    def transaction(self) -> CoordinatedTransaction:
+        """Return a new transaction."""
+        return CoordinatedTransaction(self)
+
+    def _autocommit(self) -> CoordinatedTransaction:
+        return CoordinatedTransaction(self, autocommit=True)
+
+    def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
+        """Return a builder of schema changes; what it commits lands beside changes of other columns."""
+        return self._autocommit().update_schema(allow_incompatible_changes, case_sensitive)
+
+    def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
+        """Return a builder of partition changes; what it commits lands beside changes of other fields."""
+        return self._autocommit().update_spec(case_sensitive)
+
+    def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
+        """Return a builder of sort order changes."""
+        return UpdateSortOrder(transaction=self._autocommit(), case_sensitive=case_sensitive)
+
+    def update_statistics(self) -> UpdateStatistics:
+        """Return a builder of statistics changes."""
+        return UpdateStatistics(transaction=self._autocommit())
+
+    def manage_snapshots(self) -> ManageSnapshots:
+        """Return a builder of branches, tags and rollbacks."""
+        return ManageSnapshots(transaction=self._autocommit())
+
+    @property
+    def maintenance(self) -> MaintenanceTable:
+        """Return the maintenance operations."""
+        return _Maintenance(self)
+
+    def commit_files(
+        self,
+        data_files: Sequence[DataFile],
+        *,
+        mode: Literal["append", "overwrite", "dynamic"] = "append",
+        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        properties: dict[str, str] = EMPTY_DICT,
+        request_id: str | None = None,
+    ) -> bool:
+        """Commit data files that are written already, in one commit.
+
+        Returns:
+            True when this call landed them; False when an earlier commit with the same *request_id* had landed, so
+            that nothing was done now. Files that were written for this call alone are then in no table.
+
+        Guarantee: on return the files are in the table exactly once, also when the same *request_id* was committed
+        before, by whatever process. On ``CommitNotApplied`` none of them is and none will be, so they may be
+        deleted. On ``CommitStateUnknown`` they must be kept.
+
+        Args:
+            data_files: Of the current partition spec, written with the current schema.
+            mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
+                that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
+            overwrite_filter: For ``overwrite``.
+            branch: Where the snapshot goes.
+            snapshot_properties: Go into the snapshot's summary.
+            properties: Table properties set by the same commit.
+            request_id: A UUID chosen by the caller.
+        """
+        tx = self.transaction()
+        if request_id is not None:
+            tx.request_id = str(uuid.UUID(request_id))
+            tx.repeatable = True
+        with tx:
+            if properties:
+                tx.set_properties(properties)
+            if mode == "overwrite":
+                tx.delete(
+                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+                )
+            elif mode == "dynamic":
+                tx.delete_partitions(data_files, snapshot_properties, branch)
+            tx.add_data_files(data_files, snapshot_properties, branch)
+        return not tx.answered
+
+    def find_commit(self, request_id: str) -> JournalEntry | None:
+        """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
+        return self._coordinator.find(tuple(self.name()), str(uuid.UUID(request_id)))
+
+
+class _Maintenance(MaintenanceTable):
+    def expire_snapshots(self) -> ExpireSnapshots:
+        """Return a builder that expires snapshots."""
+        return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))

@@ -1,0 +1,149 @@
+"""What the lease manager promises beyond the contract: lost wake-ups, cuts, restarts, databases that fail."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.events import LockReleaseFailed
+from commit_coord.locks import lease
+from commit_coord.locks.base import LockManager
+from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.locks.lease_store import _postgres_text
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import LeaseState, LockMode, LockState
+from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
+from commit_coord.testing.postgres import PostgresServer
+
+X = LockMode.EXCLUSIVE
+SERVICES = ["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """The URL of a fresh PostgreSQL database."""
+    name = f"d{uuid.uuid4().hex}"
+    with psycopg.connect(_plain(postgres.url), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+    return f"{postgres.url.rpartition('/')[0]}/{name}"
+
+
+@pytest.fixture
+def on_postgres(postgres: PostgresServer) -> Iterator[Service]:
+    """A service on PostgreSQL."""
+    with Service("lease", postgres.url) as service:
+        yield service
+
+
+def _plain(url: str) -> str:
+    return url.replace("+psycopg", "")
+
+
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+def test_no_wake_up_is_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes hand one latch to each other a few hundred times, each hand-over by a wake-up and none by the clock."""
+    monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
+
+    def work(client: LockManager) -> None:
+        for _ in range(60):
+            client.acquire(latch(), deadline=soon(40)).release()
+
+    workers = [service.fork(work) for _ in range(5)]
+    assert [0] * 5 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def test_many_clients_may_create_the_tables_at_once(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The first use of a database by several processes at the same moment."""
+    url = f"sqlite:///{tmp_path}/new.db" if kind == "sqlite" else request.getfixturevalue("database")
+    with Service("lease", url) as service:
+        workers = [service.fork(lambda client: client.acquire(latch(), deadline=soon()).release()) for _ in range(6)]
+        assert [0] * 6 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite:////nowhere/to/be/found.db", "postgresql://u:geheim@127.0.0.1:1/d", "postgresql+psycopg2://127.0.0.1:1/d"],
+)
+def test_an_unreachable_database_is_a_clear_error(url: str) -> None:
+    """At once, whatever the deadline, and without the password."""
+    started = SYSTEM_CLOCK.now()
+    with create_lock_manager("lease", url) as manager:
+        with pytest.raises(LockServiceUnavailable, match="the lock database failed") as failed:
+            manager.acquire(latch(), deadline=soon(60))
+        assert "geheim" not in str(failed.value)
+    assert SYSTEM_CLOCK.now() - started < 15
+
+
+@pytest.mark.postgres
+def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
+    """A request that took its place and has not committed keeps later ones from overtaking it."""
+    manager, other = on_postgres.open(), on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    other.acquire(latch(), deadline=soon()).release()
+    early = latch()
+    with psycopg.connect(_plain(on_postgres.uri)) as slow:
+        for text, values in manager._steps_to_enter(early, "nobody"):
+            slow.execute(_postgres_text(text), values)
+        late = Contender(other, latch())
+        assert not late.granted.wait(0.3)
+        slow.commit()
+    late.queued()
+    states = standing(manager)
+    assert LockState.ACQUIRED is states[early.request_id]
+    assert LockState.WAITING is states[late.request.request_id]
+    manager.unlock(request_id=early.request_id)
+    late.release()
+
+
+@pytest.mark.postgres
+def test_cut_connections_cost_nothing_but_time(on_postgres: Service) -> None:
+    """Holder and waiter lose their connections and go on."""
+    manager, other = on_postgres.open(), on_postgres.open()
+    held = manager.acquire(request((X, TABLE)), deadline=soon())
+    waiter = Contender(other, request((X, TABLE))).queued()
+    with psycopg.connect(_plain(on_postgres.uri), autocommit=True) as admin:
+        admin.execute(
+            b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            b"WHERE application_name = 'commit_coord' AND pid <> pg_backend_pid()"
+        )
+    until(lambda: _answers(manager), "an answer")
+    held.ensure_active(0)
+    assert not waiter.granted.is_set()
+    held.release()
+    waiter.release()
+
+
+@pytest.mark.postgres
+def test_locks_survive_a_restart_and_a_failed_release_is_repeated(
+    on_postgres: Service, postgres: PostgresServer
+) -> None:
+    """What was held is held afterwards; what was released meanwhile is freed afterwards."""
+    manager, other = on_postgres.open(), on_postgres.open()
+    kept = manager.acquire(request((X, TABLE)), deadline=soon())
+    given_back = manager.acquire(latch(), deadline=soon())
+    assert not other.locks(TABLE.ancestors[0].table(("db", "nothing")))
+    postgres.stop()
+    given_back.release()
+    assert LeaseState.RELEASED is given_back.state
+    assert any(isinstance(event, LockReleaseFailed) for event in on_postgres.seen)
+    postgres.start()
+    until(lambda: _answers(manager), "an answer")
+    until(lambda: {kept.request.request_id} == set(standing(manager)), "the repeated release")
+    kept.ensure_active(0)
+    kept.release()
+
+
+def _answers(manager: LockManager) -> bool:
+    try:
+        manager.locks()
+    except LockServiceUnavailable:
+        return False
+    return True
