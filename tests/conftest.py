@@ -24,7 +24,8 @@ def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
         yield server
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say in the last lines what a green run did not test."""
-    if reason := config.stash.get(MISSING, None):
-        terminalreporter.write_line(f"NOT TESTED: everything on PostgreSQL, because {reason}", red=True, bold=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the very last line, behind pytest's own, what a green run did not test."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and (reason := config.stash.get(MISSING, None)):
+        reporter.write_line(f"NOT TESTED: everything on PostgreSQL, because {reason}", red=True, bold=True)

@@ -11,9 +11,11 @@ from typing import Any
 import pyiceberg.io.pyarrow
 from pyiceberg.table import Transaction
 
-from commit_coord import coordinator, table
+from commit_coord import coordinator
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
+from commit_coord.table import CoordinatedTransaction
+from commit_coord.table.append import PureAppend
 
 
 class Phases:
@@ -31,12 +33,12 @@ class Phases:
         self._effects()
         latched = "under latch: "
         for owner, name, label in (
-            (table.CoordinatedTransaction, "append", "prepare: append()"),
+            (CoordinatedTransaction, "append", "prepare: append()"),
             (Transaction, "append", "prepare: append(): PyIceberg"),
             (pyiceberg.io.pyarrow, "write_file", "prepare: append(): write data file"),
-            (table.CoordinatedTransaction, "_attempt", "prepare: attempt"),
-            (table.append.PureAppend, "_own_manifest", "prepare: attempt: write manifest"),
-            (table.append.PureAppend, "_merge", "prepare: attempt: merge"),
+            (CoordinatedTransaction, "_attempt", "prepare: attempt"),
+            (PureAppend, "_own_manifest", "prepare: attempt: write manifest"),
+            (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),
             (coordinator, "follow", f"{latched}plan: follow"),
             (lean, "apply_updates", f"{latched}plan: follow: apply updates"),

@@ -139,7 +139,8 @@ def hammer(
     finally:
         for process in (*slots.values(), *([spare] if spare else [])):
             process.kill()
-            process.wait()
+            with process:  # waits, and closes the pipe of a spare one that was never given a slot
+                pass
     seconds = time.monotonic() - began
     report = _prove(catalog, folder, writers, appends, seconds, kills, broken)
     catalog.close()

@@ -99,16 +99,21 @@ def test_machine_says_no_names() -> None:
     assert socket.gethostname() not in str(machine.describe().values())
 
 
-def test_results_of_other_suites_are_kept(tmp_path: Path) -> None:
-    """A run of one suite replaces its own figures and no others, in both documents."""
+def test_results_of_other_suites_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of one suite replaces its own figures and no others, and draws its picture."""
+    cell = {"manager": "lease, SQLite", "remark": "r", "contended_least": 1, "contended_most": 2}
+    cell |= {"alone_per_second": 3.0, "contended_per_second": 4.0, "wake_p50_ms": 5.0, "wake_p99_ms": 6.0}
+    figures = {"contenders": 8, "cells": [cell], "missing": ["memory"]}
+    monkeypatch.setitem(bench._RUN, "locks", lambda folder, given: figures)
     other = {"figure": 1, "command": "before", "machine": {"cores": 2}}
     report.save(tmp_path, {"spark": other})
-    code = bench.main(["--only", "locks", "--quick", "--seconds", "0.2", "--results", str(tmp_path)])
+    code = bench.main(["--only", "locks", "--results", str(tmp_path)])
 
     assert 0 == code
     assert {"spark": other}.items() <= report.load(tmp_path).items()
-    assert {"locks", "spark"} == report.load(tmp_path).keys()
-    assert "lease, SQLite" in (tmp_path / "results.md").read_text()
+    assert figures.items() <= report.load(tmp_path)["locks"].items()
+    assert "NOT measured: memory" in (tmp_path / "results.md").read_text()
+    assert (tmp_path / "locks.png").stat().st_size > 1000
 
 
 def test_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from commit_coord.locks import lease
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import _postgres_text
+from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import LeaseState, LockMode, LockState
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
 from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
 from commit_coord.testing.postgres import PostgresServer
 
@@ -53,7 +55,10 @@ def test_no_wake_up_is_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -
 
     def work(client: LockManager) -> None:
         for _ in range(60):
+            started = SYSTEM_CLOCK.now()
             client.acquire(latch(), deadline=soon(40)).release()
+            # A waiter that nobody woke would ask again when its blocker's lease is over, after 15 s.
+            assert SYSTEM_CLOCK.now() - started < 12
 
     workers = [service.fork(work) for _ in range(5)]
     assert [0] * 5 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
@@ -101,6 +106,34 @@ def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
     assert LockState.WAITING is states[late.request.request_id]
     manager.unlock(request_id=early.request_id)
     late.release()
+
+
+@pytest.mark.postgres
+def test_a_removal_between_entering_and_waiting_is_noticed(
+    on_postgres: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocker goes when its removal could not see the new request yet, and wakes nobody: it is asked once more."""
+    monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
+    manager, other = on_postgres.open(), on_postgres.open()
+    assert isinstance(other, LeaseLockManager)
+    first = manager.acquire(latch(), deadline=soon())
+    threading.Timer(0.1, first.release).start()
+    other.acquire(latch(), deadline=soon()).release()  # From here on this thread listens.
+    held, enter = manager.acquire(latch(), deadline=soon()), other._enter_once
+
+    def enter_and_miss(wanted: LockRequest, begun: float) -> Blocker | None:
+        blocker = enter(wanted, begun)
+        with psycopg.connect(_plain(on_postgres.uri)) as admin:
+            for table in (b"requests", b"locks"):
+                admin.execute(
+                    b"DELETE FROM commit_coord_" + table + b" WHERE request_id = %s", [held.request.request_id]
+                )
+        return blocker
+
+    monkeypatch.setattr(other, "_enter_once", enter_and_miss)
+    started = SYSTEM_CLOCK.now()
+    other.acquire(latch(), deadline=soon(8)).release()
+    assert SYSTEM_CLOCK.now() - started < 6
 
 
 @pytest.mark.postgres
