@@ -218,7 +218,7 @@ class Coordinator:
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*, from memory when it was read or written before."""
-        return self.cache.get(location, lambda: lean.read(self.store.file_io({}, location), location))
+        return self.cache.get(location, lambda known: lean.read(self.store.file_io({}, location), location, known))
 
     def find(self, table: Table, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.

@@ -37,10 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = _RUN[name](Path(folder) / name, given)
         if found is None:
             continue
-        command = " ".join(["commit-coord bench", *arguments])
         results[name] = {
             **found,
-            "command": command,
+            "command": _command(given),
             "quick": given.quick,
             "took_s": round(time.monotonic() - began),
             "machine": described,
@@ -70,6 +69,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, help="of spark (5,000,000)")
     parser.add_argument("--seed", type=int, default=0, help="of kill")
     return parser
+
+
+def _command(given: argparse.Namespace) -> str:
+    """Return the command without what names places of this machine, or a server and its password."""
+    shown = ("only", "quick", "seconds", "writers", "rows", "seed")
+    words = [f"--{name}" if value is True else f"--{name} {value}" for name in shown if (value := getattr(given, name))]
+    return " ".join(["commit-coord bench", *words])
 
 
 def _say(text: str) -> None:

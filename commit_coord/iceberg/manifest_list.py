@@ -10,10 +10,13 @@ Small blocks would pile up, one an append, so every ``_FOLD`` of them are folded
 from __future__ import annotations
 
 import io as stdio
-from collections.abc import Iterable, Sequence
-from typing import Any
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import fastavro
+import orjson
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -33,8 +36,19 @@ _SUMMARY_IDS = [509, 518, 510, 511]
 _REQUIRED = {1: {500, 501, 502, 503}, 2: set(_FIELD_IDS) - {507, 519}}
 """What a list of a format version must be able to hold; a list with fewer fields is written anew."""
 
-_CODECS = ("null", "deflate")
-"""What fastavro writes by itself; lists with another codec are decoded and written anew."""
+
+def _deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)  # raw, as Avro has it
+    return compressor.compress(data) + compressor.flush()
+
+
+_CODECS: dict[bytes, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    b"null": (bytes, bytes),
+    b"deflate": (_deflate, lambda data: zlib.decompress(data, wbits=-15)),
+}
+"""Compress and decompress; lists with another codec are decoded and written anew."""
+
+_MAGIC = b"Obj\x01"
 
 _FOLD = 64
 """Trailing blocks of one entry that are folded into one block."""
@@ -189,31 +203,103 @@ def _grown(
     parent_snapshot_id: int | None,
     sequence_number: int,
 ) -> bytes | None:
-    """Return the new file, or None where the old one's schema or codec does not serve."""
-    reader = fastavro.block_reader(stdio.BytesIO(old))
-    schema, codec = reader.writer_schema, reader.codec
-    names = _names(schema)
+    """Return the new file, or None where the old one's schema or codec does not serve.
+
+    Source: Avro specification, "Object Container Files".
+    """
+    meta, start = _header(old)
+    codec = meta.get("avro.codec", b"null")
+    schema, names = _schema(meta["avro.schema"])
     if not _REQUIRED[format_version] <= names.keys() or codec not in _CODECS:
         return None
-    blocks = list(reader)
-    sync = old[-16:]  # a file ends with its marker, behind the last block or the header
-    records: list[Any] = [_record(manifest, names) for manifest in added]
-    start = blocks[0].offset if blocks else len(old)
-    kept_end = len(old)
-    small = [block for block in blocks[-_FOLD:] if block.num_records == 1]
-    if len(small) == _FOLD:
-        kept_end = blocks[-_FOLD].offset
-        records = [record for block in small for record in block] + records
-    meta = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
-        "format-version": str(format_version),
+    sync = old[start - 16 : start]
+    blocks = list(_blocks(old, start))
+    records = stdio.BytesIO()
+    kept_end, count = len(old), 0
+    if len(blocks) >= _FOLD and all(block.records == 1 for block in blocks[-_FOLD:]):
+        # A block is its records, one behind the other: to fold blocks, put them behind each other.
+        kept_end, count = blocks[-_FOLD].begin, _FOLD
+        for block in blocks[-_FOLD:]:
+            records.write(_CODECS[codec][1](old[block.payload : block.payload + block.size]))
+    for manifest in added:
+        fastavro.schemaless_writer(records, schema, _record(manifest, names))
+        count += 1
+    meta |= {
+        "snapshot-id": b"%d" % snapshot_id,
+        "parent-snapshot-id": b"null" if parent_snapshot_id is None else b"%d" % parent_snapshot_id,
+        "format-version": b"%d" % format_version,
+        "sequence-number": b"%d" % sequence_number,
     }
-    if format_version > 1:
-        meta["sequence-number"] = str(sequence_number)
-    fresh = stdio.BytesIO()
-    fastavro.writer(fresh, schema, records, codec=codec, sync_interval=1 << 30, metadata=meta, sync_marker=sync)
-    data = fresh.getvalue()
+    if format_version == 1:
+        del meta["sequence-number"]
+    pairs = b"".join(_sized(key.encode()) + _sized(value) for key, value in meta.items())
+    header = _MAGIC + _long(len(meta)) + pairs + _long(0) + sync
     # An append of no rows adds no manifest, hence no block.
-    fresh_start = next((block.offset for block in fastavro.block_reader(stdio.BytesIO(data))), len(data))
-    return data[:fresh_start] + old[start:kept_end] + data[fresh_start:]
+    fresh = _long(count) + _sized(_CODECS[codec][0](records.getvalue())) + sync if count else b""
+    return header + old[start:kept_end] + fresh
+
+
+class _Block(NamedTuple):
+    """A block of an Avro file: where it begins, its records, where and how long its payload is."""
+
+    begin: int
+    records: int
+    payload: int
+    size: int
+
+
+def _header(data: bytes) -> tuple[dict[str, bytes], int]:
+    """Return the metadata of an Avro file and where its first block begins."""
+    meta: dict[str, bytes] = {}
+    at = len(_MAGIC)
+    while True:
+        count, at = _read_long(data, at)
+        if count == 0:
+            return meta, at + 16
+        if count < 0:  # a negative count is followed by the size of the pairs
+            count, (_, at) = -count, _read_long(data, at)
+        for _ in range(count):
+            size, at = _read_long(data, at)
+            key, at = data[at : at + size].decode(), at + size
+            size, at = _read_long(data, at)
+            meta[key], at = data[at : at + size], at + size
+
+
+def _blocks(data: bytes, at: int) -> Iterator[_Block]:
+    while at < len(data):
+        count, payload = _read_long(data, at)
+        size, payload = _read_long(data, payload)
+        yield _Block(at, count, payload, size)
+        at = payload + size + 16
+
+
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Return the zigzag number at *at* and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def _long(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _sized(data: bytes) -> bytes:
+    return _long(len(data)) + data
+
+
+@lru_cache(maxsize=32)
+def _schema(text: bytes) -> tuple[Any, dict[int, str]]:
+    """Return a writer schema made ready, and its names by field id; a table's lists share one."""
+    schema = orjson.loads(text)
+    return fastavro.parse_schema(schema), _names(schema)

@@ -110,6 +110,28 @@ class LazyModels(Sequence[M], Generic[M]):
                 grown._tail[_snapshot_id(grown._items[position])] = position
         return grown
 
+    @classmethod
+    def of_json(
+        cls, text: bytes, parse: Callable[[dict[str, Any]], M], known: LazyModels[M] | None = None
+    ) -> LazyModels[M]:
+        """Return the entries of *text*, a JSON array without its brackets.
+
+        Args:
+            text: Kept, for :meth:`json`.
+            parse: Makes a model of a raw object.
+            known: An earlier version of the sequence. Where *text* begins with its text, only the rest is read:
+                a head that another writer made differs by the last few entries.
+        """
+        if known is not None:
+            done, old = known._json
+            if 0 < done == len(known) and text.startswith(old) and text[len(old) : len(old) + 1] in (b"", b","):
+                grown: LazyModels[M] = known + orjson.loads(b"[" + text[len(old) + 1 :] + b"]")
+                grown._json = (len(grown), text)
+                return grown
+        made: LazyModels[M] = cls(orjson.loads(b"[" + text + b"]"), parse)
+        made._json = (len(made), text)
+        return made
+
     def __deepcopy__(self, memo: dict[int, Any]) -> LazyModels[M]:
         """Return itself: entries are frozen."""
         return self
@@ -228,29 +250,60 @@ def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> LeanM
     return made
 
 
-def parse(data: bytes, location: str) -> LeanMetadata:
+def parse(data: bytes, location: str, known: TableMetadata | None = None) -> LeanMetadata:
     """Return the metadata in *data*, the bytes of the file at *location*.
+
+    Args:
+        data: As :func:`dump` or any other engine writes it.
+        location: Its name says whether it is gzipped.
+        known: Another version of the table's metadata, whose history need not be read again.
 
     Raises:
         ValidationError: PyIceberg's, when the file is not Iceberg table metadata.
     """
     if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
         data = gzip.decompress(data)
-    raw: dict[str, Any] = orjson.loads(data)
-    snapshots = raw.pop("snapshots", None) or []
-    snapshot_log = raw.pop("snapshot-log", None) or []
+    before: dict[str, Any] = known.__dict__ if isinstance(known, LeanMetadata) else {}
+    snapshots: LazyModels[Snapshot]
+    snapshot_log: LazyModels[SnapshotLogEntry]
+    if parts := _split(data):
+        head, snapshots_text, log_text = parts
+        raw: dict[str, Any] = orjson.loads(head)
+        snapshots = LazyModels.of_json(snapshots_text, Snapshot.model_validate, before.get("snapshots"))
+        snapshot_log = LazyModels.of_json(log_text, SnapshotLogEntry.model_validate, before.get("snapshot_log"))
+    else:
+        raw = orjson.loads(data)
+        snapshots = LazyModels(raw.pop("snapshots", None) or [], Snapshot.model_validate)
+        snapshot_log = LazyModels(raw.pop("snapshot-log", None) or [], SnapshotLogEntry.model_validate)
     metadata = TableMetadataUtil.parse_obj(raw)
-    known = _KNOWN[metadata.format_version]
     fields = dict(metadata.__dict__)
-    fields["snapshots"] = LazyModels(snapshots, Snapshot.model_validate)
-    fields["snapshot_log"] = LazyModels(snapshot_log, SnapshotLogEntry.model_validate)
+    fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log}
     made = _LEAN[metadata.format_version].model_construct(**fields)
-    made._extras = {key: value for key, value in raw.items() if key not in known}
+    made._extras = {key: value for key, value in raw.items() if key not in _KNOWN[metadata.format_version]}
     return made
 
 
+_SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['
+
+
+def _split(data: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Return (everything else, snapshots, snapshot log) of a file as :func:`dump` lays it out, None for another one.
+
+    Neither mark can stand inside of a JSON string, where quotes are escaped; that it stands there once is asked.
+    """
+    begin, middle = data.find(_SNAPSHOTS), data.rfind(_LOG)
+    if not 0 < begin < middle or not data.endswith(b"]}"):
+        return None
+    if data.rfind(_SNAPSHOTS) != begin or data.find(_LOG) != middle:
+        return None
+    return data[:begin] + b"}", data[begin + len(_SNAPSHOTS) : middle], data[middle + len(_LOG) : -2]
+
+
 def dump(metadata: TableMetadata, location: str) -> bytes:
-    """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
+    """Return the bytes of the metadata file for *location*, gzipped when the name says so.
+
+    The two parts of the history stand last, where :func:`parse` finds them without reading what is known.
+    """
     if isinstance(metadata, TableMetadataV3):
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.
         metadata.model_dump_json()
@@ -267,10 +320,10 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
     return gzip.compress(data, compresslevel=6) if location.endswith(".gz.metadata.json") else data
 
 
-def read(io: FileIO, location: str) -> LeanMetadata:
-    """Read the metadata file at *location*."""
+def read(io: FileIO, location: str, known: TableMetadata | None = None) -> LeanMetadata:
+    """Read the metadata file at *location*; see :func:`parse`."""
     with io.new_input(location).open() as stream:
-        return parse(stream.read(), location)
+        return parse(stream.read(), location, known)
 
 
 def create(updates: Sequence[TableUpdate]) -> TableMetadata:
