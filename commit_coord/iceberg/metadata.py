@@ -4,7 +4,7 @@ Theory of operation
     PyIceberg's ``update_table_metadata`` handles every update of the specification and costs next to nothing,
     but for two things: it ends in a deep copy of the whole metadata, and loading and dumping run every snapshot
     through Pydantic. At 5,000 snapshots that is 4.8 s of CPU for one append. So the classes here are PyIceberg's
-    own models with another history inside: ``snapshots`` and ``snapshot_log`` are :class:`LazyModels`, shared
+    own models with another history inside: ``snapshots`` and the two logs are :class:`LazyModels`, shared
     between versions of the metadata and parsed entry by entry; and a deep copy that copies what can be
     changed in place (``properties``, ``refs``) and shares the rest, which is frozen.
 
@@ -22,6 +22,7 @@ import orjson
 from pydantic import BaseModel, PrivateAttr, field_serializer
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import (
     TableMetadata,
     TableMetadataUtil,
@@ -30,13 +31,13 @@ from pyiceberg.table.metadata import (
     TableMetadataV3,
 )
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     TableUpdate,
-    _update_table_metadata_log,
     update_table_metadata,
 )
+from pyiceberg.utils.properties import property_as_int
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -155,6 +156,12 @@ class LazyModels(Sequence[M], Generic[M]):
             if summary and summary.get(key) == value:
                 yield _snapshot_id(item)
 
+    def last(self, length: int) -> LazyModels[M]:
+        """Return the last *length* entries, unparsed; itself when it has no more."""
+        if length >= len(self._items):
+            return self
+        return LazyModels(self._items[len(self._items) - length :], self._parse)
+
     def without(self, snapshot_ids: set[int]) -> LazyModels[M]:
         """Return the entries with none of *snapshot_ids*, unparsed."""
         return LazyModels([item for item in self._items if _snapshot_id(item) not in snapshot_ids], self._parse)
@@ -210,9 +217,14 @@ class _Lean(BaseModel):
         return list(snapshots)
 
     @field_serializer("snapshot_log", check_fields=False)
-    def serialize_snapshot_log(self, snapshot_log: Sequence[SnapshotLogEntry]) -> list[SnapshotLogEntry]:
+    def serialize_snapshot_log(self, log: Sequence[SnapshotLogEntry]) -> list[SnapshotLogEntry]:
         """Dump the log as a list."""
-        return list(snapshot_log)
+        return list(log)
+
+    @field_serializer("metadata_log", check_fields=False)
+    def serialize_metadata_log(self, log: Sequence[MetadataLogEntry]) -> list[MetadataLogEntry]:
+        """Dump the log as a list."""
+        return list(log)
 
 
 class LeanMetadataV1(_Lean, TableMetadataV1):
@@ -237,12 +249,19 @@ _LEAN: dict[int, type[LeanMetadata]] = {
 _KNOWN = {version: {field.alias or name for name, field in cls.model_fields.items()} for version, cls in _LEAN.items()}
 
 
+_HISTORY: dict[str, type[BaseModel]] = {
+    "snapshots": Snapshot,
+    "snapshot_log": SnapshotLogEntry,
+    "metadata_log": MetadataLogEntry,
+}
+
+
 def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> LeanMetadata:
     """Return *metadata* as one of the lean classes; itself when it is one."""
     if isinstance(metadata, LeanMetadata):
         return metadata
     fields = dict(metadata.__dict__)
-    for name, model in (("snapshots", Snapshot), ("snapshot_log", SnapshotLogEntry)):
+    for name, model in _HISTORY.items():
         if not isinstance(fields[name], LazyModels):
             fields[name] = LazyModels(list(fields[name]), model.model_validate)
     made = _LEAN[metadata.format_version].model_construct(**fields)
@@ -275,9 +294,10 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
         raw = orjson.loads(data)
         snapshots = LazyModels(raw.pop("snapshots", None) or [], Snapshot.model_validate)
         snapshot_log = LazyModels(raw.pop("snapshot-log", None) or [], SnapshotLogEntry.model_validate)
+    metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
     metadata = TableMetadataUtil.parse_obj(raw)
     fields = dict(metadata.__dict__)
-    fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log}
+    fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log, "metadata_log": metadata_log}
     made = _LEAN[metadata.format_version].model_construct(**fields)
     made._extras = {key: value for key, value in raw.items() if key not in _KNOWN[metadata.format_version]}
     return made
@@ -308,10 +328,12 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.
         metadata.model_dump_json()
     whole = lean(metadata)
-    body: dict[str, Any] = {**whole.model_dump(mode="json", exclude={"snapshots", "snapshot_log"}), **whole._extras}
+    body: dict[str, Any] = {**whole.model_dump(mode="json", exclude=set(_HISTORY)), **whole._extras}
     v1 = whole.format_version == 1
     snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
     snapshot_log: LazyModels[SnapshotLogEntry] = whole.__dict__["snapshot_log"]
+    metadata_log: LazyModels[MetadataLogEntry] = whole.__dict__["metadata_log"]
+    body["metadata-log"] = orjson.Fragment(metadata_log.json(lambda e: e.model_dump_json().encode()))
     body["snapshots"] = orjson.Fragment(
         snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
     )
@@ -357,8 +379,19 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> LeanMe
 
 
 def logged(metadata: TableMetadata, base: TableMetadata, base_location: str) -> TableMetadata:
-    """Return *metadata* with the file of *base* behind its metadata log, which is cut to its configured length."""
-    return _update_table_metadata_log(metadata, base_location, base.last_updated_ms)
+    """Return *metadata* with the file of *base* behind its metadata log, which is cut to its configured length.
+
+    Source: PyIceberg ``_update_table_metadata_log``, which parses the log.
+    """
+    length = property_as_int(
+        metadata.properties,
+        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
+        TableProperties.METADATA_PREVIOUS_VERSIONS_MAX_DEFAULT,
+    )
+    log: LazyModels[MetadataLogEntry] = metadata.__dict__["metadata_log"]
+    entry = MetadataLogEntry(metadata_file=base_location, timestamp_ms=base.last_updated_ms)
+    kept = log.last(max(1, length or 1) - 1)
+    return metadata.model_copy(update={"metadata_log": kept + [entry]})  # noqa: RUF005 - stays unparsed
 
 
 def stamped(metadata: TableMetadata, base: TableMetadata, now_ms: int) -> TableMetadata:
