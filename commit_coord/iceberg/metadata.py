@@ -13,6 +13,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -282,18 +283,7 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
     """
     if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
         data = gzip.decompress(data)
-    before: dict[str, Any] = known.__dict__ if isinstance(known, LeanMetadata) else {}
-    snapshots: LazyModels[Snapshot]
-    snapshot_log: LazyModels[SnapshotLogEntry]
-    if parts := _split(data):
-        head, snapshots_text, log_text = parts
-        raw: dict[str, Any] = orjson.loads(head)
-        snapshots = LazyModels.of_json(snapshots_text, Snapshot.model_validate, before.get("snapshots"))
-        snapshot_log = LazyModels.of_json(log_text, SnapshotLogEntry.model_validate, before.get("snapshot_log"))
-    else:
-        raw = orjson.loads(data)
-        snapshots = LazyModels(raw.pop("snapshots", None) or [], Snapshot.model_validate)
-        snapshot_log = LazyModels(raw.pop("snapshot-log", None) or [], SnapshotLogEntry.model_validate)
+    raw, snapshots, snapshot_log = _read_history(data, known)
     metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
     metadata = TableMetadataUtil.parse_obj(raw)
     fields = dict(metadata.__dict__)
@@ -305,18 +295,32 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['
 
+_Parts = tuple[dict[str, Any], LazyModels[Snapshot], LazyModels[SnapshotLogEntry]]
 
-def _split(data: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """Return (everything else, snapshots, snapshot log) of a file as :func:`dump` lays it out, None for another one.
 
-    Neither mark can stand inside of a JSON string, where quotes are escaped; that it stands there once is asked.
+def _read_history(data: bytes, known: TableMetadata | None) -> _Parts:
+    """Return everything else, the snapshots and the snapshot log of a metadata file.
+
+    A file as :func:`dump` lays it out is cut at two marks, and what *known* has is not read again. Other engines lay
+    it out otherwise; cut there, at least one part is no JSON (a quote inside of a string is escaped, so a mark is
+    a key, and a key in another place leaves brackets open), and the file is read as a whole.
     """
     begin, middle = data.find(_SNAPSHOTS), data.rfind(_LOG)
-    if not 0 < begin < middle or not data.endswith(b"]}"):
-        return None
-    if data.rfind(_SNAPSHOTS) != begin or data.find(_LOG) != middle:
-        return None
-    return data[:begin] + b"}", data[begin + len(_SNAPSHOTS) : middle], data[middle + len(_LOG) : -2]
+    if 0 < begin < middle and data.endswith(b"]}"):
+        before: dict[str, Any] = known.__dict__ if isinstance(known, LeanMetadata) else {}
+        snapshots, log = data[begin + len(_SNAPSHOTS) : middle], data[middle + len(_LOG) : -2]
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return (
+                orjson.loads(data[:begin] + b"}"),
+                LazyModels.of_json(snapshots, Snapshot.model_validate, before.get("snapshots")),
+                LazyModels.of_json(log, SnapshotLogEntry.model_validate, before.get("snapshot_log")),
+            )
+    raw: dict[str, Any] = orjson.loads(data)
+    return (
+        raw,
+        LazyModels(raw.pop("snapshots", None) or [], Snapshot.model_validate),
+        LazyModels(raw.pop("snapshot-log", None) or [], SnapshotLogEntry.model_validate),
+    )
 
 
 def dump(metadata: TableMetadata, location: str) -> bytes:

@@ -202,3 +202,31 @@ def test_the_metadata_log_is_cut_to_its_configured_length() -> None:
     for number in range(5):
         metadata = lean.logged(metadata, metadata, f"file:///t/metadata/{number}.metadata.json")
     assert [entry.metadata_file[-15] for entry in metadata.metadata_log] == ["2", "3", "4"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_another_layout_is_read_as_a_whole(version: int) -> None:
+    """PyIceberg's own files end otherwise, with other keys behind the snapshot log; so do Java's."""
+    theirs = stock(3, version).model_dump_json().encode()
+    known = lean.parse(lean.dump(parsed(2, version), "v.metadata.json"), "v.metadata.json")
+    assert lean.parse(theirs, "v.metadata.json", known).model_dump() == stock(3, version).model_dump()
+    shuffled = dict(sorted(raw(3, version).items(), key=lambda item: item[0][::-1]))
+    assert lean.parse(json.dumps(shuffled, separators=(",", ":")).encode(), "v.metadata.json") == parsed(3, version)
+
+
+def test_only_what_is_new_of_a_head_is_parsed() -> None:
+    known = lean.parse(lean.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
+    newer = lean.apply_updates(parsed(300), appended(999, 300))
+    head = lean.parse(lean.dump(newer, "v.metadata.json"), "v.metadata.json", known)
+    old, new = known.__dict__["snapshots"]._items, head.__dict__["snapshots"]._items
+    assert all(ours is theirs for ours, theirs in zip(old, new, strict=False))
+    assert head == newer
+
+
+@pytest.mark.parametrize("ids", [{1}, {300}])
+def test_a_head_whose_history_was_cut_is_read_anew(ids: set[int]) -> None:
+    known = lean.parse(lean.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
+    cut = lean.apply_updates(parsed(300), (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),))
+    head = lean.parse(lean.dump(cut, "v.metadata.json"), "v.metadata.json", known)
+    assert head == cut
+    assert {s.snapshot_id for s in head.snapshots} == set(range(1, 301)) - ids
