@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
-from commit_coord.bench.kit import borrow
+from commit_coord.testing.maven import maven_jar
 
 SUITES = ("commits", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -124,7 +124,7 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         return None
     from commit_coord.bench import spark
 
-    jar = given.jar or borrow("maven.maven_jar")(ICEBERG_RUNTIME)
+    jar = given.jar or maven_jar(ICEBERG_RUNTIME)
     rows = given.rows or (200_000 if given.quick else 5_000_000)
     found: dict[str, Any] = spark.run(rows, 1 if given.quick else 3, jar)
     return found

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench.kit import borrow
+from commit_coord.testing.hammer import hammer
 
 
 def run(folder: Path, *, writers: int, appends: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Hammer one table twice and return both reports; ``broken`` is empty where everything holds."""
-    hammer = borrow("hammer.hammer")
     runs = {}
     for label, kill_every_s in (("undisturbed", None), ("one killed every second", 1.0)):
         place = folder / label.replace(" ", "-")

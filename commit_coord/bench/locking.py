@@ -10,7 +10,7 @@ from typing import Any
 
 from commit_coord.bench.commits import percentile
 from commit_coord.bench.fleet import Worker, run_together
-from commit_coord.bench.kit import borrow
+from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""
@@ -63,10 +63,9 @@ def _postgres(url: str | None, say: Callable[[str], None]) -> Iterator[str | Non
     if url is not None:
         yield url
         return
-    unavailable: type[Exception] = borrow("postgres.PostgresUnavailable")
     try:
-        server = borrow("postgres.PostgresServer")()
-    except unavailable as error:
+        server = PostgresServer()
+    except PostgresUnavailable as error:
         say(f"PostgreSQL is NOT measured: {error}")
         yield None
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ import pyspark.sql.types as T
 import pytest
 from pyiceberg import types as I
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, IsNull
+from pyiceberg.expressions import AlwaysTrue, EqualTo, IsNull
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -298,8 +298,9 @@ def test_odd_partition_values(spark: SparkSession, catalog: Any) -> None:
     table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
     assert {task.file.partition[0] for task in table.scan().plan_files()} == set(values)
     assert same(df, read_table(spark, table))
+    equal_to, is_null = cast(Any, EqualTo), cast(Any, IsNull)
     for number, value in enumerate(values):
-        condition: BooleanExpression = EqualTo("k", value) if value is not None else IsNull("k")  # type: ignore[call-arg, misc]
+        condition = equal_to("k", value) if value is not None else is_null("k")
         assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
 
 
