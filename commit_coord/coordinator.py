@@ -364,14 +364,9 @@ class _Commit:
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = _version(base) + 1
-        name = self._attempt.request_id
-        while True:
-            # The file of a try must never be written twice: a swap to it may still be under way.
-            location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
-            io = self._coordinator.store.file_io(metadata.properties, location)
-            if not (tries or self._repeatable) or not io.new_input(location).exists():
-                break
-            name = str(uuid.uuid5(uuid.UUID(self._attempt.request_id), uuid.uuid4().hex))
+        name = _file_name(self._attempt.request_id, fresh=not (tries or self._repeatable))
+        location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
+        io = self._coordinator.store.file_io(metadata.properties, location)
         payload = _Payload(follows=follows, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
@@ -510,7 +505,7 @@ def _landed(metadata: TableMetadata, location: str, table: Table, request_id: st
     snapshots: lean.LazyModels[Any] = metadata.__dict__["snapshots"]
     ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
     log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
-    published = next((path for path in log if request_id in path.rsplit("/", 1)[-1]), None)
+    published = next((path for path in log if _carries(path, request_id)), None)
     if not ids and published is None:
         return None
     return JournalEntry(
@@ -520,6 +515,24 @@ def _landed(metadata: TableMetadata, location: str, table: Table, request_id: st
         metadata_location=published or location,
         snapshot_ids=ids,
     )
+
+
+def _file_name(request_id: str, *, fresh: bool) -> str:
+    """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
+
+    No two tries may share a name, or this happens:
+
+    1. A and B repeat one request at the same time, without a latch or with one that was lost.
+    2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
+
+    So only the first try of an id that nobody else can know is named by the id alone.
+    """
+    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
+
+
+def _carries(location: str, request_id: str) -> bool:
+    name = location.rsplit("/", 1)[-1]
+    return request_id in name or uuid.UUID(request_id).hex in name
 
 
 def _version(location: str | None) -> int:

@@ -212,3 +212,26 @@ def test_the_same_request_id_is_answered_and_not_repeated(catalog: Any) -> None:
     assert (first.answered, again.answered) == (False, True)
     assert again.snapshot_ids == first.snapshot_ids
     assert rows(catalog) == 9
+
+
+def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
+    """Without a latch both write before either swaps; the loser deletes its own file, not the winner's."""
+    properties = {"uri": f"coord+sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/wh", "lock-impl": "none"}
+    catalog: Any = load_catalog("faults", **properties)
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", ROWS.schema).append(ROWS)
+    transaction = catalog.load_table("db.t").transaction()
+    transaction.append(ROWS)
+    attempt = transaction._attempt()
+    answered: list[bool] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        catalog.coordinator.store = catalog
+        answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].answered)
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].answered)
+    assert answered == [False, True]
+    assert rows(catalog) == 6
+    catalog.close()
