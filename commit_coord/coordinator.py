@@ -336,7 +336,7 @@ class _Commit:
             pointer,
             generation=self._lease.generation,
             now_ms=coordinator.clock.wall_ms(),
-            tries=tries,
+            file_id=str(uuid.uuid4()),
         )
         match result:
             case Refused(reason=reason):

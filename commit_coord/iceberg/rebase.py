@@ -88,7 +88,7 @@ def follow(
     *,
     generation: int | None,
     now_ms: int,
-    tries: int = 0,
+    file_id: str,
 ) -> Follows | Stale | Refused:
     """Return what becomes of *attempt* on *head*.
 
@@ -98,7 +98,7 @@ def follow(
         head_location: Where the pointer points.
         generation: Of the latch; written into the summaries.
         now_ms: Wall clock.
-        tries: Earlier tries of this attempt; no two tries write files of one name.
+        file_id: A new UUID, for the names of files: no two tries may write files of one name.
     """
     if attempt.table_uuid != str(head.table_uuid):
         return Refused(reason="the table was dropped and made again since it was read")
@@ -132,7 +132,7 @@ def follow(
     if attempt.append is not None:
         if reason := _append_conflict(attempt.append, changed):
             return Refused(reason=reason)
-        plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, tries)
+        plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, file_id)
         updates = [AddSnapshotUpdate(snapshot=snapshot)]
         if attempt.append.branch is not None:
             ref = changed.refs.get(attempt.append.branch)
@@ -239,7 +239,7 @@ def files_misfit(head: TableMetadata, schema_id: int) -> str | None:
 
 
 def _appended(
-    attempt: Attempt, append: Append, head: TableMetadata, generation: int | None, now_ms: int, tries: int
+    attempt: Attempt, append: Append, head: TableMetadata, generation: int | None, now_ms: int, file_id: str
 ) -> tuple[ManifestListPlan, Snapshot]:
     """Return the manifest list and the snapshot of *append* behind *head*: own + (head − (base − mine)).
 
@@ -248,7 +248,7 @@ def _appended(
     parent = head.snapshot_by_name(append.branch)
     provider = load_location_provider(head.location, head.properties)
     plan = ManifestListPlan(
-        location=provider.new_metadata_location(f"snap-{append.snapshot_id}-{tries}-{attempt.request_id}.avro"),
+        location=provider.new_metadata_location(f"snap-{append.snapshot_id}-0-{file_id}.avro"),
         head=parent.manifest_list if parent is not None else None,
         added=append.manifests,
         merge=append.merge,
