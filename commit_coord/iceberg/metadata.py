@@ -172,7 +172,7 @@ class LazyModels(Sequence[M], Generic[M]):
         return LazyModels([change(item) for item in self._items], self._parse)
 
     def json(self, dump: Callable[[M], bytes]) -> bytes:
-        """Return the entries as a JSON array; what was dumped before is copied, not dumped again.
+        """Return the entries as a JSON array without its brackets; what was dumped before is not dumped again.
 
         Args:
             dump: Makes JSON of a model. Always the same for one table, so its output may be kept.
@@ -182,7 +182,7 @@ class LazyModels(Sequence[M], Generic[M]):
             parts = [orjson.dumps(i) if isinstance(i, dict) else dump(i) for i in self._items[done:]]
             text = b",".join([text, *parts] if done else parts)
             self._json = (len(self._items), text)
-        return b"[" + text + b"]"
+        return text
 
 
 def _snapshot_id(item: Any) -> int:
@@ -337,12 +337,11 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
     snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
     snapshot_log: LazyModels[SnapshotLogEntry] = whole.__dict__["snapshot_log"]
     metadata_log: LazyModels[MetadataLogEntry] = whole.__dict__["metadata_log"]
-    body["metadata-log"] = orjson.Fragment(metadata_log.json(lambda e: e.model_dump_json().encode()))
-    body["snapshots"] = orjson.Fragment(
-        snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
-    )
-    body["snapshot-log"] = orjson.Fragment(snapshot_log.json(lambda e: e.model_dump_json().encode()))
-    data = orjson.dumps(body)
+    body["metadata-log"] = orjson.Fragment(b"[" + metadata_log.json(lambda e: e.model_dump_json().encode()) + b"]")
+    history = snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
+    log = snapshot_log.json(lambda e: e.model_dump_json().encode())
+    # Put together by one copy: the history is megabytes, and orjson's buffer would be copied as it grows.
+    data = b"".join((orjson.dumps(body)[:-1], _SNAPSHOTS, history, _LOG, log, b"]}"))
     return gzip.compress(data, compresslevel=6) if location.endswith(".gz.metadata.json") else data
 
 
