@@ -280,22 +280,10 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         try:
             yield Write(planned)
             yield EnsureActive()
-        except LockLost as error:
-            yield Discard(planned)
-            return Verdict(
-                status=CommitStatus.FAILURE, plan=planned, cause=Cause.LOCK, reason=str(error), error=error, tries=tries
-            )
         except Exception as error:  # noqa: BLE001
             # Nothing was swapped, so whatever failed (a full disk, a read-only warehouse), nothing landed.
             yield Discard(planned)
-            return Verdict(
-                status=CommitStatus.FAILURE,
-                plan=planned,
-                cause=Cause.ERROR,
-                reason=str(error),
-                error=error,
-                tries=tries,
-            )
+            return _not_swapped(error, tries)
         except BaseException:
             yield Discard(planned)
             raise
@@ -305,14 +293,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         except Exception as error:  # noqa: BLE001
             # The store says that this swap was not carried out.
             yield Discard(planned)
-            return Verdict(
-                status=CommitStatus.FAILURE,
-                plan=planned,
-                cause=Cause.ERROR,
-                reason=str(error),
-                error=error,
-                tries=tries,
-            )
+            return _not_swapped(error, tries)
         if status is not CommitStatus.FAILURE:
             return Verdict(status=status, plan=planned, tries=tries)
         yield Discard(planned)
@@ -327,8 +308,9 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
 
 
 def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
-    """Return the verdict when planning failed: every swap before it, if any, is proven to have failed."""
-    return Verdict(status=CommitStatus.FAILURE, cause=Cause.ERROR, reason=str(error), error=error, tries=tries)
+    """Return the verdict on *error*, which came without a swap; every swap before it is proven to have failed."""
+    cause = Cause.LOCK if isinstance(error, LockLost) else Cause.ERROR
+    return Verdict(status=CommitStatus.FAILURE, cause=cause, reason=str(error), error=error, tries=tries)
 
 
 def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
