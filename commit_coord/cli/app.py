@@ -26,6 +26,7 @@ from commit_coord.cli.output import Output, json
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
@@ -337,18 +338,11 @@ def commits(
 
 
 def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
-    try:
-        request_id = str(uuid.UUID(_whole_id(catalog, table, text)))
-    except ValueError:
-        raise CommandFailed(
-            f"{text!r} is no request id: it is a UUID, as `commit-coord commits {table}` and errors print it",
-            ExitCode.USAGE,
-            "usage",
-        ) from None
+    request_id = request_uuid(_whole_id(catalog, table, text))
     entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
     if entry is None:
         raise CommandFailed(
-            f"request {request_id} is not known to have landed in {table}. If its writer still runs, it may yet; "
+            f"request {text!r} is not known to have landed in {table}. If its writer still runs, it may yet; "
             "if it has ended, the write can be repeated with the same request id",
             ExitCode.REFUSED,
             "not-found",
