@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+from commit_coord.local.postgres import PostgresServer, PostgresUnavailable
 
 MISSING = pytest.StashKey[str]()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from commit_coord.bench.commits import percentile
 from commit_coord.bench.fleet import Worker, run_together
-from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+from commit_coord.local.postgres import PostgresServer, PostgresUnavailable
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""

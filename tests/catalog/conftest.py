@@ -12,7 +12,7 @@ from tests.catalog.kit import Kit, kit
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A database on a private PostgreSQL server."""
-    from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+    from commit_coord.local.postgres import PostgresServer, PostgresUnavailable
 
     try:
         server = PostgresServer()

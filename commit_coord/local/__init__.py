@@ -1,0 +1,10 @@
+"""Real servers on this machine's loopback: a Hive Metastore, ZooKeeper, PostgreSQL. To try things out, and for tests.
+
+Nothing of them outlives the process that started them, however it ended.
+"""
+
+from commit_coord.local.hms import HiveMetastore
+from commit_coord.local.server import NotInstalled, ServerFailed
+from commit_coord.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+
+__all__ = ["HiveMetastore", "NotInstalled", "ServerFailed", "ZooKeeperEnsemble", "ZooKeeperServer"]
