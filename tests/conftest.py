@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from commit_coord.local.postgres import PostgresServer, PostgresUnavailable
+from commit_coord.local import NotInstalled, PostgresServer
 
 MISSING = pytest.StashKey[str]()
 
@@ -17,7 +17,7 @@ def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
     try:
         # Its data is thrown away: no need to wait for the disk, which would take most of the tests' time.
         server = PostgresServer("fsync=off")
-    except PostgresUnavailable as error:
+    except NotInstalled as error:
         pytestconfig.stash[MISSING] = str(error)
         pytest.skip(str(error))
     with server:

@@ -1,35 +1,32 @@
-"""A private PostgreSQL server for tests, from the programs of the operating system's packages."""
+"""PostgreSQL, from the programs of the operating system's packages."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import secrets
-import shutil
 import signal
-import socket
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import ClassVar
+
+from commit_coord.local.server import LocalServer, NotInstalled, ServerFailed
+
+_USER = "tester"
 
 _SERVER_USERS = ("postgres", "nobody")
 """PostgreSQL refuses to run as root; these users exist wherever its packages are installed."""
 
-
-class PostgresUnavailable(RuntimeError):
-    """The server's programs are not installed; the message says what to install."""
+_SETTINGS = ("listen_addresses=127.0.0.1", "max_connections=400", "shared_buffers=32MB")
 
 
 def find_postgres() -> Path:
     """Return the folder of ``initdb`` and ``postgres``, the newest version first.
 
     Raises:
-        PostgresUnavailable: They are not installed.
+        NotInstalled: They are not there.
     """
     debian = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True
@@ -38,172 +35,112 @@ def find_postgres() -> Path:
     for folder in (*debian, *path):
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    raise PostgresUnavailable("the PostgreSQL server is not installed: apt-get install postgresql")
+    raise NotInstalled("the PostgreSQL server is not installed: apt-get install postgresql")
 
 
-class PostgresServer:
-    """A PostgreSQL server on a free loopback port, with its data in a temporary folder.
-
-    Nothing of it outlives this process: a watchdog, which holds the other end of a pipe, stops the server and removes
-    the folder when the pipe closes, however this process ended.
+class PostgresServer(LocalServer):
+    """A PostgreSQL server.
 
     Args:
         settings: Further settings of the server, ``name=value``.
+        folder: See :class:`LocalServer`.
+        port: See :class:`LocalServer`.
+
+    Raises:
+        NotInstalled: Its programs are not there.
     """
 
-    def __init__(self, *settings: str) -> None:
+    name = "PostgreSQL"
+    _stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # ends the sessions instead of waiting for them
+
+    def __init__(self, *settings: str, folder: Path | None = None, port: int | None = None) -> None:
+        super().__init__(folder, port)
         self._bin = find_postgres()
         self._settings = settings
-        self._user = _server_user()
-        self._password = secrets.token_urlsafe(16)
-        self._folder: Path | None = None
-        self._server: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self._runs_as = _server_user()
+
+    @property
+    def password(self) -> str:
+        """What lets the user ``tester`` in."""
+        return (self.folder / "password").read_text()
 
     @property
     def url(self) -> str:
-        """A SQLAlchemy URL of the database; stays the same over :meth:`stop` and :meth:`start`."""
-        return f"postgresql+psycopg://tester:{self._password}@127.0.0.1:{self.port}/postgres"
+        """A SQLAlchemy URL of the database; stays the same over restarts."""
+        return self.url_of("postgres")
 
-    @property
-    def pid(self) -> int:
-        """The server's process id while it runs."""
-        assert self._server is not None
-        return self._server.pid
+    def url_of(self, database: str) -> str:
+        """Return the SQLAlchemy URL of another database of this server."""
+        return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def start(self) -> None:
-        """Start the server, on the data that an earlier :meth:`stop` left, and wait until it answers.
+    def jdbc(self, database: str) -> dict[str, str]:
+        """Return URL, driver, user and password of *database*, by the names that Java's JDO has for them."""
+        return {
+            "ConnectionURL": f"jdbc:postgresql://127.0.0.1:{self.port}/{database}",
+            "ConnectionDriverName": "org.postgresql.Driver",
+            "ConnectionUserName": _USER,
+            "ConnectionPassword": self.password,
+        }
+
+    def psql(self, database: str, *arguments: str) -> str:
+        """Run ``psql`` with *arguments* and return what it prints.
 
         Raises:
-            RuntimeError: It did not come up; the message carries its log.
+            ServerFailed: It failed; the message says why.
         """
-        if self._folder is None:
-            self._create()
-        for _ in range(3 if self.port == 0 else 1):
-            if self._try_start(self.port or _free_port()):
-                return
-        raise RuntimeError(f"PostgreSQL did not start:\n{self._log()}")
+        done = subprocess.run(
+            [
+                *(str(self._bin / "psql"), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align"),
+                *("--set", "ON_ERROR_STOP=1", "--host", "127.0.0.1", "--port", str(self.port)),
+                *("--username", _USER, "--dbname", database, *arguments),
+            ],
+            env={**os.environ, "PGPASSWORD": self.password},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ServerFailed(f"psql failed on {database}:\n{done.stderr[-2000:]}")
+        return done.stdout.strip()
 
-    def stop(self, mode: signal.Signals = signal.SIGINT) -> None:
-        """Stop the server and keep its data.
+    def healthy(self) -> bool:
+        """Whether it takes connections: it says so in the last field of the first lines of its pid file."""
+        with suppress(OSError, IndexError):
+            lines = (self.folder / "data" / "postmaster.pid").read_text().splitlines()
+            return self.running and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+        return False
 
-        Args:
-            mode: SIGINT ends the sessions, SIGQUIT ends at once and recovers at the next start.
-        """
-        if self._server is not None:
-            self._server.send_signal(mode)
-            self._server.wait(30)
-            self._server = None
-        if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.wait()
-            assert self._watchdog.stdin is not None
-            self._watchdog.stdin.close()
-            self._watchdog = None
-
-    def close(self) -> None:
-        """Stop the server and remove its data. May be called again."""
-        self.stop()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop, and remove everything."""
-        self.close()
-
-    def _create(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="commit-coord-postgres-"))
-        secret = self._folder / "password"
-        secret.write_text(self._password)
-        if self._user is not None:
-            for path in (self._folder, secret):
-                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+    def _prepare(self) -> None:
+        if (self.folder / "data").exists():
+            return
+        secret = self.folder / "password"
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_urlsafe(16))
+        if self._runs_as is not None:
+            for path in (self.folder, secret):
+                os.chown(path, self._runs_as.pw_uid, self._runs_as.pw_gid)
         made = subprocess.run(
             [
-                self._bin / "initdb", "--pgdata", self._folder / "data", "--username", "tester", "--pwfile", secret,
-                "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync",
+                *(self._bin / "initdb", "--pgdata", self.folder / "data", "--username", _USER, "--pwfile", secret),
+                *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync"),
             ],
-            cwd=self._folder,
-            preexec_fn=self._drop_privileges(),  # setuid alone: nothing that takes a lock
+            cwd="/",
+            user=self._user(),
+            group=self._user(),
+            extra_groups=None if self._runs_as is None else [],
             capture_output=True,
             check=False,
-        )  # fmt: skip
-        secret.unlink()
+        )
         if made.returncode:
-            self.close()
-            raise RuntimeError(f"initdb failed:\n{made.stderr.decode(errors='replace')}")
+            raise ServerFailed(f"initdb failed:\n{made.stderr.decode(errors='replace')}")
 
-    def _try_start(self, port: int) -> bool:
-        assert self._folder is not None
-        settings = (
-            "listen_addresses=127.0.0.1",
-            f"port={port}",
-            f"unix_socket_directories={self._folder}",
-            "max_connections=200",
-            "shared_buffers=32MB",
-            *self._settings,
-        )
-        with (self._folder / "log").open("ab") as log:
-            self._server = subprocess.Popen(
-                [self._bin / "postgres", "-D", self._folder / "data", *(a for s in settings for a in ("-c", s))],
-                cwd=self._folder,
-                preexec_fn=self._drop_privileges(),  # noqa: PLW1509 - setuid alone: nothing that takes a lock
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for the tests, which then stop the server
-            )
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._server.pid), str(self._folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        until = time.monotonic() + 30
-        while self._server.poll() is None and time.monotonic() < until:
-            if self._answers(port):
-                self.port = port
-                return True
-            time.sleep(0.02)
-        self.stop()
-        return False
+    def _command(self) -> Sequence[str]:
+        settings = (*_SETTINGS, f"port={self.port}", f"unix_socket_directories={self.folder}", *self._settings)
+        chosen = (word for setting in settings for word in ("-c", setting))
+        return [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *chosen]
 
-    def _answers(self, port: int) -> bool:
-        """Whether it takes connections: it says so in the last field of the first lines of its pid file."""
-        assert self._folder is not None
-        with contextlib.suppress(OSError, IndexError):
-            lines = (self._folder / "data" / "postmaster.pid").read_text().splitlines()
-            return lines[3] == str(port) and lines[7].strip() == "ready"
-        return False
-
-    def _log(self) -> str:
-        assert self._folder is not None
-        return (self._folder / "log").read_text(errors="replace")[-4000:]
-
-    def _drop_privileges(self) -> Callable[[], None] | None:
-        user = self._user
-        if user is None:
-            return None
-
-        def become() -> None:
-            os.setgroups([])
-            os.setgid(user.pw_gid)
-            os.setuid(user.pw_uid)
-
-        return become
-
-
-_WATCHDOG = 'read -r _; kill -INT "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done; rm -rf "$2"'
+    def _user(self) -> str | None:
+        return None if self._runs_as is None else self._runs_as.pw_name
 
 
 def _server_user() -> pwd.struct_passwd | None:
@@ -211,13 +148,6 @@ def _server_user() -> pwd.struct_passwd | None:
     if os.geteuid() != 0:
         return None
     for name in _SERVER_USERS:
-        with contextlib.suppress(KeyError):
+        with suppress(KeyError):
             return pwd.getpwnam(name)
-    raise PostgresUnavailable(f"PostgreSQL refuses to run as root, and there is none of the users {_SERVER_USERS}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    raise NotInstalled(f"PostgreSQL refuses to run as root, and there is none of the users {_SERVER_USERS}")

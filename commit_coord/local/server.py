@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -29,8 +32,8 @@ _GRACE_S = 15
 _LOG_TAIL_LINES = 25
 
 _SUPERVISOR = """
-log=$1 grace=$2 doomed=$3
-shift 3
+log=$1 signal=$2 grace=$3 doomed=$4
+shift 4
 exec 3<&0
 "$@" </dev/null >>"$log" 2>&1 3<&- &
 server=$!
@@ -41,7 +44,7 @@ trap 'gone=yes' USR1
 (
     read -r _ <&3
     kill -USR1 $$
-    kill -TERM $server
+    kill -$signal $server
     kill -CONT $server
     while kill -0 $server && [ $grace -gt 0 ]; do sleep 1; grace=$((grace - 1)); done
     kill -KILL $server
@@ -53,7 +56,7 @@ while
     kill -0 $server
 do :; done
 kill -KILL $watch
-[ -z "$gone$doomed" ] || [ -z "$gone" ] || rm -rf "$doomed"
+[ -z "$gone" ] || [ -z "$doomed" ] || rm -rf "$doomed"
 exit $code
 """
 
@@ -70,9 +73,9 @@ class LocalServer(ABC):
     """A server on a loopback port, with its files in a folder. Leaves both alone when it is stopped and started again.
 
     Args:
-        folder: Where its files are; made when it is not there.
+        folder: Where its files are; made when it is not there. Without one, a temporary folder, which :meth:`close`
+            removes, as does the end of this process.
         port: Where it listens. Without one, a free port is chosen, and kept.
-        temporary: Remove the folder on :meth:`close`, and when this process ends without having called it.
     """
 
     name: str
@@ -81,10 +84,10 @@ class LocalServer(ABC):
     _start_timeout_s: ClassVar[float] = 60
     _stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self, folder: Path, port: int | None = None, *, temporary: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, port: int | None = None) -> None:
+        self.folder = (folder or Path(tempfile.gettempdir(), f"commit-coord-{secrets.token_hex(8)}")).absolute()
         self.port = port or free_ports(1)[0]
-        self._temporary = temporary
+        self._temporary = folder is None
         self._process: _Process | None = None
 
     @property
@@ -126,7 +129,7 @@ class LocalServer(ABC):
             ServerFailed: The port is taken.
         """
         assert not self.running
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700 if self._temporary else 0o777, parents=True, exist_ok=True)
         self._prepare()
         self._launch()
 
@@ -178,7 +181,7 @@ class LocalServer(ABC):
         """Stop it, and remove its folder if that is temporary. May be called again."""
         self.stop()
         if self._temporary:
-            subprocess.run(["rm", "-rf", self.folder], check=False)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         """Start."""
@@ -214,6 +217,7 @@ class LocalServer(ABC):
             self._command(),
             folder=self.folder,
             log=self.log,
+            stop_signal=self._stop_signal,
             user=self._user(),
             doomed=self.folder if self._temporary else None,
         )
@@ -226,17 +230,29 @@ class _Process:
         command: What starts it.
         folder: Where it starts.
         log: Where its output is appended.
+        stop_signal: What asks it to end.
         user: Who runs it, None for ourselves.
         doomed: What is removed if we end without having ended it.
     """
 
     def __init__(
-        self, command: Sequence[str], *, folder: Path, log: Path, user: str | None, doomed: Path | None
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        log: Path,
+        stop_signal: signal.Signals,
+        user: str | None,
+        doomed: Path | None,
     ) -> None:
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         self._supervisor = subprocess.Popen(
-            ["/bin/sh", "-c", _SUPERVISOR, "supervisor", str(log), str(_GRACE_S), str(doomed or ""), *command],
+            [
+                *("/bin/sh", "-c", _SUPERVISOR, "supervisor"),
+                *(str(log), stop_signal.name.removeprefix("SIG"), str(_GRACE_S), str(doomed or "")),
+                *command,
+            ],
             cwd=folder,
             user=user,
             group=user,

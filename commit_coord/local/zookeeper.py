@@ -43,21 +43,19 @@ class ZooKeeperServer(LocalServer):
         jvm: Further options of the JVM.
         number: Its place among *peers*, from 1.
         peers: Of each server of the ensemble, its ports: for followers, for elections, for clients. Empty: it is alone.
-        temporary: See :class:`LocalServer`.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None = None,
         port: int | None = None,
         *,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
         number: int = 1,
         peers: Sequence[tuple[int, int, int]] = (),
-        temporary: bool = False,
     ) -> None:
-        super().__init__(folder, port, temporary=temporary)
+        super().__init__(folder, port)
         self.name = f"ZooKeeper {number}" if peers else "ZooKeeper"
         self._settings = {**_SETTINGS, **(settings or {})}
         self._jvm = jvm
@@ -120,33 +118,30 @@ class ZooKeeperEnsemble:
     """Several ZooKeeper servers that are one service.
 
     Args:
-        folder: Each server's folder is in it.
+        folder: Each server's folder is in it. Without one, temporary folders.
         size: How many; 1, 3 or 5.
         settings: Further lines of ``zoo.cfg``.
         jvm: Further options of the JVM.
-        temporary: See :class:`LocalServer`.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None = None,
         size: int = 3,
         *,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
-        temporary: bool = False,
     ) -> None:
         ports = free_ports(3 * size)
         peers = [(ports[3 * i], ports[3 * i + 1], ports[3 * i + 2]) for i in range(size)]
         self.servers = [
             ZooKeeperServer(
-                folder / f"zookeeper-{number}",
+                folder and folder / f"zookeeper-{number}",
                 serve,
                 settings=settings,
                 jvm=jvm,
                 number=number,
                 peers=peers if size > 1 else (),
-                temporary=temporary,
             )
             for number, (_, _, serve) in enumerate(peers, 1)
         ]

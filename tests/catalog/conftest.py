@@ -12,11 +12,11 @@ from tests.catalog.kit import Kit, kit
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A database on a private PostgreSQL server."""
-    from commit_coord.local.postgres import PostgresServer, PostgresUnavailable
+    from commit_coord.local import NotInstalled, PostgresServer
 
     try:
         server = PostgresServer()
-    except PostgresUnavailable as missing:
+    except NotInstalled as missing:
         pytest.skip(str(missing))
     with server:
         yield server.url
