@@ -5,7 +5,15 @@ Nothing of them outlives the process that started them, however it ended.
 
 from commit_coord.local.hms import HiveMetastore
 from commit_coord.local.postgres import PostgresServer
-from commit_coord.local.server import NotInstalled, ServerFailed
+from commit_coord.local.server import LocalServer, NotInstalled, ServerFailed
 from commit_coord.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
-__all__ = ["HiveMetastore", "NotInstalled", "PostgresServer", "ServerFailed", "ZooKeeperEnsemble", "ZooKeeperServer"]
+__all__ = [
+    "HiveMetastore",
+    "LocalServer",
+    "NotInstalled",
+    "PostgresServer",
+    "ServerFailed",
+    "ZooKeeperEnsemble",
+    "ZooKeeperServer",
+]
