@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -125,6 +126,8 @@ put before its own on the class path: it opens the port again, on loopback. PySp
 _CALL = b"\x80\x01\x00\x01" + b"\x00\x00\x00\x11get_all_databases" + b"\x00\x00\x00\x01" + b"\x00"
 """A Thrift call in the binary protocol: version 1 and CALL, the method, a number, no arguments."""
 
+_ANSWER_TIMEOUT_S = 10
+
 _REPLY = b"\x80\x01\x00\x02"
 
 
@@ -160,7 +163,8 @@ class HiveMetastore(LocalServer):
         self.name = f"Hive Metastore {version} on {'Derby' if postgres is None else 'PostgreSQL'}"
         self._version = VERSIONS[version]
         self._postgres = postgres
-        self._database = f"hms_{version.replace('.', '_')}_{self.port}"
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()
+        self._database = f"hms_{version.replace('.', '_')}_{digest[:8]}"
         self._settings = settings or {}
         self._making_lock_tables = False
 
@@ -176,16 +180,7 @@ class HiveMetastore(LocalServer):
 
     def healthy(self) -> bool:
         """Whether it answers a call that reads its database."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
-                connection.sendall(_CALL)
-                connection.shutdown(socket.SHUT_WR)
-                answer = b""
-                while more := connection.recv(65536):
-                    answer += more
-                return answer.startswith(_REPLY)
-        except OSError:
-            return False
+        return answers(self.port)
 
     def start(self) -> None:
         """Start it, the first time on new tables, and wait until it answers.
@@ -234,7 +229,7 @@ class HiveMetastore(LocalServer):
             check=False,
         )
         if done.returncode:
-            raise ServerFailed(f"the schema of {self.name} was not made:\n{(done.stdout + done.stderr)[-4000:]}")
+            raise ServerFailed(f"the schema of {self.name} was not made", (done.stdout + done.stderr)[-4000:])
 
     def _prepare(self) -> None:
         conf = self.folder / "conf"
@@ -326,7 +321,7 @@ class HiveMetastore(LocalServer):
         )
         if done.returncode:
             source.unlink()
-            raise ServerFailed(f"what binds {self.name} to loopback was not compiled:\n{done.stderr[-2000:]}")
+            raise ServerFailed(f"what binds {self.name} to loopback was not compiled", done.stderr[-2000:])
 
 
 def _site(settings: Mapping[str, str]) -> str:
@@ -335,6 +330,20 @@ def _site(settings: Mapping[str, str]) -> str:
         f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
     )
     return f'<?xml version="1.0"?>\n<configuration>\n{properties}\n</configuration>\n'
+
+
+def answers(port: int) -> bool:
+    """Whether a Hive Metastore at *port* answers a call that reads its database."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_TIMEOUT_S) as connection:
+            connection.sendall(_CALL)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+            return answer.startswith(_REPLY)
+    except OSError:
+        return False
 
 
 def _take_a_lock(port: int) -> None:

@@ -100,15 +100,12 @@ class PostgresServer(LocalServer):
             check=False,
         )
         if done.returncode:
-            raise ServerFailed(f"psql failed on {database}:\n{done.stderr[-2000:]}")
+            raise ServerFailed(f"psql failed on {database}", done.stderr[-2000:])
         return done.stdout.strip()
 
     def healthy(self) -> bool:
-        """Whether it takes connections: it says so in the last field of the first lines of its pid file."""
-        with suppress(OSError, IndexError):
-            lines = (self.folder / "data" / "postmaster.pid").read_text().splitlines()
-            return self.running and lines[0] == str(self.pid) and lines[7].strip() == "ready"
-        return False
+        """Whether it takes connections."""
+        return self.running and takes_connections(self.folder, self.pid)
 
     def _prepare(self) -> None:
         if (self.folder / "data").exists():
@@ -132,7 +129,7 @@ class PostgresServer(LocalServer):
             check=False,
         )
         if made.returncode:
-            raise ServerFailed(f"initdb failed:\n{made.stderr.decode(errors='replace')}")
+            raise ServerFailed("initdb failed", made.stderr.decode(errors="replace"))
 
     def _command(self) -> Sequence[str]:
         settings = (*_SETTINGS, f"port={self.port}", f"unix_socket_directories={self.folder}", *self._settings)
@@ -141,6 +138,14 @@ class PostgresServer(LocalServer):
 
     def _user(self) -> str | None:
         return None if self._runs_as is None else self._runs_as.pw_name
+
+
+def takes_connections(folder: Path, pid: int) -> bool:
+    """Whether the server in *folder* does: it says so in the last field of the first lines of its pid file."""
+    with suppress(OSError, IndexError):
+        lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
+        return lines[0] == str(pid) and lines[7].strip() == "ready"
+    return False
 
 
 def _server_user() -> pwd.struct_passwd | None:

@@ -66,7 +66,21 @@ class NotInstalled(RuntimeError):
 
 
 class ServerFailed(RuntimeError):
-    """A server did not start, or ended by itself; the message says why and shows the end of its log."""
+    """A server did not start or did not do what it was asked to.
+
+    Args:
+        message: Why, on one line.
+        log: The end of what it said.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message, log)
+        self.message = message
+        self.log = log
+
+    def __str__(self) -> str:
+        """Return both, the log below."""
+        return f"{self.message}:\n{self.log}" if self.log else self.message
 
 
 class LocalServer(ABC):
@@ -145,10 +159,10 @@ class LocalServer(ABC):
             code = self._process.code()
             if code is not None:
                 self.kill()
-                raise ServerFailed(f"{self.name} ended with code {code} while it started:\n{self.failure}")
+                raise ServerFailed(f"{self.name} ended with code {code} while it started", self.failure)
             if time.monotonic() > until:
                 self.kill()
-                raise ServerFailed(f"{self.name} did not answer within {self._start_timeout_s} s:\n{self.failure}")
+                raise ServerFailed(f"{self.name} did not answer within {self._start_timeout_s} s", self.failure)
             time.sleep(_POLL_S)
 
     @abstractmethod
@@ -307,6 +321,11 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+def free_port(preferred: int) -> int:
+    """Return *preferred*, if that is a free loopback port, else another one."""
+    return preferred if _is_free(preferred) else free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:

@@ -74,17 +74,11 @@ class ZooKeeperServer(LocalServer):
     @property
     def mode(self) -> str:
         """``standalone``, ``leader``, ``follower``, or nothing while it does not serve."""
-        mode = re.search(r"^Mode: (\w+)", self.ask("srvr"), re.MULTILINE)
-        return mode[1] if mode else ""
+        return mode(self.port)
 
     def ask(self, word: str) -> str:
         """Return the answer to one of ZooKeeper's four letter words, nothing when there is none."""
-        answer = b""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-            connection.sendall(word.encode())
-            while more := connection.recv(65536):
-                answer += more
-        return answer.decode(errors="replace")
+        return _ask(self.port, word)
 
     def _prepare(self) -> None:
         (self.folder / "data").mkdir(exist_ok=True)
@@ -114,6 +108,21 @@ class ZooKeeperServer(LocalServer):
         ]
 
 
+def mode(port: int) -> str:
+    """Return the mode of the ZooKeeper server at *port*, nothing when none serves there."""
+    found = re.search(r"^Mode: (\w+)", _ask(port, "srvr"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _ask(port: int, word: str) -> str:
+    answer = b""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(word.encode())
+        while more := connection.recv(65536):
+            answer += more
+    return answer.decode(errors="replace")
+
+
 class ZooKeeperEnsemble:
     """Several ZooKeeper servers that are one service.
 
@@ -122,6 +131,7 @@ class ZooKeeperEnsemble:
         size: How many; 1, 3 or 5.
         settings: Further lines of ``zoo.cfg``.
         jvm: Further options of the JVM.
+        ports: Where clients connect, one for each server. Without them, free ones.
     """
 
     def __init__(
@@ -129,11 +139,12 @@ class ZooKeeperEnsemble:
         folder: Path | None = None,
         size: int = 3,
         *,
+        ports: Sequence[int] = (),
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
     ) -> None:
-        ports = free_ports(3 * size)
-        peers = [(ports[3 * i], ports[3 * i + 1], ports[3 * i + 2]) for i in range(size)]
+        free = free_ports(3 * size)
+        peers = list(zip(free[:size], free[size : 2 * size], ports or free[2 * size :], strict=True))
         self.servers = [
             ZooKeeperServer(
                 folder and folder / f"zookeeper-{number}",
