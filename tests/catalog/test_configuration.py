@@ -148,6 +148,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "lock.max-partitions": "77",
         "operation-locks": "hive",
         "commit.journal-lifetime-ms": "777",
+        "commit.group.max-size": "7",
     }
     assert values.keys() == {prop.key for prop in PROPERTIES}
     environment = {
