@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+LOOPBACK = "127.0.0.1"
+
 _POLL_S = 0.05
 _GRACE_S = 15
 """Between asking a server to end and ending it by force."""
@@ -227,7 +229,7 @@ class LocalServer(ABC):
 
     def _launch(self) -> None:
         if not _is_free(self.port):
-            raise ServerFailed(f"{self.name} can't start: port {self.port} of 127.0.0.1 is taken")
+            raise ServerFailed(f"{self.name} can't start: port {self.port} of {LOOPBACK} is taken")
         self._process = _Process(
             self._command(),
             folder=self.folder,
@@ -350,7 +352,7 @@ def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what lingers is no obstacle
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
         return True

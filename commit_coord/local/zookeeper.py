@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from commit_coord.local.java import LOG4J, find_java, pyspark_jars
-from commit_coord.local.server import LocalServer, free_ports, write_properties
+from commit_coord.local.server import LOOPBACK, LocalServer, free_ports, write_properties
 
 _JAVA = range(17, 26)
 
@@ -42,7 +42,9 @@ class ZooKeeperServer(LocalServer):
         settings: Further lines of ``zoo.cfg``.
         jvm: Further options of the JVM.
         number: Its place among *peers*, from 1.
-        peers: Of each server of the ensemble, its ports: for followers, for elections, for clients. Empty: it is alone.
+        peers: All servers of the ensemble, each as ``host:port:port;address:port``: for followers, for elections, and
+            where it listens for clients. Empty: it is alone.
+        address: Where it listens for clients when it is alone.
     """
 
     def __init__(
@@ -53,7 +55,8 @@ class ZooKeeperServer(LocalServer):
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
         number: int = 1,
-        peers: Sequence[tuple[int, int, int]] = (),
+        peers: Sequence[str] = (),
+        address: str = LOOPBACK,
     ) -> None:
         super().__init__(folder, port)
         self.name = f"ZooKeeper {number}" if peers else "ZooKeeper"
@@ -61,6 +64,7 @@ class ZooKeeperServer(LocalServer):
         self._jvm = jvm
         self._number = number
         self._peers = peers
+        self._address = address
 
     @property
     def connect_string(self) -> str:
@@ -84,11 +88,8 @@ class ZooKeeperServer(LocalServer):
         (self.folder / "data").mkdir(exist_ok=True)
         (self.folder / "data" / "myid").write_text(str(self._number))
         (self.folder / "log4j2.properties").write_text(LOG4J)
-        peers = {
-            f"server.{number}": f"127.0.0.1:{follow}:{elect};127.0.0.1:{serve}"
-            for number, (follow, elect, serve) in enumerate(self._peers, 1)
-        }
-        alone = {"clientPort": str(self.port), "clientPortAddress": "127.0.0.1"}
+        peers = {f"server.{number}": peer for number, peer in enumerate(self._peers, 1)}
+        alone = {"clientPort": str(self.port), "clientPortAddress": self._address}
         settings = {**self._settings, "dataDir": str(self.folder / "data"), **(peers or alone)}
         write_properties(self.folder / "zoo.cfg", settings)
 
@@ -144,17 +145,21 @@ class ZooKeeperEnsemble:
         jvm: Sequence[str] = (),
     ) -> None:
         free = free_ports(3 * size)
-        peers = list(zip(free[:size], free[size : 2 * size], ports or free[2 * size :], strict=True))
+        serve = ports or free[2 * size :]
+        peers = [
+            f"{LOOPBACK}:{follow}:{elect};{LOOPBACK}:{port}"
+            for follow, elect, port in zip(free[:size], free[size : 2 * size], serve, strict=True)
+        ]
         self.servers = [
             ZooKeeperServer(
                 folder and folder / f"zookeeper-{number}",
-                serve,
+                port,
                 settings=settings,
                 jvm=jvm,
                 number=number,
                 peers=peers if size > 1 else (),
             )
-            for number, (_, _, serve) in enumerate(peers, 1)
+            for number, port in enumerate(serve, 1)
         ]
 
     @property

@@ -256,12 +256,12 @@ def test_postgres_stops_although_a_session_is_open() -> None:
     except NotInstalled as missing:
         pytest.skip(str(missing))
     with server:
-        server.psql("postgres", "--command", "create table t as select 1 as x")
+        server.psql("create table t as select 1 as x")
         plain = re.sub(r"\+psycopg", "", server.url)
         with psycopg.connect(plain):
             server.restart()
 
-        assert "1" == server.psql("postgres", "--command", "select x from t")
+        assert "1" == server.psql("select x from t")
         assert plain == re.sub(r"\+psycopg", "", server.url)
         with pytest.raises(ServerFailed, match='psql failed on postgres:\n.*relation "nothing" does not exist'):
-            server.psql("postgres", "--command", "select * from nothing")
+            server.psql("select * from nothing")
