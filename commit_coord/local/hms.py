@@ -338,6 +338,18 @@ def _site(settings: Mapping[str, str]) -> str:
     return f'<?xml version="1.0"?>\n<configuration>\n{properties}\n</configuration>\n'
 
 
+def fetch(version: str) -> None:
+    """Fetch whatever a Hive Metastore of *version* on PostgreSQL takes from Maven, so that it starts without a network.
+
+    Raises:
+        ConfigError: There is no such version, or something could not be fetched.
+    """
+    database = PostgresDatabase(host="", port=0, name="", user="", password="")
+    HiveMetastore(version=version, postgres=database)._jars()
+    if not VERSIONS[version].schema:
+        maven_archive(_ARCHIVE_3)
+
+
 def answers(port: int) -> bool:
     """Whether a Hive Metastore at *port* answers a call that reads its database."""
     try:
