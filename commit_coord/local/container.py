@@ -6,7 +6,7 @@
 * ``zookeeper``: a ZooKeeper server on port 2181. In an ensemble, ZOOKEEPER_SERVERS are the hosts of all, separated by
   blanks, and ZOOKEEPER_NUMBER says which of them it is, from 1.
 * ``hms``: a Hive Metastore of HMS_VERSION on port 9083, on the PostgreSQL database HMS_DATABASE_URL, else on Derby.
-  Its tables are in /tables, which writers must have as well.
+  Its tables are in HMS_TABLES, else /tables, which writers must have as well.
 * ``fetch``: no server, but the jars of the Hive Metastore of HMS_VERSION, for the image.
 """
 
@@ -27,7 +27,6 @@ from commit_coord.local.server import LocalServer
 from commit_coord.local.zookeeper import ZooKeeperServer
 
 _DATA = Path("/data")
-_TABLES = Path("/tables")
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a container: what is published of it says who runs it
 _POLL_S = 1
 
@@ -46,7 +45,8 @@ def server(name: str) -> LocalServer:
             url = os.environ.get("HMS_DATABASE_URL")
             database = None if url is None else _database(url)
             version = os.environ["HMS_VERSION"]
-            return HiveMetastore(_DATA / name, version, 9083, postgres=database, address=_EVERYWHERE, tables=_TABLES)
+            tables = Path(os.environ.get("HMS_TABLES", "/tables"))
+            return HiveMetastore(_DATA / name, version, 9083, postgres=database, address=_EVERYWHERE, tables=tables)
     raise SystemExit(f"no server {name!r}: postgres, zookeeper or hms")
 
 
