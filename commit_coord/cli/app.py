@@ -457,6 +457,13 @@ def demo(
             help="An empty or new folder for the run. Without it, a temporary one, which is kept.", metavar="FOLDER"
         ),
     ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it.",
+            metavar="BACKEND",
+        ),
+    ] = "embedded",
     seed: Annotated[
         int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
     ] = 1,
@@ -467,10 +474,12 @@ def demo(
 
     Exit code 0 only if every proof holds.
     """
-    from commit_coord.demo import DemoFailed, FolderInUse, NotInstalled, run
+    from commit_coord.demo import Backend, DemoFailed, FolderInUse, NotInstalled, run
 
+    if backend not in tuple(Backend):
+        raise CommandFailed(f"unknown backend {backend!r}: it is {' or '.join(Backend)}", ExitCode.USAGE, "usage")
     try:
-        proved = run(folder=folder, seed=seed, as_json=as_json)
+        proved = run(folder=folder, backend=Backend(backend), seed=seed, as_json=as_json)
     except NotInstalled as error:
         raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
     except FolderInUse as error:
