@@ -120,8 +120,8 @@ PROPERTIES: tuple[Property, ...] = (
         "hms, lease, memory or none",
         None,
         "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
-        "takes the locks of the Hive Metastore (the default there); `memory` serves one process (the default for in-memory "
-        "catalogs); `none` takes no locks, commits still compare and set.",
+        "takes the locks of the Hive Metastore (the default there); `memory` serves one process (the default for "
+        "in-memory catalogs); `none` takes no locks, commits still compare and set.",
         _one_of("hms", "lease", "memory", "none"),
         hive_support_concurrency=_concurrency,
         engine_hive_lock__enabled=_concurrency,

@@ -7,6 +7,7 @@ methods have Thrift's names, and the client can stand where ``HiveCatalog`` expe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from hive_metastore.ttypes import (
     ShowLocksRequest,
     UnlockRequest,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import (
@@ -308,8 +309,10 @@ class MetastoreClient:
 
     def show_locks(self, db: str | None = None, table: str | None = None) -> list[ListedLock]:
         """Return every component of every lock, or those on one database or table."""
-        request = ShowLocksRequest(dbname=db and db.lower(), tablename=table and table.lower())
-        return [
+        # Hive 2.3 puts these names into its SQL as they are: a quote in one would break it.
+        names = {"dbname": db, "tablename": table}
+        request = ShowLocksRequest(**{k: v.lower() for k, v in names.items() if v and re.fullmatch(r"[\w.-]+", v)})
+        listed = [
             ListedLock(
                 lock_id=found.lockid,
                 part=LockPart(
@@ -327,6 +330,7 @@ class MetastoreClient:
             )
             for found in self._repeat("show_locks", request).locks or ()
         ]
+        return [one for one in listed if db in (None, one.part.db) and table in (None, one.part.table)]
 
     def version(self) -> str:
         """Return what the server says of its version; up to Hive 3 that is the one of its interface."""
@@ -351,7 +355,7 @@ class MetastoreClient:
         """Return what calls a function again on *errors*: while a server restarts, not while it does not answer."""
         return Retrying(
             retry=_Retry(errors),
-            wait=wait_exponential_jitter(initial=0.05, max=1, jitter=0.05),
+            wait=wait_random_exponential(multiplier=0.1, max=1),
             stop=stop_after_delay(self.access.timeout_ms / 1000),
             reraise=True,
         )
