@@ -54,12 +54,24 @@ def _spec(spec: PartitionSpec | None) -> dict[str, Any]:
 
 
 @pytest.fixture(
-    scope="module", params=["stock", "memory", "lease", pytest.param("postgres", marks=pytest.mark.postgres)]
+    scope="module",
+    params=[
+        "stock",
+        "memory",
+        "lease",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("stock-hive", marks=[pytest.mark.hms, pytest.mark.slow]),
+        pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
+        pytest.param("none-hive", marks=[pytest.mark.hms, pytest.mark.slow]),
+    ],
 )
 def shared(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """One catalog of each kind for the whole module."""
     if request.param == "postgres":
         with kit("lease", request.getfixturevalue("postgres_url")) as made:
+            yield made
+    elif "hms" in request.param or "hive" in request.param:
+        with kit(request.param.removesuffix("-hive"), request.getfixturevalue("hms").uri) as made:
             yield made
     else:
         with kit(request.param) as made:
