@@ -66,10 +66,16 @@ logger = logging.getLogger(__name__)
 _MODIFIED = "The table has been modified"
 """How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
 
+_INCOMPATIBLE = "types incompatible with the existing columns"
+
 _TRIES = 10
 """Of a creation whose answer got lost, and of a swap that meets one server after the other."""
 
 _AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
+
+
+class NoSuchName(NoSuchTableError, ValueError):
+    """The identifier is not a database and a table. PyIceberg raises the one or the other, as the operation goes."""
 
 
 class _Tables(HiveCatalog):
@@ -107,6 +113,27 @@ class _Tables(HiveCatalog):
         if self._find(table) is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
         super().drop_table(identifier)
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """Return the Iceberg tables of a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+        """
+        found = super().list_tables(namespace)
+        if not found:
+            self.load_namespace_properties(namespace)
+        return found
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Return all namespaces; none below another: the metastore has one level.
+
+        Raises:
+            NoSuchNamespaceError: *namespace* does not exist.
+        """
+        if namespace:
+            self.load_namespace_properties(namespace)
+        return super().list_namespaces(namespace)
 
     @abstractmethod
     def _find(self, table: tuple[str, ...]) -> Any: ...
@@ -166,7 +193,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
-        database, table = Catalog.identifier_to_database_and_table(identifier, error)
+        database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
         return database.lower(), table.lower()
 
     # The pointer store.
@@ -266,6 +293,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             except (MetaError, InvalidOperation, ServerFailed) as error:
                 if _MODIFIED in str(error) or self.pointer(table) != base:
                     return SwapResult.LOST_REPLY
+                if _INCOMPATIBLE in str(error):
+                    raise _column_change_refused(error) from error
                 # Answered with a failure, and nothing changed. Yet the server's database may have carried out what it
                 # did not answer to the server, a moment later: only the same answer to the same call is proof.
                 refusals.append(str(error))
@@ -406,7 +435,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """Return whether there is an Iceberg table of that name, without reading its metadata."""
         try:
             return super().table_exists(identifier)
-        except NoSuchIcebergTableError:
+        except NoSuchTableError:
             return False
 
     def close(self) -> None:
@@ -415,3 +444,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if self._hms_locks is not None:
             self._hms_locks.close()
         self.metastore.close()
+
+
+def _column_change_refused(error: Exception) -> InvalidOperation:
+    return InvalidOperation(
+        "the metastore refuses the change of columns; set hive.metastore.disallow.incompatible.col.type.changes=false "
+        f"on it, as Iceberg needs: {error}"
+    )
