@@ -26,7 +26,7 @@ from hive_metastore.ttypes import (
     ShowLocksRequest,
     UnlockRequest,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import (
@@ -352,11 +352,11 @@ class MetastoreClient:
             return connection.call(name, *arguments)
 
     def _retrying(self, *errors: type[Exception]) -> Any:
-        """Return what calls a function again on *errors*: while a server restarts, not while it does not answer."""
+        """Return what calls a function again on *errors*, for one timeout, and until each server had its chance."""
         return Retrying(
             retry=_Retry(errors),
             wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=stop_after_delay(self.access.timeout_ms / 1000),
+            stop=stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
             reraise=True,
         )
 
