@@ -52,7 +52,7 @@ from commit_coord.hms.connection import (
     NoSuchObject,
     ServerFailed,
 )
-from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe
+from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
@@ -160,8 +160,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if settings.lock_impl == HmsLockManager.name and settings.lock_uri == configuration.properties["uri"]:
             settings = dataclasses.replace(settings, lock_uri=self.metastore.service)
             configuration = dataclasses.replace(configuration, settings=settings)
-        assumed = None if settings.hive_compare_and_set == "probe" else CompareAndSet(settings.hive_compare_and_set)
-        self._probe = Probe(self.metastore, assumed)
+        self._probe = Probe(self.metastore, assumed(settings.hive_compare_and_set))
         self._warned: set[str] = set()
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None

@@ -26,7 +26,7 @@ from hive_metastore.ttypes import (
     ShowLocksRequest,
     UnlockRequest,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import (
@@ -351,22 +351,18 @@ class MetastoreClient:
             self.calls[name] += 1
             return connection.call(name, *arguments)
 
+    def _passes(self, error: BaseException) -> bool:
+        """Return whether *error* may be over soon. What fails over to another server is for the caller to decide."""
+        return not isinstance(error, FailedOver) and (self._pool.reached or isinstance(error, LostReply))
+
     def _retrying(self, *errors: type[Exception]) -> Any:
         """Return what calls a function again on *errors*, for one timeout, and until each server had its chance."""
         return Retrying(
-            retry=_Retry(errors),
+            retry=retry_if_exception(lambda error: isinstance(error, errors) and self._passes(error)),
             wait=wait_random_exponential(multiplier=0.1, max=1),
             stop=stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
             reraise=True,
         )
-
-
-class _Retry(retry_if_exception_type):
-    """Errors to try again on; a server that was left for another one is the caller's business."""
-
-    def __init__(self, errors: tuple[type[Exception], ...]) -> None:
-        super().__init__(errors)
-        self.predicate = lambda error: isinstance(error, errors) and not isinstance(error, FailedOver)
 
 
 def client_of(properties: Mapping[str, str], *, timeout_ms: int) -> MetastoreClient:
