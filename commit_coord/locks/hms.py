@@ -67,6 +67,9 @@ logger = logging.getLogger(__name__)
 _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
+_FAILURES = 3
+"""Times that a server may fail in a lock call; where it has no lock tables it always does."""
+
 _PATIENCE = 0.25
 """The part of the time for which a blocker has been in the way that its waiter sleeps until it asks again."""
 
@@ -261,7 +264,9 @@ class HmsLockManager(QueueingLockManager):
                     lock_id, acquired = self.metastore.lock(
                         parts, user=hms_names.user(owner), host=hms_names.host(owner), agent=agent
                     )
-                except LostReply:
+                except (LostReply, ServerFailed) as error:
+                    if isinstance(error, ServerFailed) and tries >= _FAILURES:
+                        raise
                     self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
                     own = self._own(request)
                     if own:
