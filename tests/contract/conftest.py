@@ -9,7 +9,13 @@ import pytest
 
 from commit_coord.testing.contract import Service
 
-SERVICES = ["none", "memory", "lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
+SERVICES = [
+    "none",
+    "memory",
+    "lease-sqlite",
+    pytest.param("lease-postgresql", marks=pytest.mark.postgres),
+    pytest.param("hms", marks=pytest.mark.hms),
+]
 
 
 @pytest.fixture(params=SERVICES)
@@ -20,6 +26,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
         case "lease-postgresql":
             name, uri = "lease", request.getfixturevalue("postgres").url
+        case "hms":
+            name, uri = "hms", request.getfixturevalue("hms").uri
         case name:
             uri = ""
     with Service(name, uri) as service:
