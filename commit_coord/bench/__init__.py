@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
-from commit_coord.testing.maven import maven_jar
+from commit_coord.local.maven import maven_jar
 
 SUITES = ("commits", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -10,7 +10,7 @@ from typing import Any
 
 from commit_coord.bench.commits import percentile
 from commit_coord.bench.fleet import Worker, run_together
-from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
+from commit_coord.local import NotInstalled, PostgresServer
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""
@@ -65,7 +65,7 @@ def _postgres(url: str | None, say: Callable[[str], None]) -> Iterator[str | Non
         return
     try:
         server = PostgresServer()
-    except PostgresUnavailable as error:
+    except NotInstalled as error:
         say(f"PostgreSQL is NOT measured: {error}")
         yield None
         return

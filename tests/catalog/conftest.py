@@ -6,20 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from commit_coord.local import PostgresServer
 from tests.catalog.kit import Kit, kit
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A database on a private PostgreSQL server."""
-    from commit_coord.testing.postgres import PostgresServer, PostgresUnavailable
-
-    try:
-        server = PostgresServer()
-    except PostgresUnavailable as missing:
-        pytest.skip(str(missing))
-    with server:
-        yield server.url
+def postgres_url(postgres: PostgresServer) -> str:
+    """A database of our own on the tests' PostgreSQL server."""
+    postgres.psql("postgres", "--command", "create database catalogs")
+    return postgres.url_of("catalogs")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
+from commit_coord.local.postgres import PostgresServer
 from commit_coord.locks import lease
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.lease import LeaseLockManager
@@ -22,7 +23,6 @@ from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
 from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
-from commit_coord.testing.postgres import PostgresServer
 
 X = LockMode.EXCLUSIVE
 SERVICES = ["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]

@@ -18,7 +18,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
-from commit_coord.testing.maven import maven_jar
+from commit_coord.local.maven import maven_jar
 from tests.catalog.kit import Kit, frame, ids, kit, row_ids, rows
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]

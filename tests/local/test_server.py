@@ -1,0 +1,263 @@
+"""A server process ends with whoever started it, and says clearly why it did not start."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from commit_coord.local import LocalServer, NotInstalled, PostgresServer, ServerFailed, ZooKeeperServer
+from commit_coord.local.java import find_java
+from commit_coord.local.server import free_ports
+
+ECHO = """
+import pathlib, socket, sys
+print("hello from", sys.argv[1], flush=True)
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(pathlib.Path("starts").read_bytes())
+    connection.close()
+"""
+
+
+class Echo(LocalServer):
+    """A server of a few lines: it answers how often it was started."""
+
+    name = "Echo"
+    code: ClassVar[str] = ECHO
+
+    def healthy(self) -> bool:
+        return self.answer() != ""
+
+    def answer(self) -> str:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            return connection.recv(100).decode()
+        return ""
+
+    def _prepare(self) -> None:
+        with (self.folder / "starts").open("a") as starts:
+            starts.write("I")
+
+    def _command(self) -> Sequence[str]:
+        return [sys.executable, "-c", self.code, str(self.port)]
+
+
+def ended(pid: int, *, within_s: float = 30) -> bool:
+    """Whether the process *pid*, which need not be a child of ours, has ended or ends in time."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], within_s)[0])
+    finally:
+        os.close(process)
+
+
+# -- start and stop ----------------------------------------------------------------------------------------
+
+
+def test_port_and_data_stay_over_a_restart(tmp_path: Path) -> None:
+    """A server that was stopped, killed or restarted comes back where it was."""
+    with Echo(tmp_path / "echo") as server:
+        port = server.port
+        server.restart()
+        server.kill()
+        assert not server.running
+        server.start()
+
+        assert (port, "III") == (server.port, server.answer())
+    assert not server.running
+    assert (tmp_path / "echo" / "starts").exists()
+
+
+def test_stop_ends_the_process(tmp_path: Path) -> None:
+    """Nothing is left when ``stop`` returns, also of a server that stands still; and it may be called again."""
+    server = Echo(tmp_path)
+    server.start()
+    pid = server.pid
+    server.pause()
+    server.stop()
+    server.stop()
+
+    assert ended(pid, within_s=0)
+
+
+def test_temporary_folder_goes_with_the_server() -> None:
+    """Without a folder of the caller's, ``close`` leaves nothing."""
+    with Echo() as server:
+        assert server.folder.stat().st_mode & 0o077 == 0
+        assert server.log.read_text().startswith("hello")
+    assert not server.folder.exists()
+
+
+# -- nobody left behind ------------------------------------------------------------------------------------
+
+PARENT = """
+import multiprocessing, os, signal, sys
+from tests.local.test_server import Echo
+
+server = Echo()
+server.start()
+server.{trouble}
+print(server.pid, server.folder, flush=True)
+signal.pause()
+"""
+
+
+def orphan(trouble: str, tmp_path: Path) -> tuple[int, Path]:
+    """Start a server in another process, kill that one, and return the server's pid and folder."""
+    code = textwrap.dedent(PARENT).format(trouble=trouble)
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, folder = parent.stdout.readline().split()
+        parent.kill()
+    return int(pid), Path(folder)
+
+
+@pytest.mark.parametrize("trouble", ["healthy()", "pause()"])
+def test_server_ends_with_its_killed_parent(trouble: str, tmp_path: Path) -> None:
+    """SIGKILL of the parent ends the server, one that stands still too, and its temporary folder goes."""
+    pid, folder = orphan(trouble, tmp_path)
+
+    assert ended(pid)
+    assert gone(folder)
+
+
+def test_server_ends_although_a_forked_child_lives_on(tmp_path: Path) -> None:
+    """A child that the parent forked does not keep the server alive.
+
+    1. The parent holds the pipe to the supervisor and forks: the child has a copy.
+    2. The parent is killed. 3. The child lives on. 4. Without the child's closing its copy, the pipe stays open.
+    """
+    child = tmp_path / "child"
+    forks = f"healthy() and os.fork() == 0 and (open({str(child)!r}, 'w').write(str(os.getpid())), signal.pause())"
+    pid, _ = orphan(forks, tmp_path)
+    try:
+        assert ended(pid)
+    finally:
+        os.kill(int(child.read_text()), signal.SIGKILL)
+
+
+def gone(folder: Path) -> bool:
+    """Wait until the supervisor, the last of them, has removed *folder* and ended."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(folder) in (process / "cmdline").read_text():
+                ended(int(process.name))
+    return not folder.exists()
+
+
+# -- what went wrong ---------------------------------------------------------------------------------------
+
+
+def test_taken_port(tmp_path: Path) -> None:
+    """A port that was asked for and is taken is named; nothing is started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerFailed, match=f"Echo can't start: port {port} of 127.0.0.1 is taken"):
+            Echo(tmp_path, port).start()
+
+
+def test_server_that_ends_while_it_starts(tmp_path: Path) -> None:
+    """The message has the exit code and the end of the log, of this start only."""
+
+    class Broken(Echo):
+        code = "import sys; print('no', *sys.argv); sys.exit(7)"
+
+    with Echo(tmp_path) as server:
+        port = server.port
+    with pytest.raises(ServerFailed, match="ended with code 7 while it started:\nno -c") as failed:
+        Broken(tmp_path, port).start()
+    assert "hello" not in str(failed.value)
+
+
+def test_server_that_never_answers(tmp_path: Path) -> None:
+    """It is ended, and the message shows what it said."""
+
+    class Silent(Echo):
+        _start_timeout_s = 0.3
+        code = "import signal; print('waiting', flush=True); signal.pause()"
+
+    server = Silent(tmp_path)
+    with pytest.raises(ServerFailed, match=r"did not answer within 0.3 s:\nwaiting"):
+        server.start()
+    assert not server.running
+
+
+@pytest.fixture
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    (tmp_path / "old" / "bin").mkdir(parents=True)
+    (tmp_path / "old" / "bin" / "java").touch(mode=0o755)
+    (tmp_path / "old" / "release").write_text('JAVA_VERSION="1.8.0_292"\n')
+    monkeypatch.setattr("commit_coord.local.java._PLACES", (str(tmp_path / "nowhere"),))
+    monkeypatch.setattr("commit_coord.local.java.find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("_no_java")
+def test_missing_java(tmp_path: Path) -> None:
+    """What is needed, what was found, what to type."""
+    with pytest.raises(NotInstalled, match=r"Java 17 to 25 is needed; found: 8 in .*/old\. Install one .*apt-get"):
+        ZooKeeperServer(tmp_path / "zookeeper").start()
+
+
+@pytest.mark.usefixtures("_no_java")
+def test_java_is_chosen_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one that fits, wherever it is."""
+    for version in (11, 17, 21):
+        home = tmp_path / "jvm" / f"java-{version}"
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").touch(mode=0o755)
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}.0.1"\n')
+    monkeypatch.setattr("commit_coord.local.java._PLACES", (str(tmp_path / "jvm"),))
+
+    assert find_java(range(17, 23)) == tmp_path / "jvm" / "java-17" / "bin" / "java"
+    assert find_java(range(21, 23)) == tmp_path / "jvm" / "java-21" / "bin" / "java"
+
+
+def test_ports_are_no_ports_of_outgoing_connections() -> None:
+    """A client that tries to reach a stopped server can't be given the server's own port."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = free_ports(20)
+
+    assert 20 == len(set(ports))
+    assert all(1024 < port < lowest for port in ports)
+
+
+# -- PostgreSQL --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.postgres
+def test_postgres_stops_although_a_session_is_open() -> None:
+    """It is stopped the fast way: sessions are ended, not waited for; data and password stay."""
+    import psycopg
+
+    try:
+        server = PostgresServer("fsync=off")
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+    with server:
+        server.psql("postgres", "--command", "create table t as select 1 as x")
+        plain = re.sub(r"\+psycopg", "", server.url)
+        with psycopg.connect(plain):
+            server.restart()
+
+        assert "1" == server.psql("postgres", "--command", "select x from t")
+        assert plain == re.sub(r"\+psycopg", "", server.url)
+        with pytest.raises(ServerFailed, match='psql failed on postgres:\n.*relation "nothing" does not exist'):
+            server.psql("postgres", "--command", "select * from nothing")
