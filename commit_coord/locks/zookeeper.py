@@ -43,7 +43,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -55,10 +55,9 @@ from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.queueing import Blocker, QueueingLockManager, holder_facts
+from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
     BRIEFLY,
-    Access,
-    Change,
     Check,
     Create,
     Delete,
@@ -68,23 +67,20 @@ from commit_coord.locks.zookeeper_client import (
     Operation,
     Session,
     SessionEvent,
-    Stat,
 )
+from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
 from commit_coord.locks.zookeeper_layout import (
     HIVE_NAMESPACE,
     Layout,
     LockData,
     LockNode,
     RequestData,
-    ancestors,
     chunks,
-    journal_data,
     lock_data,
     lock_nodes,
     nearest_before,
-    parse_journal,
-    unescape,
 )
+from commit_coord.locks.zookeeper_view import View
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -94,13 +90,11 @@ from commit_coord.model import (
     LockMode,
     LockRequest,
     LockScope,
-    LockState,
     Owner,
     Resource,
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
-from commit_coord.protocol.contention import nearest_blocker
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.protocol.lease import LeaseEvent, next_state
 
@@ -122,8 +116,6 @@ _BESIDE_HIVE = 5.0
 
 _UNUSED = 60.0
 """Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
-
-_HOUR_MS = 3_600_000
 
 
 class _Gone(Exception):
@@ -173,18 +165,6 @@ class _NodeBlocker(Blocker):
     """Whether the owner was looked up."""
     apart: bool = False
     """Whether we wait for it outside of all queues."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """A lock node that stands."""
-
-    path: str
-    scope: LockScope
-    resource: Resource
-    node: LockNode
-    data: LockData
-    stat: Stat
 
 
 class ZooKeeperLease(Lease):
@@ -240,7 +220,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         clock: Where time comes from.
         events: Who is told.
         namespace: ``hive.zookeeper.namespace``.
-        access: The other fields of :class:`~commit_coord.locks.zookeeper_client.Access`.
+        access: The other fields of :class:`~commit_coord.locks.zookeeper_access.Access`.
 
     Raises:
         ConfigError: An argument makes no sense, or something is not installed.
@@ -288,6 +268,8 @@ class ZooKeeperLockManager(QueueingLockManager):
         self._pid = os.getpid()
         self._client = uuid.uuid4().hex
         self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+        self._view = View(self._session, self._layout)
+        self._journal = Journal(self._session, self._layout)
         self._tickets: dict[str, _Ticket] = {}
         self._unreleased: dict[str, _Ticket] = {}
         self._litter: dict[tuple[LockScope, Resource], float] = {}
@@ -373,7 +355,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         if part.nodes is None:
             listings = self._create(ticket, part, patience)
         elif part.unclear:
-            listings = self._session.children([self._path(request, one) for one in part.unclear], patience)
+            listings = self._look_again(ticket, part, patience)
         else:
             return None
         while True:
@@ -383,7 +365,10 @@ class ZooKeeperLockManager(QueueingLockManager):
             resource, node = blocked
             path = f"{self._path(request, resource)}/{node.name}"
             ticket.turn.clear()
-            (found,) = self._session.get([path], patience, watch=ticket.turn.set)
+            # Our own marker too: somebody may take us out by force.
+            found, marker = self._session.get([path, part.marker], patience, watch=ticket.turn.set)
+            if marker is None:
+                raise _Gone
             if found is not None:
                 data = LockData.parse(found.data)
                 return _NodeBlocker(
@@ -394,7 +379,15 @@ class ZooKeeperLockManager(QueueingLockManager):
                     resource=resource,
                     explicit=data.explicit,
                 )
-            listings = self._session.children([self._path(request, one) for one in part.unclear], patience)
+            listings = self._look_again(ticket, part, patience)
+
+    def _look_again(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
+        """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
+        sent = self._clock.now()
+        paths = [self._path(ticket.request, resource) for resource in part.unclear]
+        listings = self._session.children(paths, patience, sync=True)
+        ticket.word = max(ticket.word, sent)
+        return listings
 
     def _create(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
         """Create the nodes of *part* and return the listings of its resources."""
@@ -418,13 +411,13 @@ class ZooKeeperLockManager(QueueingLockManager):
         if first:
             ticket.session = self._session.number
         try:
-            created, listings = self._multi(operations, patience, then_list=resources)
+            created, listings = self._session.multi(operations, patience, then_list=resources)
         except MultiRefused as refused:
             if refused.index == 1 and not first:
                 raise _Gone from None
             if not self._find(ticket, part, patience):
                 raise Interrupted("the request came and went while its reply was lost", locks=request) from None
-            return self._session.children(resources, patience)
+            return self._look_again(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
         return listings
@@ -503,7 +496,7 @@ class ZooKeeperLockManager(QueueingLockManager):
             if foreign and not blocker.apart and self._clock.now() - since >= _BESIDE_HIVE:
                 blocker = self._step_apart(ticket, blocker, deadline)
             if not blocker.explicit and is_dead(blocker.owner.process):
-                self._persist(partial(self._free_request, blocker.request_id), deadline)
+                self._persist(partial(self._remove_dead, blocker), deadline)
         if blocker.apart:
             ticket.turn.clear()
             self._clock.sleep(
@@ -511,9 +504,12 @@ class ZooKeeperLockManager(QueueingLockManager):
             )
         return self._advance(ticket, deadline)
 
+    def _remove_dead(self, blocker: _NodeBlocker) -> None:
+        self._view.remove(blocker.request_id, self._view.standing())
+
     def _identified(self, blocker: _NodeBlocker, request: LockRequest, deadline: float) -> _NodeBlocker:
         """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
-        data = self._persist(lambda: self._request_data([blocker.request_id]), deadline)[blocker.request_id]
+        data = self._persist(lambda: self._view.requests([blocker.request_id]), deadline)[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 
     def _grant(self, request: LockRequest) -> Lease:
@@ -722,7 +718,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         depth = len(resource.path) if resource else 0
         return [
             entry
-            for entry in self._entries(self._ask(self._standing))
+            for entry in self._ask(lambda: self._view.entries(self._view.standing()))
             if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
         ]
 
@@ -738,122 +734,28 @@ class ZooKeeperLockManager(QueueingLockManager):
         self._here()
         freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
         for scope in LockScope:
-            parents = self._ask(partial(self._walk, scope))
-            empty = [path for path, listing in reversed(parents) if not lock_nodes(listing.names)]
-            self._ask(partial(self._session.delete_each, empty))
+            self._ask(partial(self._clear, scope))
         return freed
 
-    def _walk(self, scope: LockScope) -> list[tuple[str, Listing]]:
-        """Return every resource's node of *scope* with its listing, parents first."""
-        root = self._layout.root(scope)
-        level, found = [root], []
-        while level:
-            below = []
-            for path, listing in zip(level, self._session.children(level), strict=True):
-                if listing is not None:
-                    if path != root:
-                        found.append((path, listing))
-                    below += [f"{path}/{name}" for name in listing.names if LockNode.parse(name) is None]
-            level = below
-        return found
-
-    def _standing(self) -> list[_Standing]:
-        """Return every lock node, oldest first."""
-        found = []
-        for scope in LockScope:
-            root = self._layout.root(scope)
-            nodes = [(path, node) for path, listing in self._walk(scope) for node in lock_nodes(listing.names)]
-            held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
-            for (path, node), content in zip(nodes, held, strict=True):
-                if content is not None:
-                    resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
-                    data = LockData.parse(content.data)
-                    found.append(_Standing(f"{path}/{node.name}", scope, resource, node, data, content.stat))
-        return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
-
-    def _entries(self, standing: Sequence[_Standing]) -> list[LockEntry]:
-        """Return what a listing shows of *standing*."""
-        requests = self._ask(lambda: self._request_data({lock.data.request_id for lock in standing}))
-        # The transaction that created a node is its place: it grows along every queue.
-        queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
-        at_place: dict[int, str] = {}
-        for lock in standing:
-            queues[lock.scope].setdefault(lock.resource, {}).setdefault(lock.node.mode, []).append(lock.stat.created)
-            at_place[lock.stat.created] = lock.data.request_id
-        blocked_at: dict[str, int] = {}
-        for lock in standing:
-            before = nearest_blocker(lock.stat.created, [(lock.resource, lock.node.mode)], queues[lock.scope])
-            if before is not None:
-                blocked_at[lock.data.request_id] = max(before, blocked_at.get(lock.data.request_id, 0))
-        entries = []
-        for lock in standing:
-            request_id, data = lock.data.request_id, requests.get(lock.data.request_id)
-            blocked_by = at_place[blocked_at[request_id]] if request_id in blocked_at else None
-            entries.append(
-                LockEntry(
-                    resource=lock.resource,
-                    mode=lock.node.mode,
-                    scope=lock.scope,
-                    state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
-                    owner=data.owner if data is not None else lock.data.owner,
-                    request_id=request_id,
-                    generation=Generation(lock.stat.created),
-                    requested_at_ms=lock.stat.created_ms,
-                    # The servers tell nobody when they last heard of a session: at most this is left.
-                    expires_in_ms=data.lease_ms if data is not None else None,
-                    explicit=lock.data.explicit,
-                    blocked_by=blocked_by,
-                )
-            )
-        return entries
-
-    def _request_data(self, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
-        """Return what the nodes of requests say; None for those of Hive's own."""
-        asked = list(request_ids)
-        nodes = self._session.get([self._layout.request(one) for one in asked])
-        return {
-            one: RequestData.parse(node.data) if node is not None else None
-            for one, node in zip(asked, nodes, strict=True)
-        }
+    def _clear(self, scope: LockScope) -> None:
+        self._session.delete_each(self._view.empty(scope))
 
     def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
         """Remove every request that has an entry which is *chosen*, and return all its entries."""
-        standing = self._ask(self._standing)
-        entries = self._entries(standing)
+        standing = self._ask(self._view.standing)
+        entries = self._ask(partial(self._view.entries, standing))
         wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))
         freed: list[LockEntry] = []
         for request_id in wanted:
-            if self._ask(partial(self._free_request, request_id, standing)):
-                freed += [entry for entry in entries if entry.request_id == request_id]
+            if self._ask(partial(self._view.remove, request_id, standing)):
+                of_one = [entry for entry in entries if entry.request_id == request_id]
+                freed += of_one
+                self._litter.update(((entry.scope, entry.resource), self._clock.now()) for entry in of_one)
                 own = self._tickets.get(request_id)
                 if own is not None:
                     own.turn.set()
                     self._observe(own, LeaseEvent.DENIED, "freed by force")
         return freed
-
-    def _free_request(self, request_id: str, standing: Sequence[_Standing] | None = None) -> bool:
-        """Delete all nodes of a request; return whether there were any."""
-        locks = [lock for lock in standing or self._standing() if lock.data.request_id == request_id]
-        if not locks:
-            return False
-        freed = False
-        created = {lock.stat.created for lock in locks}
-        markers = [self._layout.request(request_id, part) for part in range(len(created))]
-        stats = self._session.exists(markers)
-        for marker, stat in zip(markers, stats, strict=True):
-            if stat is not None:
-                created.discard(stat.created)
-                paths = [lock.path for lock in locks if lock.stat.created == stat.created]
-                with suppress(MultiRefused):  # Its owner was faster.
-                    self._session.multi([Delete(marker), *map(Delete, paths)])
-                    freed = True
-        foreign = [lock.path for lock in locks if lock.stat.created in created]
-        if foreign:
-            self._session.delete_each(foreign)
-        now = self._clock.now()
-        for lock in locks:
-            self._litter[lock.scope, lock.resource] = now
-        return freed or bool(foreign)
 
     def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
         """Return what an error says about the oldest request in the way on the resource where we are blocked.
@@ -874,7 +776,7 @@ class ZooKeeperLockManager(QueueingLockManager):
                 (node,) = self._session.get([f"{self._path(request, blocker.resource)}/{head.name}"])
                 if node is not None:
                     data = LockData.parse(node.data)
-                    known = self._request_data([data.request_id])[data.request_id]
+                    known = self._view.requests([data.request_id])[data.request_id]
                     owner: Owner = known.owner if known is not None else data.owner
                     facts |= {"mode": head.mode.value, **holder_facts(owner, node.stat.created_ms, data.request_id)}
         return facts
@@ -885,55 +787,16 @@ class ZooKeeperLockManager(QueueingLockManager):
         """See :meth:`LockManager.remember`."""
         self._here()
         now_ms = self._clock.wall_ms()
-        expires_at_ms = now_ms + lifetime_ms
-        path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
-        expiry = Create(self._layout.expiry(expires_at_ms // _HOUR_MS, entry.request_id))
-
-        def write() -> None:
-            with suppress(MultiRefused):
-                self._multi([Create(path, data), expiry])
-                return
-            # It is there: a repeated reply, or the same id again, which then lives on.
-            with suppress(MultiRefused):
-                self._multi([Change(path, data), expiry])
-                return
-            self._multi([Change(path, data)])
-
-        try:
-            self._ask(write)
-        except MultiRefused as refused:
-            raise Interrupted("the journal changed under our hands", request_id=entry.request_id) from refused
-        if now_ms // _HOUR_MS > self._swept_hour:
-            self._swept_hour = now_ms // _HOUR_MS
-            with suppress(LockServiceUnavailable, MultiRefused):  # The next one does it.
-                self._forget_expired(now_ms)
+        self._ask(partial(self._journal.remember, entry, now_ms + lifetime_ms))
+        if now_ms // HOUR_MS > self._swept_hour:
+            self._swept_hour = now_ms // HOUR_MS
+            with suppress(LockServiceUnavailable):  # The next one does it.
+                self._journal.forget_expired(now_ms)
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
         self._here()
-        (node,) = self._ask(lambda: self._session.get([self._layout.entry(request_id)]))
-        if node is None:
-            return None
-        entry, expires_at_ms = parse_journal(node.data)
-        return entry if expires_at_ms > self._clock.wall_ms() else None
-
-    def _forget_expired(self, now_ms: int) -> None:
-        """Delete journal entries whose hour is over."""
-        (hours,) = self._session.children([self._layout.expiries])
-        for hour in hours.names if hours is not None else ():
-            if int(hour) >= now_ms // _HOUR_MS:
-                continue
-            folder = f"{self._layout.expiries}/{hour}"
-            (names,) = self._session.children([folder])
-            for name in names.names if names is not None else ():
-                request_id = unescape(name)
-                (node,) = self._session.get([self._layout.entry(request_id)])
-                expired = node is not None and parse_journal(node.data)[1] <= now_ms
-                ended: list[Operation] = [Delete(f"{folder}/{name}")]
-                if node is not None and expired:
-                    ended.append(Delete(self._layout.entry(request_id), node.stat.version))
-                self._session.multi(ended)
-            self._session.delete_each([folder])
+        return self._ask(partial(self._journal.recall, request_id, self._clock.wall_ms()))
 
     # The rest.
 
@@ -950,31 +813,6 @@ class ZooKeeperLockManager(QueueingLockManager):
 
     def _path(self, request: LockRequest, resource: Resource) -> str:
         return self._layout.resource(request.scope, resource)
-
-    def _multi(
-        self, operations: Sequence[Operation], patience: float = BRIEFLY, *, then_list: Sequence[str] = ()
-    ) -> tuple[list[str], list[Listing | None]]:
-        """Do :meth:`Session.multi`, and create in the same step whatever parents are missing."""
-        parents: list[str] = []
-        until = self._clock.now() + patience
-        while True:
-            try:
-                created, listings = self._session.multi(
-                    [*map(Create, parents), *operations], patience, then_list=then_list
-                )
-                return created[len(parents) :], listings
-            except MultiRefused as refused:
-                index = refused.index - len(parents)
-                own = operations[max(0, index)]
-                if index >= 0 and not (refused.reason == "missing" and isinstance(own, Create)):
-                    raise MultiRefused(index, refused.reason) from None
-                # Somebody created one, or cleaned one up: look which are missing now.
-                if self._clock.now() >= until:
-                    raise Interrupted("parents came and went", path=own.path) from None
-            wanted = {parent for one in operations if isinstance(one, Create) for parent in ancestors(one.path)}
-            ordered = sorted(wanted, key=lambda path: (path.count("/"), path))
-            stats = self._session.exists(ordered, patience)
-            parents = [path for path, stat in zip(ordered, stats, strict=True) if stat is None]
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return self._persist(attempt, self._clock.now() + BRIEFLY)

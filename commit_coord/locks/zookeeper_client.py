@@ -20,17 +20,16 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.locks.zookeeper_access import Access
 
 try:
     from kazoo import exceptions as kazoo_errors
@@ -38,7 +37,7 @@ try:
     from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
     from kazoo.protocol.states import KazooState, KeeperState
     from kazoo.retry import KazooRetry
-    from kazoo.security import ACL, Id, Permissions
+    from kazoo.security import ACL, Id
 except ImportError as missing:
     raise ConfigError(
         "ZooKeeper's driver is not installed",
@@ -58,13 +57,11 @@ BRIEFLY = 2.0
 _CLOSING = 3.0
 """Seconds that closing waits for the server's word; the session ends without it too."""
 
-_PERMISSIONS = {
-    "r": Permissions.READ,
-    "w": Permissions.WRITE,
-    "c": Permissions.CREATE,
-    "d": Permissions.DELETE,
-    "a": Permissions.ADMIN,
-}
+
+def ancestors(path: str) -> list[str]:
+    """Return every proper prefix of *path* that names a node, outermost first."""
+    levels = path.split("/")[1:-1]
+    return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
 
 
 class SessionEvent(StrEnum):
@@ -160,125 +157,6 @@ class Listing:
     stat: Stat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How to reach the ensemble, and as whom.
-
-    Args:
-        hosts: ``host:port,host:port/chroot``.
-        client_port: The port of a host that names none.
-        connection_timeout_ms: How long the first connection may take.
-        auth: ``none``, ``digest``, ``sasl`` (DIGEST-MD5) or ``kerberos``.
-        user: For ``digest`` and ``sasl``.
-        password: For ``digest`` and ``sasl``.
-        service: The servers' Kerberos service name.
-        acl: ``scheme:id:permissions``, separated by commas: who else may use our nodes.
-        tls: Encrypt the connection.
-        tls_ca: PEM file of the authorities that are trusted; empty takes the system's.
-        tls_cert: PEM file of our certificate.
-        tls_key: PEM file of its key.
-        tls_key_password: Password of the key.
-        tls_verify: Check the server's certificate, and that it names the host.
-
-    Raises:
-        ConfigError: Something is missing, malformed, or not installed.
-    """
-
-    hosts: str
-    client_port: int = 2181
-    connection_timeout_ms: int = 15_000
-    auth: str = "none"
-    user: str = ""
-    password: str = ""
-    service: str = "zookeeper"
-    acl: str = ""
-    tls: bool = False
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_key_password: str = ""
-    tls_verify: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse what can't work."""
-        _ = self.addresses, self.rights
-        if self.auth in ("digest", "sasl") and not (self.user and self.password):
-            raise ConfigError(
-                "authentication needs a user and a password",
-                key="lock.zk.auth",
-                value=self.auth,
-                accepted="lock.zk.user and lock.zk.password beside it",
-            )
-        if self.auth in ("sasl", "kerberos"):
-            self._check_sasl()
-        for key, path in (("tls-ca", self.tls_ca), ("tls-cert", self.tls_cert), ("tls-key", self.tls_key)):
-            if path and not os.access(path, os.R_OK):
-                raise ConfigError("a file can't be read", key=f"lock.zk.{key}", value=path, accepted="a PEM file")
-            if path and not self.tls:
-                raise ConfigError("two settings clash", key=f"lock.zk.{key}", value=path, other="lock.zk.tls")
-
-    def _check_sasl(self) -> None:
-        needed = {"puresasl": "pure-sasl", **({"kerberos": "kerberos"} if self.auth == "kerberos" else {})}
-        missing = [package for module, package in needed.items() if find_spec(module) is None]
-        if missing:
-            raise ConfigError(
-                "SASL needs a package that is not installed",
-                key="lock.zk.auth",
-                value=self.auth,
-                accepted=f"pip install {' '.join(missing)}",
-            )
-
-    @property
-    def addresses(self) -> str:
-        """The hosts with their ports, and the chroot."""
-        hosts, slash, chroot = self.hosts.partition("/")
-        named = [host.strip() for host in hosts.split(",")]
-        if not all(named) or "://" in self.hosts or any(c.isspace() for c in hosts.replace(", ", ",").strip()):
-            raise ConfigError(
-                "no ZooKeeper servers", key="lock.uri", value=self.hosts, accepted="host:port,host:port/chroot"
-            )
-        return ",".join(self._with_port(host) for host in named) + slash + chroot.rstrip("/")
-
-    def _with_port(self, host: str) -> str:
-        _, colon, port = host.rpartition("]")[2].partition(":")
-        if colon and not port.isdigit():
-            raise ConfigError("no ZooKeeper server", key="lock.uri", value=host, accepted="host:port,host:port/chroot")
-        return host if colon else f"{host}:{self.client_port}"
-
-    @property
-    def rights(self) -> list[Any]:
-        """The ACL of every node.
-
-        With authentication the creator's own identity alone, and whom ``acl`` names; nobody else may read, list, create
-        or delete. Without it, the whole world, as there is no identity to tell us from others.
-        """
-        rights = [] if self.auth == "none" and self.acl else [ACL(Permissions.ALL, Id("world", "anyone"))]
-        if self.auth != "none":
-            rights = [ACL(Permissions.ALL, Id("auth", ""))]
-        for text in filter(None, (text.strip() for text in self.acl.split(","))):
-            scheme, _, rest = text.partition(":")
-            identity, _, letters = rest.rpartition(":")
-            if not scheme or not letters or not set(letters) <= set(_PERMISSIONS):
-                raise ConfigError(
-                    "not an ACL",
-                    key="lock.zk.acl",
-                    value=text,
-                    accepted="scheme:id:permissions, such as sasl:etl:cdrwa",
-                )
-            permissions = 0
-            for letter in letters:
-                permissions |= _PERMISSIONS[letter]
-            rights.append(ACL(permissions, Id(scheme, identity)))
-        return rights
-
-    @property
-    def acl_size(self) -> int:
-        """Bytes of the ACL in a request; the server replaces ``auth`` by who we are."""
-        return sum(
-            12 + len(acl.id.scheme) + len(acl.id.id) + (80 if acl.id.scheme == "auth" else 0) for acl in self.rights
-        )
-
-
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
     """kazoo's threads, with a gate: while it is shut nothing is sent or received, as in a process that is stopped."""
 
@@ -327,7 +205,7 @@ class Session:
         self._lock = threading.Lock()
         self._opening: _Opening | None = None
         self._handler: _Handler | None = None
-        self._rights = access.rights
+        self._rights = [ACL(right.permissions, Id(right.scheme, right.id)) for right in access.rights]
         self.asked_ms = timeout_ms
         self.number = 0
         """Which session this is; grows when one is lost."""
@@ -351,11 +229,34 @@ class Session:
     ) -> tuple[list[str], list[Listing | None]]:
         """Do all *operations* or none; return the paths of the created nodes, and the listings of *then_list* after it.
 
+        Parents that are missing are created in the same step: nobody finds one that is about to be used empty.
+
         Raises:
             MultiRefused: Nothing was done, because of one of them.
             Interrupted: No answer: it may have happened, also later within this session.
             LockServiceUnavailable: The servers refuse it.
         """
+        parents: list[str] = []
+        until = self._clock.now() + patience
+        while True:
+            try:
+                created, listings = self._multi_once([*map(Create, parents), *operations], patience, then_list)
+                return created[len(parents) :], listings
+            except MultiRefused as refused:
+                index = refused.index - len(parents)
+                if index >= 0 and not (refused.reason == "missing" and isinstance(operations[index], Create)):
+                    raise MultiRefused(index, refused.reason) from None
+                # A parent is missing, or somebody made or removed one since we looked: look which there are now.
+                if self._clock.now() >= until:
+                    raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
+            wanted = {parent for one in operations if isinstance(one, Create) for parent in ancestors(one.path)}
+            ordered = sorted(wanted, key=lambda path: (path.count("/"), path))
+            stats = self.exists(ordered, patience)
+            parents = [path for path, stat in zip(ordered, stats, strict=True) if stat is None]
+
+    def _multi_once(
+        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str]
+    ) -> tuple[list[str], list[Listing | None]]:
         number = self.number
 
         def commit(client: Any) -> Any:
@@ -388,9 +289,10 @@ class Session:
         """Delete those of *paths* that are there and have no children, one by one."""
         self._ask([_deletion_of(path) for path in paths], patience)
 
-    def children(self, paths: Sequence[str], patience: float = BRIEFLY) -> list[Listing | None]:
-        """Return the children of each path, None where there is no such node."""
-        return [_listing(_found(answer)) for answer in self._ask([_children_of(path) for path in paths], patience)]
+    def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
+        """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
+        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience)
+        return [_listing(_found(answer)) for answer in answers[int(sync) :]]
 
     def get(
         self, paths: Sequence[str], patience: float = BRIEFLY, *, watch: Callable[[], None] | None = None

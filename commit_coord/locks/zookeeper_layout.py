@@ -170,12 +170,6 @@ class Layout:
         return f"{self.expiries}/{hour}/{quote(request_id, safe='')}"
 
 
-def ancestors(path: str) -> list[str]:
-    """Return every proper prefix of *path* that names a node, outermost first."""
-    levels = path.split("/")[1:-1]
-    return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
-
-
 # What nodes hold.
 
 

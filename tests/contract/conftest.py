@@ -9,7 +9,14 @@ import pytest
 
 from commit_coord.testing.contract import Service
 
-SERVICES = ["none", "memory", "lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
+SERVICES = [
+    "none",
+    "memory",
+    "lease-sqlite",
+    pytest.param("lease-postgresql", marks=pytest.mark.postgres),
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
+]
 
 
 @pytest.fixture(params=SERVICES)
@@ -20,6 +27,10 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
         case "lease-postgresql":
             name, uri = "lease", request.getfixturevalue("postgres").url
+        case "zookeeper":
+            name, uri = "zookeeper", request.getfixturevalue("zookeeper").connect_string
+        case "zookeeper-ensemble":
+            name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
         case name:
             uri = ""
     with Service(name, uri) as service:
