@@ -183,6 +183,14 @@ PROPERTIES: tuple[Property, ...] = (
         "How long the request ids that callers choose (streaming batches, Spark jobs) are remembered.",
         _number(0),
     ),
+    _property(
+        "commit.group.max-size",
+        "a whole number",
+        "64",
+        "How many appends that wait for the same table one commit may publish at once, each as a snapshot of its own; "
+        "1 makes each of them commit alone.",
+        _number(1),
+    ),
 )
 
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
@@ -209,6 +217,7 @@ class Settings:
     lock_max_partitions: int
     operation_locks: str
     commit_journal_lifetime_ms: int
+    commit_group_max_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

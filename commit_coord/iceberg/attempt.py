@@ -56,6 +56,8 @@ class Attempt:
         table: Namespace and name.
         table_uuid: Iceberg's id of the table that was read; None when the commit creates the table.
         base_location: The pointer that was read; None when the commit creates the table.
+        base_sequence_number: The last one that was seen there: a table that was committed along with others shows
+            itself as of its own commit, which need not be the file's last.
         requirements: Checked against the head.
         updates: Applied to the head, behind them *append*.
         append: A pure append, or None.
@@ -69,11 +71,17 @@ class Attempt:
     table: tuple[str, ...]
     table_uuid: str | None
     base_location: str | None
+    base_sequence_number: int = 0
     requirements: tuple[TableRequirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
     append: Append | None = None
     reads_data: bool = False
     properties_read: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def is_pure_append(self) -> bool:
+        """Whether this is an append and nothing else, so that it may stand behind any other commit."""
+        return self.append is not None and not self.updates and not self.reads_data
 
     def to_json(self) -> bytes:
         """Return the attempt as JSON; :meth:`from_json` reads it back in any process."""
@@ -95,6 +103,7 @@ class Attempt:
                 "table": self.table,
                 "table-uuid": self.table_uuid,
                 "base-location": self.base_location,
+                "base-sequence-number": self.base_sequence_number,
                 "requirements": [r.model_dump(mode="json") for r in self.requirements],
                 "updates": [u.model_dump(mode="json") for u in self.updates],
                 "append": append,
@@ -114,6 +123,7 @@ class Attempt:
             table=tuple(raw["table"]),
             table_uuid=raw["table-uuid"],
             base_location=raw["base-location"],
+            base_sequence_number=raw["base-sequence-number"],
             requirements=_REQUIREMENTS.validate_python(raw["requirements"]),
             updates=_UPDATES.validate_python(raw["updates"]),
             append=append
