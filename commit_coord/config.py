@@ -79,6 +79,29 @@ def _concurrency(text: str) -> str:
     return "" if strtobool(text) else "none"
 
 
+_LOCK_MANAGER_CLASSES = {
+    "ZooKeeperLockManager": "zookeeper",
+    "ZooKeeperHiveLockManager": "zookeeper",
+    "HiveLockManager": "hms",
+    "DbLockManager": "hms",
+    "MetastoreLock": "hms",
+    "InMemoryLockManager": "memory",
+    "EmbeddedLockManager": "memory",
+    "NoLock": "none",
+}
+"""Java's classes, of Iceberg and of Hive, that do what one of ours does."""
+
+
+def _lock_manager(text: str) -> str:
+    """Return our name for a lock manager that is named by Java's class, or by ours."""
+    name = re.split(r"[.$]", text)[-1]
+    return _LOCK_MANAGER_CLASSES.get(name, text)
+
+
+def _seconds_ms(text: str) -> str:
+    return str(round(float(text) * 1000))
+
+
 def _property(
     key: str,
     type_: str,
@@ -94,18 +117,22 @@ def _property(
 PROPERTIES: tuple[Property, ...] = (
     _property(
         "lock-impl",
-        "lease, memory or none",
+        "hms, lease, memory or none",
         None,
-        "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default); `memory` serves "
-        "one process (the default for in-memory catalogs); `none` takes no locks, commits still compare and set.",
-        _one_of("lease", "memory", "none"),
+        "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
+        "takes the locks of the Hive Metastore (the default there); `memory` serves one process (the default for "
+        "in-memory catalogs); `none` takes no locks, commits still compare and set.",
+        _one_of("hms", "lease", "memory", "none"),
         hive_support_concurrency=_concurrency,
+        engine_hive_lock__enabled=_concurrency,
+        iceberg_engine_hive_lock__enabled=_concurrency,
+        iceberg_catalog_hive_lock__manager=_lock_manager,
     ),
     _property(
         "lock.uri",
-        "an SQLAlchemy URL",
+        "an SQLAlchemy URL, or thrift://host:port",
         None,
-        "Where `lease` keeps its tables. Default: the catalog's own database.",
+        "Where `lease` keeps its tables, or the metastore of `hms`. Default: the catalog's own.",
     ),
     _property(
         "lock.acquire-timeout-ms",
@@ -129,6 +156,24 @@ PROPERTIES: tuple[Property, ...] = (
         "How often a holder extends its lease.",
         _number(10),
         iceberg_hive_lock__heartbeat__interval__ms=str,
+    ),
+    _property(
+        "lock.check-min-wait-ms",
+        "milliseconds, a whole number, at least 1",
+        "50",
+        "How soon a waiter asks again where nobody can wake it (`hms`).",
+        _number(1),
+        iceberg_hive_lock__check__min__wait__ms=str,
+        lock__check__min__wait__time=_seconds_ms,
+    ),
+    _property(
+        "lock.check-max-wait-ms",
+        "milliseconds, a whole number, at least 1",
+        "5000",
+        "How long a waiter waits at most until it asks again, behind many others or a lock that is held for long.",
+        _number(1),
+        iceberg_hive_lock__check__max__wait__ms=str,
+        lock__check__max__wait__time=_seconds_ms,
     ),
     _property(
         "lock.policy",
@@ -191,6 +236,31 @@ PROPERTIES: tuple[Property, ...] = (
         "1 makes each of them commit alone.",
         _number(1),
     ),
+    _property(
+        "hive.client-timeout-ms",
+        "milliseconds, a whole number, at least 1",
+        "30000",
+        "How long a call to the metastore may take, connecting included.",
+        _number(1),
+        hive_metastore_client_socket_timeout=_hive_time_ms,
+    ),
+    _property(
+        "hive.compare-and-set",
+        "probe, honoured or ignored",
+        "probe",
+        "Whether the metastore's servers honour the condition of a swap. `probe` tries it on a scratch view before the "
+        "first commit; `ignored` never sends it: commits then hold the metastore's lock and check before and after.",
+        _one_of("probe", "honoured", "ignored"),
+    ),
+    _property(
+        "hive.table-property-max-size",
+        "characters, a whole number",
+        "32672",
+        "Schema, snapshot summary, partition spec and sort order are shown in the metastore up to this length each; 0 "
+        "shows none. 4000 for servers before 2.3.",
+        _number(0),
+        iceberg_hive_table__property__max__size=str,
+    ),
 )
 
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
@@ -210,6 +280,8 @@ class Settings:
     lock_acquire_timeout_ms: int
     lock_heartbeat_timeout_ms: int
     lock_heartbeat_interval_ms: int
+    lock_check_min_wait_ms: int
+    lock_check_max_wait_ms: int
     lock_policy: str
     lock_num_retries: int
     lock_sleep_between_retries_ms: int
@@ -218,6 +290,9 @@ class Settings:
     operation_locks: str
     commit_journal_lifetime_ms: int
     commit_group_max_size: int
+    hive_client_timeout_ms: int
+    hive_compare_and_set: str
+    hive_table_property_max_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,13 +324,16 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
     uri = given.get("uri")
     if not uri:
         raise ConfigError(
-            "a catalog needs a uri", catalog=name, key="uri", accepted="coord+sqlite:///… or coord+postgresql://…"
+            "a catalog needs a uri",
+            catalog=name,
+            key="uri",
+            accepted="coord+sqlite:///…, coord+postgresql://… or coord+thrift://…",
         )
     uri = uri.removeprefix(COORDINATED_URI_PREFIX)
     texts = _texts(given, origins)
     in_memory = uri in ("sqlite://", "sqlite:///:memory:")
     if not texts.get("lock-impl"):
-        texts["lock-impl"] = "memory" if in_memory else "lease"
+        texts["lock-impl"] = "memory" if in_memory else "hms" if uri.startswith("thrift:") else "lease"
     texts.setdefault("lock.uri", uri)
     values: dict[str, Any] = {}
     for prop in PROPERTIES:
@@ -349,6 +427,23 @@ def _check(settings: Settings, in_memory: bool) -> None:
             key="lock.heartbeat-interval-ms",
             value=settings.lock_heartbeat_interval_ms,
             accepted=f"at most a third of lock.heartbeat-timeout-ms ({settings.lock_heartbeat_timeout_ms})",
+        )
+    if settings.lock_impl in ("hms", "lease") and settings.lock_uri.startswith("thrift:") != (
+        settings.lock_impl == "hms"
+    ):
+        raise ConfigError(
+            "the lock manager can't keep its locks there",
+            key="lock.uri",
+            value=settings.lock_uri.split(":", 1)[0] + ":…",
+            lock_impl=settings.lock_impl,
+            accepted="thrift://host:port" if settings.lock_impl == "hms" else "an SQLAlchemy URL",
+        )
+    if settings.lock_check_min_wait_ms > settings.lock_check_max_wait_ms:
+        raise ConfigError(
+            "the shortest wait is longer than the longest",
+            key="lock.check-min-wait-ms",
+            value=settings.lock_check_min_wait_ms,
+            accepted=f"at most lock.check-max-wait-ms ({settings.lock_check_max_wait_ms})",
         )
     if in_memory and settings.lock_impl == "lease" and settings.lock_uri in ("sqlite://", "sqlite:///:memory:"):
         raise ConfigError(

@@ -14,6 +14,7 @@
     │   │   ├── CommitConflict            another commit stands in the way
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
+    ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: says the key, the value and what is accepted
     └── InternalError                     an invariant broke: please report it
 
@@ -46,6 +47,7 @@ class ErrorKind(StrEnum):
     CONFIG = "config"
     INTERNAL = "internal"
     OFFER_LOST = "offer-lost"
+    METASTORE_UNAVAILABLE = "metastore-unavailable"
 
 
 class CommitCoordError(Exception):
@@ -155,6 +157,17 @@ class CommitStateUnknown(CommitError, CommitStateUnknownException):
     """
 
     kind = ErrorKind.COMMIT_STATE_UNKNOWN
+
+
+class MetastoreUnavailable(CommitCoordError):
+    """The Hive Metastore can't be reached, or did not answer in time (``hive.client-timeout-ms``).
+
+    What was done: a call that reads did nothing; of a change, the message says whether it was sent, and then it may
+    still be carried out. Commits never end in this error: they are classified.
+    What to do: look at the servers that the message names; then look at the table or namespace, and repeat.
+    """
+
+    kind = ErrorKind.METASTORE_UNAVAILABLE
 
 
 class ConfigError(CommitCoordError, ValueError):

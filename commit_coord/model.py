@@ -241,7 +241,7 @@ class Guarantees:
         survives_restart: Locks outlive a restart of the lock service.
         explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
         journal: Remembers the outcome of request ids.
-        clock: Whose clock decides on expiry: ``none``, ``host`` or ``server``.
+        clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: A holder can carry out what waiting requests offer.
     """
 

@@ -23,6 +23,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "CommitConflict": (errors.CommitNotApplied,),
     "CommitLockFailed": (errors.CommitNotApplied,),
     "CommitStateUnknown": (errors.CommitError, CommitStateUnknownException),
+    "MetastoreUnavailable": (errors.CommitCoordError,),
     "ConfigError": (errors.CommitCoordError, ValueError),
     "InternalError": (errors.CommitCoordError,),
 }
@@ -56,7 +57,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:10] == [
+    assert [kind.value for kind in ErrorKind][:11] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -67,6 +68,7 @@ def test_codes_are_stable() -> None:
         "commit-state-unknown",
         "config",
         "internal",
+        "metastore-unavailable",
     ]
 
 

@@ -1,6 +1,19 @@
 """Coordinated catalogs, and the documented way to open one."""
 
-from commit_coord.catalog.load import load_catalog
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from commit_coord.catalog.load import catalog_class, load_catalog
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 
-__all__ = ["CoordinatedSqlCatalog", "load_catalog"]
+if TYPE_CHECKING:
+    from commit_coord.catalog.hive import CoordinatedHiveCatalog
+
+__all__ = ["CoordinatedHiveCatalog", "CoordinatedSqlCatalog", "load_catalog"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CoordinatedHiveCatalog":
+        return catalog_class(name)
+    raise AttributeError(name)

@@ -60,6 +60,8 @@ class CoordinatedCatalog(MetastoreCatalog):
                 acquire_timeout_ms=settings.lock_acquire_timeout_ms,
                 lease_ms=settings.lock_heartbeat_timeout_ms,
                 heartbeat_interval_ms=settings.lock_heartbeat_interval_ms,
+                check_min_wait_ms=settings.lock_check_min_wait_ms,
+                check_max_wait_ms=settings.lock_check_max_wait_ms,
             ),
             SYSTEM_CLOCK,
             self.events,

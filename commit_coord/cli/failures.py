@@ -19,7 +19,15 @@ from pyiceberg.exceptions import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from commit_coord.cli.secrets import without_passwords
-from commit_coord.errors import CommitCoordError, CommitError, CommitStateUnknown, ConfigError, ErrorKind, LockError
+from commit_coord.errors import (
+    CommitCoordError,
+    CommitError,
+    CommitStateUnknown,
+    ConfigError,
+    ErrorKind,
+    LockError,
+    MetastoreUnavailable,
+)
 
 
 class ExitCode(IntEnum):
@@ -96,6 +104,8 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return ExitCode.USAGE, error.kind, str(error)
         case LockError() | CommitError():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)
+        case MetastoreUnavailable():
+            return ExitCode.USAGE, error.kind, f"{error}; check the uri, and that the metastore is up"
         case CommitCoordError():
             return ExitCode.BUG, error.kind, _advised(error, error.kind)
         case NoSuchTableError() | NoSuchNamespaceError() | NoSuchIdentifierError():

@@ -57,6 +57,9 @@ class LockSettings:
         heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: at most this long between two heartbeats.
         poll_interval_ms: How often a waiter looks whether the owner in its way has died, and asks again where
             nobody can wake it.
+        check_min_wait_ms: ``lock.check-min-wait-ms``: the shortest wait between two questions to a service that wakes
+            nobody.
+        check_max_wait_ms: ``lock.check-max-wait-ms``: the longest.
 
     Raises:
         ConfigError: A time is not positive, or a lease would not outlive one missed heartbeat.
@@ -66,6 +69,8 @@ class LockSettings:
     lease_ms: int = 15_000
     heartbeat_interval_ms: int = 5_000
     poll_interval_ms: int = 100
+    check_min_wait_ms: int = 50
+    check_max_wait_ms: int = 5_000
 
     def __post_init__(self) -> None:
         """Refuse times that can't work."""
@@ -74,6 +79,8 @@ class LockSettings:
             ("lock.heartbeat-timeout-ms", self.lease_ms),
             ("lock.heartbeat-interval-ms", self.heartbeat_interval_ms),
             ("lock.acquire-interval-ms", self.poll_interval_ms),
+            ("lock.check-min-wait-ms", self.check_min_wait_ms),
+            ("lock.check-max-wait-ms", self.check_max_wait_ms),
         ):
             if value <= 0:
                 raise ConfigError("a time must be positive", key=key, value=value, accepted="milliseconds above 0")

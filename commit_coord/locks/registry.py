@@ -17,6 +17,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
         "none": "commit_coord.locks.none:NoneLockManager",
         "memory": "commit_coord.locks.memory:MemoryLockManager",
         "lease": "commit_coord.locks.lease:LeaseLockManager",
+        "hms": "commit_coord.locks.hms:HmsLockManager",
         "zookeeper": "commit_coord.locks.zookeeper:ZooKeeperLockManager",
     }
 )
@@ -36,9 +37,9 @@ def create_lock_manager(
 
     Args:
         name: A key of :data:`LOCK_MANAGERS`.
-        uri: Where the service is: a database URL for ``lease``, ``host:port,host:port/chroot`` for ``zookeeper``, any
-            text for ``memory`` (clients of one process with the same text and space share their locks), unused by
-            ``none``.
+        uri: Where the service is: a database URL for ``lease``, ``thrift://…`` for ``hms``,
+            ``host:port,host:port/chroot`` for ``zookeeper``, any text for ``memory`` (clients of one process with the
+            same text and space share their locks), unused by ``none``.
         settings: Times; None takes the defaults.
         clock: Where time and chance come from.
         events: Who is told; None tells nobody.

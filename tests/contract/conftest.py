@@ -16,6 +16,7 @@ SERVICES = [
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
     pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
+    pytest.param("hms", marks=pytest.mark.hms),
 ]
 
 
@@ -31,6 +32,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "zookeeper", request.getfixturevalue("zookeeper").connect_string
         case "zookeeper-ensemble":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
+        case "hms":
+            name, uri = "hms", request.getfixturevalue("hms").uri
         case name:
             uri = ""
     with Service(name, uri) as service:

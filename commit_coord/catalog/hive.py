@@ -1,0 +1,417 @@
+"""The coordinated catalog over a Hive Metastore.
+
+The tables are those of PyIceberg's and Java's ``HiveCatalog``. Their pointer is the parameter ``metadata_location``,
+and the swap is an ``alter_table`` on the condition that it still has the value that was read.
+
+HMS replaces a whole table by an alter. So each swap starts from the table as it was read under the latch, and whatever
+must not get lost lives in Iceberg's metadata.
+
+Where the server ignores the condition
+    The probe (``hms/probe.py``) finds out before the first swap. Then the swap is made under the EXCLUSIVE lock that
+    unmodified writers take, too, whatever the lock manager is; the lock and the pointer are checked right before the
+    alter and right after. What no client can prevent on such a server:
+
+    1. We send the alter; it is delayed on its way.   2. Our lock is taken for dead, somebody else commits.
+    3. The alter arrives and is carried out: the other's commit is gone from the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import uuid
+from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.hive import HIVE2_COMPATIBLE, HiveCatalog
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from pyiceberg.utils.properties import property_as_bool
+
+from commit_coord.catalog import hive_table
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
+from commit_coord.config import configure
+from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
+from commit_coord.hms.connection import (
+    AlreadyExists,
+    InvalidObject,
+    InvalidOperation,
+    LostReply,
+    MetaError,
+    NoSuchObject,
+    ServerFailed,
+)
+from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.locks.base import Lease
+from commit_coord.locks.hms import HmsLockManager
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.commit import SwapResult
+
+logger = logging.getLogger(__name__)
+
+_MODIFIED = "The table has been modified"
+"""How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
+
+_TRIES = 10
+"""Of a creation whose answer got lost, and of a swap that meets one server after the other."""
+
+_AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
+
+
+class _Tables(HiveCatalog):
+    """PyIceberg's ``HiveCatalog`` on our client, and what it would do to tables beside commits, made safe."""
+
+    metastore: MetastoreClient
+
+    def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
+        return self.metastore
+
+    @staticmethod
+    def identifier_to_database(identifier: str | Identifier, err: Any = ValueError) -> str:
+        """Return the database, in the metastore's spelling."""
+        return Catalog.identifier_to_database(identifier, err).lower()
+
+    @staticmethod
+    def identifier_to_database_and_table(identifier: str | Identifier, err: Any = ValueError) -> tuple[str, str]:
+        """Return database and table, in the metastore's spelling."""
+        database, table = Catalog.identifier_to_database_and_table(identifier, err)
+        return database.lower(), table.lower()
+
+    def _convert_hive_into_iceberg(self, table: Any) -> Table:
+        return self.load_table((table.dbName, table.tableName))
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Rename the table as it is at this moment: with a commit that nobody latched, too."""
+        old = self.identifier_to_database_and_table(from_identifier, NoSuchTableError)
+        new = self.identifier_to_database_and_table(to_identifier)
+        self._rename(old, new)
+        return self.load_table(new)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        """Drop the table, if it is one of Iceberg's."""
+        table = self.identifier_to_database_and_table(identifier, NoSuchTableError)
+        if self._find(table) is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        super().drop_table(identifier)
+
+    @abstractmethod
+    def _find(self, table: tuple[str, ...]) -> Any: ...
+
+    @abstractmethod
+    def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None: ...
+
+
+class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
+    """PyIceberg's ``HiveCatalog`` with coordinated commits.
+
+    Args:
+        name: The catalog; on one metastore every name means the same tables and locks.
+        properties: See ``docs/configuration.md``; what the environment and ``.pyiceberg.yaml`` say is merged in.
+
+    Raises:
+        ConfigError: A setting is unknown or malformed.
+    """
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        configuration = configure(name, properties)
+        settings = configuration.settings
+        self.metastore = client_of(configuration.properties, timeout_ms=settings.hive_client_timeout_ms)
+        if settings.lock_impl == HmsLockManager.name and settings.lock_uri == configuration.properties["uri"]:
+            settings = dataclasses.replace(settings, lock_uri=self.metastore.service)
+            configuration = dataclasses.replace(configuration, settings=settings)
+        assumed = None if settings.hive_compare_and_set == "probe" else CompareAndSet(settings.hive_compare_and_set)
+        self._probe = Probe(self.metastore, assumed)
+        self._warned: set[str] = set()
+        self._read = threading.local()
+        self._hms_locks: HmsLockManager | None = None
+        HiveCatalog.__init__(self, name, **configuration.properties)
+        self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
+        self._coordinate(configuration, self)
+
+    def capabilities(self) -> Capabilities:
+        """Return what the metastore in use can do; warn once for each server that can't compare and set.
+
+        Raises:
+            MetastoreUnavailable: No server could be asked.
+        """
+        found = self._probe.capabilities()
+        if found.compare_and_set is not CompareAndSet.HONOURED and found.server not in self._warned:
+            self._warned.add(found.server)
+            logger.warning(
+                "the metastore %s (version %s) can't compare and set (%s): commits hold its lock and check the "
+                "table before and after; a writer that stalls past its lock can still overwrite one. "
+                "HIVE-26882 and HIVE-28121 mend it",
+                found.server,
+                found.version,
+                found.compare_and_set,
+            )
+        return found
+
+    @staticmethod
+    def _table_identifier(
+        identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
+    ) -> Identifier:
+        """Return database and table, in the metastore's spelling: it folds names to lower case."""
+        database, table = Catalog.identifier_to_database_and_table(identifier, error)
+        return database.lower(), table.lower()
+
+    # The pointer store.
+
+    def pointer(self, table: tuple[str, ...]) -> str | None:
+        """Return the metadata location of *table*, None when there is no such table.
+
+        Raises:
+            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+        """
+        found = self._find(table)
+        return None if found is None else found.parameters[METADATA_LOCATION]
+
+    def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        """Set the pointer from *base* to *location*; with no base, create the table.
+
+        A refusal because the table "has been modified" is LOST_REPLY too: servers repeat what their database did not
+        answer, and then meet their own change.
+        """
+        if base is None:
+            return self._create(self._new_table(table, location), location)
+        for _ in range(_TRIES):
+            able = self.capabilities()
+            try:
+                if able.compare_and_set is CompareAndSet.HONOURED:
+                    return self._compare_and_set(table, base, location, able.server)
+                return self._check_and_set(table, base, location, able.server)
+            except FailedOver:
+                continue  # Nothing was sent; what the other server can do is another question.
+        raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
+
+    def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
+        found = self._as_read(table, base) or self._find(table)
+        if found is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        if found.parameters[METADATA_LOCATION] != base:
+            return SwapResult.MOVED
+        altered = self._altered(found, base, location)
+        return self._alter(table, altered, (METADATA_LOCATION, base), base, server)
+
+    def _check_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
+        """Swap on a server that ignores the condition; see the module."""
+        with self._common_lock(table) as lease:
+            lease.ensure_active(0)
+            found = self._find(table)
+            if found is None:
+                raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+            if found.parameters[METADATA_LOCATION] != base:
+                return SwapResult.MOVED
+            result = self._alter(table, self._altered(found, base, location), None, base, server)
+            if result is SwapResult.SWAPPED:
+                try:
+                    lease.ensure_active(0)
+                    if self.pointer(table) != location:
+                        return SwapResult.LOST_REPLY
+                except (LockError, LostReply):
+                    logger.warning("the lock of %s was lost during a swap", table_name(table), exc_info=True)
+                    return SwapResult.LOST_REPLY
+            return result
+
+    def _common_lock(self, table: tuple[str, ...]) -> AbstractContextManager[Lease]:
+        """Return the EXCLUSIVE lock that unmodified writers take: the latch itself, or one more for the swap."""
+        if isinstance(self.locks, HmsLockManager):
+            held = self.locks.latch_of(Resource.table(table))
+            if held is not None:
+                return nullcontext(held)
+        if self._hms_locks is None:
+            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
+        request = LockRequest.of(
+            LockScope.COMMIT,
+            {Resource.table(table): LockMode.EXCLUSIVE},
+            owner=this_owner("swap"),
+            request_id=str(uuid.uuid4()),
+        )
+        deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
+        return self._hms_locks.acquire(request, deadline=deadline)
+
+    def _alter(
+        self,
+        table: tuple[str, ...],
+        altered: Any,
+        expected: tuple[str, str] | None,
+        base: str,
+        server: str,
+    ) -> SwapResult:
+        """Send an alter and say what its answer proves."""
+        *_, name = table
+        refusals: list[str] = []
+        while True:
+            try:
+                self.metastore.alter_table(table[0], name, altered, expected=expected, server=server)
+            except LostReply:
+                logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
+                return SwapResult.LOST_REPLY
+            except NoSuchObject as error:
+                raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
+            except (MetaError, InvalidOperation, ServerFailed) as error:
+                if _MODIFIED in str(error) or self.pointer(table) != base:
+                    return SwapResult.LOST_REPLY
+                # Answered with a failure, and nothing changed. Yet the server's database may have carried out what it
+                # did not answer to the server, a moment later: only the same answer to the same call is proof.
+                refusals.append(str(error))
+                if len(refusals) > 1:
+                    raise
+                self.coordinator.clock.sleep(next_wait(_AGAIN, 0, self.coordinator.clock.random()))
+            else:
+                return SwapResult.SWAPPED
+
+    def _create(self, new: Any, location: str) -> SwapResult:
+        table = (new.dbName, new.tableName)
+        try:
+            self.metastore.create_table(new)
+        except LostReply:
+            logger.warning("the reply to the creation of %s was lost", table_name(table), exc_info=True)
+            return SwapResult.LOST_REPLY
+        except AlreadyExists:
+            return SwapResult.SWAPPED if self.pointer(table) == location else SwapResult.LOST_REPLY
+        except InvalidObject as error:
+            if table[0] not in self.metastore.get_all_databases():
+                raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
+            raise
+        except (MetaError, ServerFailed):
+            if self.pointer(table) == location:
+                return SwapResult.SWAPPED
+            raise
+        return SwapResult.SWAPPED
+
+    def _find(self, table: tuple[str, ...]) -> Any:
+        """Return the metastore's table, None when there is none; keep it for the swap that may follow."""
+        database, name = table
+        self._read.last = None
+        try:
+            found = self.metastore.get_table(database, name)
+        except NoSuchObject:
+            return None
+        kind = (found.parameters or {}).get(TABLE_TYPE, "")
+        if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
+            raise NoSuchIcebergTableError(
+                f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
+                f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
+            )
+        self._read.last = found
+        return found
+
+    def _as_read(self, table: tuple[str, ...], base: str) -> Any:
+        """Return the table as this thread read it last, which a commit did under the latch, if that fits."""
+        found = getattr(self._read, "last", None)
+        self._read.last = None
+        if found is None or (found.dbName, found.tableName) != table or found.parameters[METADATA_LOCATION] != base:
+            return None
+        return found
+
+    def _altered(self, found: Any, base: str, location: str) -> Any:
+        metadata = self.coordinator.read(location)
+        found.parameters = hive_table.parameters(
+            found.parameters,
+            location,
+            metadata,
+            base_location=base,
+            base=self.coordinator.read(base),
+            longest=self.settings.hive_table_property_max_size,
+        )
+        found.sd = hive_table.storage_descriptor(found.sd, metadata, hive2_compatible=self._hive2)
+        return found
+
+    def _new_table(self, table: tuple[str, ...], location: str) -> Any:
+        metadata = self.coordinator.read(location)
+        io = self.file_io(metadata.properties, location)
+        return self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
+
+    def _convert_iceberg_into_hive(self, table: Table) -> Any:
+        made = super()._convert_iceberg_into_hive(table)
+        longest = self.settings.hive_table_property_max_size
+        made.parameters = hive_table.parameters(None, table.metadata_location, table.metadata, longest=longest)
+        made.sd = hive_table.storage_descriptor(None, table.metadata, hive2_compatible=self._hive2)
+        return made
+
+    # Tables.
+
+    def _create_hive_table(self, open_client: Any, hive_table: Any) -> None:
+        """Create a table that PyIceberg's code made up: again, until it is known to exist or not.
+
+        Raises:
+            TableAlreadyExistsError: There is one, and it is not this.
+            CommitStateUnknown: It could not be found out; its metadata file is kept.
+        """
+        table, location = (hive_table.dbName, hive_table.tableName), hive_table.parameters[METADATA_LOCATION]
+        clock = self.coordinator.clock
+        for check in range(_TRIES):
+            try:
+                if self._create(hive_table, location) is SwapResult.SWAPPED:
+                    return
+                if (pointer := self.pointer(table)) is not None:
+                    if pointer == location:
+                        return
+                    raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
+            except LostReply:
+                logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
+            clock.sleep(next_wait(_AGAIN, check, clock.random()))
+        self._writing.file = None
+        raise CommitStateUnknown(
+            "whether the table was created could not be found out; its metadata file is kept",
+            table=table_name(table),
+            location=location,
+        )
+
+    def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+        """Move a table to another name, on the condition that its pointer is the one that goes along."""
+        clock = self.coordinator.clock
+        for check in range(_TRIES):
+            able = self.capabilities()
+            found = self._find(old)
+            if found is None:
+                raise NoSuchTableError(f"Table does not exist: {table_name(old)}")
+            self._refuse_existing(new)
+            location = found.parameters[METADATA_LOCATION]
+            found.dbName, found.tableName = new
+            expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
+            try:
+                self.metastore.alter_table(*old, found, expected=expected, server=able.server)
+            except (FailedOver, MetaError, InvalidOperation, ServerFailed, LostReply) as error:
+                if new[0] not in self.metastore.get_all_databases():
+                    raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
+                if self.pointer(new) == location:
+                    return
+                if not isinstance(error, FailedOver | LostReply) and _MODIFIED not in str(error):
+                    raise
+                logger.warning("the rename of %s is tried again", table_name(old), exc_info=True)
+            else:
+                return
+            clock.sleep(next_wait(_AGAIN, check, clock.random()))
+        raise CommitStateUnknown(
+            "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
+        )
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Return whether there is an Iceberg table of that name, without reading its metadata."""
+        try:
+            return super().table_exists(identifier)
+        except NoSuchIcebergTableError:
+            return False
+
+    def close(self) -> None:
+        """Give back every lock of this client and close every connection."""
+        super().close()
+        if self._hms_locks is not None:
+            self._hms_locks.close()
+        self.metastore.close()

@@ -1,0 +1,132 @@
+"""What the Hive Metastore holds of an Iceberg table beside its pointer, kept as Iceberg Java keeps it.
+
+Hive, Trino and Spark's ``DESCRIBE`` look at these columns, parameters and statistics, and Java's ``HiveCatalog`` finds
+them as if it had written them itself.
+
+Source: Iceberg Java ``HiveTableOperations``, ``HMSTablePropertyHelper``, ``HiveOperationsBase``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+from pyiceberg.catalog.hive import _construct_hive_storage_descriptor
+from pyiceberg.table.metadata import TableMetadata
+
+logger = logging.getLogger(__name__)
+
+METADATA_LOCATION = "metadata_location"
+PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
+TABLE_TYPE = "table_type"
+
+_HMS_NAMES = {"gc.enabled": "external.table.purge"}
+"""Iceberg's properties that have another name in Hive."""
+
+_OWNER = "hive.metastore.table.owner"
+_ENGINE = "engine.hive.enabled"
+_STATISTICS = {
+    "total-data-files": "numFiles",
+    "total-records": "numRows",
+    "total-files-size": "totalSize",
+}
+_HANDLER = "org.apache.iceberg.mr.hive.HiveIcebergStorageHandler"
+_HANDLED = (
+    "org.apache.iceberg.mr.hive.HiveIcebergInputFormat",
+    "org.apache.iceberg.mr.hive.HiveIcebergOutputFormat",
+    "org.apache.iceberg.mr.hive.HiveIcebergSerDe",
+)
+
+
+def parameters(
+    found: dict[str, str] | None,
+    location: str,
+    metadata: TableMetadata,
+    *,
+    base_location: str | None = None,
+    base: TableMetadata | None = None,
+    longest: int,
+) -> dict[str, str]:
+    """Return the parameters of the table with *metadata* at *location*.
+
+    Args:
+        found: What they are now; those that are not Iceberg's stay.
+        location: The new pointer.
+        metadata: What it points to.
+        base_location: The pointer before.
+        base: What that points to.
+        longest: Of the schema, snapshot summary, spec and sort order those that are longer are left out; 0 leaves
+            all of them out.
+    """
+    made = dict(found or {})
+    for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():
+        made.pop(_HMS_NAMES.get(key, key), None)
+    made |= {_HMS_NAMES.get(k, k): str(v) for k, v in metadata.properties.items() if k.lower() != _OWNER}
+    made |= {
+        "EXTERNAL": "TRUE",
+        TABLE_TYPE: "ICEBERG",
+        METADATA_LOCATION: location,
+        "uuid": str(metadata.table_uuid),
+        "snapshot-count": str(len(metadata.snapshots)),
+    }
+    if base_location is not None:
+        made[PREVIOUS_METADATA_LOCATION] = base_location
+    engine = metadata.properties.get(_ENGINE)
+    if engine is not None and engine.lower() == "true":
+        made["storage_handler"] = _HANDLER
+    elif engine is not None:
+        made.pop("storage_handler", None)
+    made |= _statistics(metadata)
+    described = _described(metadata) if longest > 0 else {}
+    for key in ("current-snapshot-id", "current-snapshot-timestamp-ms", *_DESCRIPTIONS):
+        made.pop(key, None)
+    for key, value in described.items():
+        if len(value) <= longest:
+            made[key] = value
+        else:
+            logger.warning("the table's %s is left out of the metastore: longer than %d characters", key, longest)
+    return made
+
+
+_DESCRIPTIONS = ("current-snapshot-summary", "current-schema", "default-partition-spec", "default-sort-order")
+
+
+def _statistics(metadata: TableMetadata) -> dict[str, str]:
+    snapshot = metadata.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return {}
+    summary = snapshot.summary.additional_properties
+    return {hive: summary[iceberg] for iceberg, hive in _STATISTICS.items() if iceberg in summary}
+
+
+def _described(metadata: TableMetadata) -> dict[str, str]:
+    described = {"current-schema": metadata.schema().model_dump_json()}
+    snapshot = metadata.current_snapshot()
+    if snapshot is not None:
+        described["current-snapshot-id"] = str(snapshot.snapshot_id)
+        described["current-snapshot-timestamp-ms"] = str(snapshot.timestamp_ms)
+        if snapshot.summary is not None:
+            summary = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+            described["current-snapshot-summary"] = orjson.dumps(summary).decode()
+    if not metadata.spec().is_unpartitioned():
+        described["default-partition-spec"] = metadata.spec().model_dump_json()
+    order = next(order for order in metadata.sort_orders if order.order_id == metadata.default_sort_order_id)
+    if not order.is_unsorted:
+        described["default-sort-order"] = order.model_dump_json()
+    return described
+
+
+def storage_descriptor(found: Any, metadata: TableMetadata, *, hive2_compatible: bool) -> Any:
+    """Return the columns, folder and formats of the table with *metadata*.
+
+    The formats stay as they are in *found*, the table's present descriptor, unless the table's properties say whether
+    Hive itself shall be able to read it.
+    """
+    made = _construct_hive_storage_descriptor(metadata.schema(), metadata.location, hive2_compatible)
+    engine = metadata.properties.get(_ENGINE)
+    if engine is not None and engine.lower() == "true":
+        made.inputFormat, made.outputFormat, made.serdeInfo.serializationLib = _HANDLED
+    elif engine is None and found is not None:
+        made.inputFormat, made.outputFormat, made.serdeInfo = found.inputFormat, found.outputFormat, found.serdeInfo
+    return made

@@ -1,0 +1,182 @@
+"""One connection to one Hive Metastore server. Thrift's untyped world ends here.
+
+A call ends in one of four ways, and callers need to tell them apart:
+
+- an answer: a result, or an exception that the server declares (``MetaException``, ``NoSuchObjectException``, …);
+- :class:`UnknownMethod` or :class:`ServerFailed`: the server answered that it has no such call, or broke in it;
+- :class:`NotSent`: the call never left, so nothing happened;
+- :class:`LostReply`: it may have been carried out, and it may still be, long after we gave up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from hive_metastore import ThriftHiveMetastore, ttypes
+from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
+from thrift.protocol.TProtocol import TProtocolException
+from thrift.Thrift import TApplicationException, TException
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
+
+from commit_coord.errors import ConfigError, MetastoreUnavailable
+
+
+class _Declared:
+    """What the server declares. Thrift's own are frozen, and Python's context managers set tracebacks on errors."""
+
+    message: str
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+class AlreadyExists(_Declared, ttypes.AlreadyExistsException):  # type: ignore[misc]
+    """There is one of that name."""
+
+
+class InvalidObject(_Declared, ttypes.InvalidObjectException):  # type: ignore[misc]
+    """The server does not take it as it is."""
+
+
+class InvalidOperation(_Declared, ttypes.InvalidOperationException):  # type: ignore[misc]
+    """The server does not do that: a database that is not empty, a change of a column that it forbids."""
+
+
+class MetaError(_Declared, ttypes.MetaException):  # type: ignore[misc]
+    """The server failed, or refuses."""
+
+
+class NoSuchObject(_Declared, ttypes.NoSuchObjectException):  # type: ignore[misc]
+    """There is none of that name."""
+
+
+class NoSuchLock(_Declared, ttypes.NoSuchLockException):  # type: ignore[misc]
+    """The lock was released or timed out."""
+
+
+_DECLARED = {
+    kind.__mro__[2]: kind
+    for kind in (AlreadyExists, InvalidObject, InvalidOperation, MetaError, NoSuchObject, NoSuchLock)
+}
+
+
+class NotSent(MetastoreUnavailable):
+    """No server could be reached; nothing was sent."""
+
+
+class LostReply(MetastoreUnavailable):
+    """The call was sent and no answer came. It may have been carried out, or will be later."""
+
+
+class UnknownMethod(Exception):
+    """The server's version has no such call."""
+
+
+class ServerFailed(Exception):
+    """The server answered that it failed, without an exception of its interface."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to talk to a metastore.
+
+    Args:
+        timeout_ms: For connecting, and for the answer to every call.
+        ugi: ``user:group,…`` that the calls are made as, on servers without authentication.
+        kerberos_service: The service part of the servers' principals; None does not authenticate.
+    """
+
+    timeout_ms: int = 30_000
+    ugi: str | None = None
+    kerberos_service: str | None = None
+
+
+class Connection:
+    """An open connection. Not for two threads at a time.
+
+    Args:
+        address: ``thrift://host:port``.
+        access: How to talk to it.
+
+    Raises:
+        NotSent: The server can't be reached, or does not let us in.
+    """
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self.clean = True
+        """Whether every call was answered to its end, so that the next answer belongs to the next call."""
+        parts = urlsplit(address)
+        self._socket = TSocket(parts.hostname, parts.port or 9083)
+        self._socket.setTimeout(access.timeout_ms)
+        self._transport = _transport(self._socket, str(parts.hostname), access)
+        self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(self._transport))
+        try:
+            self._transport.open()
+            if access.ugi:
+                self._client.set_ugi(*access.ugi.split(":"))
+        except Exception as error:
+            self.close()
+            raise NotSent("the metastore can't be reached", uri=address, cause=_reason(error)) from error
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the other end still stands, as far as can be seen without a call."""
+        return bool(self._socket.isOpen())
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Return what the server answers to *name*.
+
+        Raises:
+            LostReply: It was sent, and no answer came.
+            UnknownMethod: The server has no such call.
+            ServerFailed: The server broke in it.
+            Exception: What the server declares for this call.
+        """
+        self.clean = False
+        try:
+            result = getattr(self._client, name)(*arguments)
+        except TApplicationException as error:
+            if error.type == TApplicationException.UNKNOWN_METHOD:
+                self.clean = True
+                raise UnknownMethod(name) from error
+            raise ServerFailed(f"{name}: {error.message}") from error
+        except (TTransportException, TProtocolException, OSError, EOFError) as error:
+            raise LostReply(
+                "the metastore did not answer", uri=self.address, call=name, cause=_reason(error)
+            ) from error
+        except TException as error:
+            self.clean = True
+            raise _DECLARED.get(type(error), MetaError)(str(getattr(error, "message", error))) from None
+        self.clean = True
+        return result
+
+    def close(self) -> None:
+        """Close it; may be called again."""
+        self._transport.close()
+
+
+def _transport(socket: Any, host: str, access: Access) -> Any:
+    if access.kerberos_service is None:
+        return TBufferedTransport(socket)
+    try:
+        return TSaslClientTransport(socket, host=host, service=access.kerberos_service)
+    except ImportError as error:
+        raise ConfigError(
+            "Kerberos needs a package that is not installed",
+            key="hive.kerberos-authentication",
+            accepted="pip install 'thrift-sasl' 'pure-sasl' 'kerberos'",
+            cause=error,
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong below Thrift, where it says so."""
+    inner = getattr(error, "inner", None)
+    return str(inner or getattr(error, "message", None) or error) or type(error).__name__

@@ -1,0 +1,684 @@
+"""The locks of a Hive Metastore.
+
+Theory of operation
+    A request is one ``lock`` call with many components; the server gives it a place and says whether it is granted.
+    Who waits asks with ``check_lock``; nobody is woken. ``hms_names`` says what is locked for what.
+
+    Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits), so a request that sleeps
+    at the head of the queue stops everybody behind it. Therefore a waiter sleeps in proportion to the requests
+    before it, and no longer than a quarter of the time for which the one in its way has been there: the head of the
+    queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+
+Liveness
+    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
+    clock, or whose process has ended on this host:
+
+    1. The holder stalls; its last heartbeat was sent at 0 and received at 1.
+    2. Its own clock says LOST at 0 + lease.
+    3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
+
+    Locks of LOCK statements and of other programs are left to people.
+
+A lost reply
+    1. The lock call is sent; the connection breaks. The request may be in the queue, or come later.
+    2. It is looked for by its ``agentInfo``. Found, it goes on from there; else it is sent again.
+    3. The first one comes after all: a second place for one request, which nobody would release.
+    4. So such a request is looked for in the background for one more lease, and what is not its place is released.
+       The same is done for a request whose acquire was interrupted while it was being sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
+from commit_coord.hms.client import ListedLock, MetastoreClient
+from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.locks import hms_names
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    LeaseState,
+    LockEntry,
+    LockRequest,
+    LockScope,
+    LockState,
+    Owner,
+    Resource,
+)
+from commit_coord.process import is_dead
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.lease import LeaseEvent, next_state
+
+logger = logging.getLogger(__name__)
+
+_RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
+"""Between two tries of a lock call whose reply was lost."""
+
+_PATIENCE = 0.25
+"""The part of the time for which a blocker has been in the way that its waiter sleeps until it asks again."""
+
+_LOOK_AGAIN = 0.5
+"""Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
+
+_NAMES = [(hms_names.OPERATIONS, hms_names.REQUESTS)]
+"""Where every operation request is listed once."""
+
+_INTERNAL = "__"
+"""How the names of databases begin that Hive 4 locks for itself."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that is in the metastore, as far as this client knows."""
+
+    request: LockRequest
+    lock_id: int
+    word: float
+    """When the last confirmed renewal was sent, on ``Clock.now``."""
+    lease: HmsLease | None = None
+    blocked_by: int | None = None
+    turn: threading.Event = field(default_factory=threading.Event)
+    """Set when this client releases what is in the way."""
+
+
+@dataclass(slots=True, eq=False)
+class _Standing:
+    """One lock as it was listed, all its components together."""
+
+    lock_id: int
+    listed: list[ListedLock]
+
+    @property
+    def acquired(self) -> bool:
+        return self.listed[0].acquired
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return max(one.heartbeat_ms for one in self.listed)
+
+    @property
+    def said(self) -> hms_names.Agent | None:
+        return hms_names.Agent.parse(self.listed[0].agent)
+
+    @property
+    def request_id(self) -> str:
+        said = self.said
+        return said.request_id if said else f"hms-{self.lock_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HmsBlocker(Blocker):
+    """The nearest blocker, with what decides when to ask again."""
+
+    lock_id: int
+    ahead: int
+    """How many requests stand in the way."""
+    since: float
+    """When this client saw it in the way of this request first."""
+    looked: float
+    """When the listing was asked for that it comes from."""
+    expires: float | None
+    """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
+
+
+class HmsLease(Lease):
+    """A lock in the metastore, kept by the manager's heartbeat."""
+
+    def __init__(self, manager: HmsLockManager, ticket: _Ticket) -> None:
+        super().__init__(ticket.request, Generation(ticket.lock_id))
+        self._manager = manager
+        self._ticket = ticket
+
+    @property
+    def state(self) -> LeaseState:
+        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
+        self._manager._observe(self._ticket, LeaseEvent.TICK)
+        return self._state
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """See :meth:`Lease.ensure_active`. Asking the service extends the lease too."""
+        self._manager._ensure_active(self, max_age_ms)
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        self._manager._release(self)
+
+
+class HmsLockManager(QueueingLockManager):
+    """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
+
+    Args:
+        uri: ``thrift://host:port``, several separated by commas; how to talk to them behind a ``?``
+            (:attr:`MetastoreClient.service`).
+        space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Who is told.
+
+    Raises:
+        ConfigError: The URI is not one of a metastore.
+    """
+
+    name = "hms"
+    guarantees = Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=False,  # up to 2.3 a reader passes a writer that waits
+        reach="network",
+        expiry=True,
+        survives_restart=True,
+        explicit_locks=True,
+        journal=False,
+        clock="client",
+    )
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+    ) -> None:
+        super().__init__(settings or LockSettings(), clock, events or Events())
+        self.metastore = MetastoreClient.of(uri)
+        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-heartbeat")
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Know of no leases: a forked child neither extends nor releases what its parent holds."""
+        self._pid = os.getpid()
+        self._client = uuid.uuid4().hex[:8]
+        self._tickets: dict[str, _Ticket] = {}
+        self._sending: dict[str, LockRequest] = {}
+        self._unreleased: dict[int, LockRequest] = {}
+        self._strays: dict[str, tuple[LockRequest, float]] = {}
+        self._beats: dict[int, tuple[int, float]] = {}
+        self._thread = threading.local()
+
+    def _here(self) -> None:
+        if self._pid != os.getpid():
+            self._start_over()
+
+    @property
+    def _interval(self) -> float:
+        # Half of the interval that is promised between two renewals: what was acquired right after one beat
+        # is not due at the next, and must not be late at the one after that.
+        return self.settings.heartbeat_interval_ms / 2000
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self.settings.lease_ms / 1000
+
+    def latch_of(self, table: Resource) -> Lease | None:
+        """Return the lease by which this client holds the commit latch of *table*."""
+        for ticket in list(self._tickets.values()):
+            if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
+                return ticket.lease
+        return None
+
+    # Acquire.
+
+    def _knows(self, request_id: str) -> bool:
+        self._here()
+        return request_id in self._tickets
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        self._sending[request.request_id] = request
+        ticket, acquired = self._sent(request, deadline)
+        self._tickets[request.request_id] = ticket
+        self._sending.pop(request.request_id, None)
+        if not request.explicit:
+            self.heartbeat.ensure_running()
+        return None if acquired else self._look(ticket, None) or self._ask(ticket, None, deadline)
+
+    def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
+        """Send the lock call until it is known to have a place; return that, and whether it is granted."""
+        parts, owner = hms_names.parts(request), request.owner
+        agent = hms_names.agent(
+            request, client=self._client, requested_ms=self._clock.wall_ms(), lease_ms=self.settings.lease_ms
+        )
+        started, tries = self._clock.now(), 0
+        until = min(deadline, started + self._lease_seconds)
+        with _translated(request):
+            while True:
+                sent = self._clock.now()
+                try:
+                    lock_id, acquired = self.metastore.lock(
+                        parts, user=hms_names.user(owner), host=hms_names.host(owner), agent=agent
+                    )
+                except LostReply:
+                    self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
+                    own = self._own(request)
+                    if own:
+                        return _Ticket(request, own[0].lock_id, started), own[0].acquired
+                    if self._clock.now() >= until:
+                        raise
+                else:
+                    return _Ticket(request, lock_id, sent), acquired
+                self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
+                tries += 1
+
+    def _own(self, request: LockRequest) -> list[_Standing]:
+        """Return the places that *request* of this client has, first the first."""
+        found = _grouped(
+            listed
+            for place in (_NAMES if _is_operation(request) else hms_names.places(request))
+            for listed in self.metastore.show_locks(*place)
+        )
+        return [
+            standing
+            for standing in found
+            if (said := standing.said) and (said.request_id, said.client) == (request.request_id, self._client)
+        ]
+
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        assert isinstance(blocker, _HmsBlocker)
+        ticket = self._tickets[request.request_id]
+        now = self._clock.now()
+        until = min(deadline, now + self._until_next(blocker, now))
+        if blocker.expires is not None:
+            until = min(until, max(blocker.expires, now + self.settings.check_min_wait_ms / 1000))
+        tick = self.settings.poll_interval_ms / 1000
+        ended = False
+        while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
+            ticket.turn.wait(min(left, tick))
+            ended = is_dead(blocker.owner.process)
+        ticket.turn.clear()
+        # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
+        if blocker.ahead > 1 or ended:
+            found = self._look(ticket, blocker)
+            if found is not None and found.ahead > 1:
+                return found
+            blocker = found or blocker
+        return self._ask(ticket, blocker, deadline)
+
+    def _until_next(self, blocker: _HmsBlocker, now: float) -> float:
+        """Return the seconds until it makes sense to ask again; see the module."""
+        shortest, longest = self.settings.check_min_wait_ms, self.settings.check_max_wait_ms
+        wait_ms = max(shortest * max(1, blocker.ahead), (now - blocker.since) * 1000 * _PATIENCE)
+        pause = Backoff(initial_ms=wait_ms, maximum_ms=longest)
+        return next_wait(pause, 0, self._clock.random())
+
+    def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
+        """Ask whether *ticket* is granted; return who is in the way."""
+        request, asked = ticket.request, self._clock.now()
+        # Twice: a look that freed somebody who had died may have made way.
+        for _ in range(2):
+            asked = self._clock.now()
+            try:
+                with _translated(request):
+                    granted = self.metastore.check_lock(ticket.lock_id)
+            except NoSuchLock:
+                if request.explicit or asked - ticket.word < self._lease_seconds:
+                    raise LockRefused("the request was taken out of the queue by force", locks=request) from None
+                # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+                del self._tickets[request.request_id]
+                return self._enter(request, deadline)
+            ticket.word = max(ticket.word, asked)
+            if granted:
+                return None
+            if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
+                return before
+            found = self._look(ticket, before)
+            if found is not None:
+                return found
+        return before or _SOMEBODY
+
+    def _look(self, ticket: _Ticket, before: _HmsBlocker | None) -> _HmsBlocker | None:
+        """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
+        request, now = ticket.request, self._clock.now()
+        wanted, places = hms_names.parts(request), hms_names.places(request)
+        if before is None and _is_operation(request):
+            # Whoever asks for an id that is in use waits for that, too; once is enough.
+            places = [*places, (hms_names.OPERATIONS, hms_names.REQUESTS)]
+        with _translated(request):
+            in_the_way = [
+                one
+                for one in _grouped(listed for place in places for listed in self.metastore.show_locks(*place))
+                if one.lock_id != ticket.lock_id
+                and (one.acquired or one.lock_id < ticket.lock_id)
+                and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
+            ]
+            for one in list(in_the_way):
+                said = one.said
+                if said is not None and said.request_id == request.request_id and said.client != self._client:
+                    raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+                if self._is_over(one, now) or one.request_id == request.request_id:
+                    logger.info("freed a lock whose owner has ended: %s", one.listed[0])
+                    self.metastore.unlock(one.lock_id)
+                    in_the_way.remove(one)
+        if not in_the_way:
+            ticket.blocked_by = None
+            return None
+        nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
+        ticket.blocked_by = nearest.lock_id
+        known = before is not None and before.lock_id == nearest.lock_id
+        return self._blocker(nearest, ahead=len(in_the_way), since=before.since if before and known else now, now=now)
+
+    def _is_over(self, standing: _Standing, now: float) -> bool:
+        """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended."""
+        said = standing.said
+        if said is None or said.lease_ms is None:
+            return False
+        beat, seen = self._beats.get(standing.lock_id, (None, now))
+        if beat != standing.heartbeat_ms:
+            self._beats[standing.lock_id] = standing.heartbeat_ms, now
+            seen = now
+        return now - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
+
+    def _blocker(self, standing: _Standing, *, ahead: int, since: float, now: float) -> _HmsBlocker:
+        said, first = standing.said, standing.listed[0]
+        expires = None
+        if said is not None and said.lease_ms is not None:
+            expires = self._beats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
+        return _HmsBlocker(
+            request_id=standing.request_id,
+            owner=hms_names.owner_of(first, said),
+            requested_at_ms=said.requested_ms if said else first.acquired_ms or first.heartbeat_ms,
+            lock_id=standing.lock_id,
+            ahead=ahead,
+            since=since,
+            looked=now,
+            expires=expires,
+        )
+
+    def _grant(self, request: LockRequest) -> Lease:
+        ticket = self._tickets[request.request_id]
+        ticket.lease = HmsLease(self, ticket)
+        return ticket.lease
+
+    def _withdraw(self, request: LockRequest) -> None:
+        ticket = self._tickets.get(request.request_id)
+        if ticket is not None and ticket.request is not request:
+            return  # Somebody else's request of the same id, for which ours was refused.
+        if ticket is not None:
+            self._give_back(ticket)
+        if request.request_id in self._sending:
+            # Interrupted while it was sent: it may be there, or come.
+            self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
+            self.heartbeat.ensure_running(now=True)
+            self._sending.pop(request.request_id, None)
+
+    # Hold.
+
+    def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
+        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
+        lease = ticket.lease
+        if lease is None:
+            return
+        state = next_state(
+            lease._state,
+            event,
+            now=self._clock.now(),
+            word=ticket.word,
+            lease=None if ticket.request.explicit else self._lease_seconds,
+        )
+        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+            state is LeaseState.LOST
+        ):
+            self._tickets.pop(ticket.request.request_id, None)
+            # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.
+            self._unreleased[ticket.lock_id] = ticket.request
+            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+
+    def _ensure_active(self, lease: HmsLease, max_age_ms: int | None) -> None:
+        ticket = lease._ticket
+        self._observe(ticket, LeaseEvent.TICK)
+        lease._raise_if_over()
+        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
+        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
+            return
+        try:
+            self._renew(ticket)
+        except LockServiceUnavailable:
+            lease._raise_if_over()
+            raise
+        lease._raise_if_over()
+
+    def _renew(self, ticket: _Ticket) -> None:
+        """Extend *ticket* and note what the service said."""
+        sent = self._clock.now()
+        try:
+            with _translated(ticket.request):
+                self.metastore.heartbeat(ticket.lock_id)
+        except NoSuchLock:
+            self._observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
+        except LockServiceUnavailable as error:
+            self._observe(ticket, LeaseEvent.MISSED, f"the service did not answer: {error}")
+            raise
+        else:
+            ticket.word = max(ticket.word, sent)
+            self._observe(ticket, LeaseEvent.CONFIRMED)
+
+    def _beat(self) -> float | None:
+        """Do what is due: releases that failed, second places, renewals, and what time alone decides."""
+        self._here()
+        try:
+            self._clean_up()
+            tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
+            for ticket in tickets:
+                if self._clock.now() - ticket.word >= self._interval * 0.9:
+                    self._renew(ticket)
+        except LockServiceUnavailable as error:
+            logger.warning("a heartbeat failed: %s", error)
+        tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
+        for ticket in tickets:
+            self._observe(ticket, LeaseEvent.TICK)
+        if all(ticket.lease is not None for ticket in tickets):
+            self._beats.clear()
+        if self._unreleased or self._strays:
+            return min(self._interval, 0.2)
+        return self._interval if tickets else None
+
+    def _clean_up(self) -> None:
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
+                self._give_back(ticket)
+        for lock_id, request in list(self._unreleased.items()):
+            with _translated(request):
+                self.metastore.unlock(lock_id)
+            self._unreleased.pop(lock_id, None)
+        for request_id, (request, until) in list(self._strays.items()):
+            place = self._tickets.get(request_id)
+            with _translated(request):
+                for standing in self._own(request) if request_id not in self._sending else ():
+                    if place is None or standing.lock_id != place.lock_id:
+                        self.metastore.unlock(standing.lock_id)
+            if self._clock.now() >= until:
+                self._strays.pop(request_id, None)
+
+    # Give back.
+
+    def _release(self, lease: HmsLease) -> None:
+        ticket = lease._ticket
+        if self._pid != os.getpid():
+            return  # A forked child holds nothing of its parent's.
+        lease._transition(LeaseState.RELEASED)
+        if self._tickets.get(ticket.request.request_id) is ticket:  # Else released before, or LOST.
+            self._give_back(ticket)
+
+    def _give_back(self, ticket: _Ticket) -> None:
+        """Release *ticket*, now or in the background. An interrupt at any line leaves it to be released again."""
+        request = ticket.request
+        try:
+            with _translated(request):
+                self.metastore.unlock(ticket.lock_id)
+        except LockError as error:
+            self._unreleased[ticket.lock_id] = request
+            self._events.emit(LockReleaseFailed(request=str(request), reason=str(error)))
+            self.heartbeat.ensure_running(now=True)
+        if self._tickets.get(request.request_id) is ticket:
+            self._tickets.pop(request.request_id, None)
+        for other in list(self._tickets.values()):
+            if other.blocked_by == ticket.lock_id:
+                other.turn.set()
+
+    # Look, and free by force.
+
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.locks`. Locks of other programs are in the commit scope: there they meet ours."""
+        self._here()
+        depth = len(resource.path) if resource is not None else 0
+        return [
+            entry
+            for standing, blocked_by in self._standing(resource, scope)
+            for entry in self._entries(standing, blocked_by)
+            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+        ]
+
+    def _standing(self, resource: Resource | None, scope: LockScope | None) -> list[tuple[_Standing, _Standing | None]]:
+        """Return the locks that may concern *resource*, each with the one that it waits for."""
+        places: list[tuple[str | None, str | None]] = []
+        if resource is None:
+            places = [(hms_names.OPERATIONS if scope is LockScope.OPERATION else None, None)]
+        else:
+            table = resource.path[1] if len(resource.path) > 1 else None
+            if scope is not LockScope.OPERATION:
+                places.append((resource.path[0], table))
+            if scope is not LockScope.COMMIT:
+                places.append((hms_names.OPERATIONS, hms_names.operation_table(resource) if table else None))
+        with _translated(None):
+            standing = _grouped(
+                one
+                for place in places
+                for one in self.metastore.show_locks(*place)
+                if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
+            )
+        by_table: dict[tuple[str, str], list[_Standing]] = {}
+        for one in standing:
+            for key in {(listed.part.db, listed.part.table) for listed in one.listed}:
+                by_table.setdefault(key, []).append(one)
+        return [(one, None if one.acquired else _nearest(one, by_table)) for one in standing]
+
+    def _entries(self, standing: _Standing, blocker: _Standing | None) -> Iterator[LockEntry]:
+        said = standing.said
+        left = None
+        if said is not None and said.lease_ms is not None:
+            # By the clocks of two machines: a hint for people, no more.
+            left = max(0, min(said.lease_ms, said.lease_ms - (self._clock.wall_ms() - standing.heartbeat_ms)))
+        for listed in sorted(standing.listed, key=lambda one: hms_names.resource_of(one.part)[1]):
+            scope, resource = hms_names.resource_of(listed.part)
+            yield LockEntry(
+                resource=resource,
+                mode=hms_names.mode_of(listed.part),
+                scope=scope,
+                state=LockState.ACQUIRED if standing.acquired else LockState.WAITING,
+                owner=hms_names.owner_of(listed, said),
+                request_id=standing.request_id,
+                generation=Generation(standing.lock_id),
+                requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+                expires_in_ms=left,
+                explicit=said is not None and said.lease_ms is None,
+                blocked_by=blocker.request_id if blocker else None,
+            )
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.unlock`. Locks of other programs have the ids ``hms-<lock id>``."""
+        standing = self.locks()
+        chosen = {
+            entry.generation
+            for entry in standing
+            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+        }
+        return self._free([entry for entry in standing if entry.generation in chosen])
+
+    def reap(self) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`. What has expired is decided by the metastore's clock, which is asked for."""
+        standing = [entry for entry in self.locks() if entry.expires_in_ms is not None]
+        dead = [entry for entry in standing if is_dead(entry.owner.process)]
+        return self._free(dead)
+
+    def _free(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
+        freed = list(chosen)
+        with _translated(None):
+            for lock_id in sorted({int(entry.generation or 0) for entry in freed}):
+                self.metastore.unlock(lock_id)
+                for ticket in list(self._tickets.values()):
+                    if ticket.lock_id == lock_id:
+                        self._observe(ticket, LeaseEvent.DENIED, "freed by force")
+        return freed
+
+    def close(self) -> None:
+        """Release every lease of this client that is not explicit, and close every connection."""
+        self._here()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and not ticket.request.explicit:
+                ticket.lease.release()
+        self.heartbeat.stop()
+        self.metastore.close()
+
+
+_SOMEBODY = _HmsBlocker(
+    request_id="",
+    owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
+    requested_at_ms=0,
+    lock_id=0,
+    ahead=1,
+    since=0.0,
+    looked=0.0,
+    expires=None,
+)
+"""Stands in the way when the metastore lets us wait and lists nobody."""
+
+
+def _is_operation(request: LockRequest) -> bool:
+    return request.scope is LockScope.OPERATION
+
+
+def _grouped(listed: Iterable[ListedLock]) -> list[_Standing]:
+    """Return the locks that the components belong to, in the order of their arrival."""
+    found: dict[int, _Standing] = {}
+    for one in listed:
+        found.setdefault(one.lock_id, _Standing(one.lock_id, [])).listed.append(one)
+    return [found[lock_id] for lock_id in sorted(found)]
+
+
+def _nearest(waiting: _Standing, by_table: dict[tuple[str, str], list[_Standing]]) -> _Standing | None:
+    """Return whom *waiting* waits for: of those before it the last one, else one that was let past it."""
+    nearest: tuple[bool, int] | None = None
+    found = None
+    for listed in waiting.listed:
+        part = listed.part
+        for other in by_table.get((part.db, part.table), []) + (by_table.get((part.db, ""), []) if part.table else []):
+            rank = (other.lock_id < waiting.lock_id, other.lock_id)
+            if (
+                other is not waiting
+                and (rank[0] or other.acquired)
+                and (nearest is None or rank > nearest)
+                and any(hms_names.conflict(part, one.part) for one in other.listed)
+            ):
+                nearest, found = rank, other
+    return found
+
+
+@contextmanager
+def _translated(request: LockRequest | None) -> Iterator[None]:
+    """Raise what the metastore raises as errors of a lock service; that a lock is gone is for the caller."""
+    try:
+        yield
+    except MetastoreUnavailable as error:
+        raise LockServiceUnavailable("the metastore can't be reached", locks=request, cause=error) from error
+    except UnknownMethod as error:
+        raise LockServiceUnavailable("the metastore has no locks", locks=request, cause=error) from error
+    except (MetaError, ServerFailed) as error:
+        raise LockServiceUnavailable(
+            "the metastore's lock service failed; if its database has no lock tables (HIVE_LOCKS, TXNS), create them "
+            "with its schema tool",
+            locks=request,
+            cause=error,
+        ) from error
