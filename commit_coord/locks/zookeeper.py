@@ -434,7 +434,8 @@ class ZooKeeperLockManager(QueueingLockManager):
         (marker,) = self._session.get([part.marker], patience) if stat is not None else (None,)
         if marker is None:
             return False
-        if RequestData.parse(marker.data).client != self._client:
+        data = RequestData.parse(marker.data)
+        if data is None or data.client != self._client:
             part.sent = False
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         if not request.explicit and marker.stat.session != self._session.id:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -158,16 +159,43 @@ class Listing:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
-    """kazoo's threads, with a gate: while it is shut nothing is sent or received, as in a process that is stopped."""
+    """kazoo's threads and sockets.
 
-    def __init__(self) -> None:
+    With a gate: while it is shut nothing is sent or received, as in a process that is stopped. And with a TLS context
+    of ours: kazoo's own reads the certificates again for each try, and leaves the socket of one that failed open.
+    """
+
+    def __init__(self, access: Access) -> None:
         super().__init__()
         self.gate = threading.Event()
         self.gate.set()
+        self._tls = _tls_context(access) if access.tls else None
+
+    def create_connection(self, address: Any, hostname: Any = None, timeout: Any = None, **_: Any) -> Any:
+        plain = super().create_connection(address, timeout=timeout)
+        if self._tls is None:
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         self.gate.wait()
         return super().select(*args, **kwargs)
+
+
+def _tls_context(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.tls_ca or None)
+        if access.tls_cert:
+            context.load_cert_chain(access.tls_cert, access.tls_key or None, access.tls_key_password or None)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise LockServiceUnavailable("the TLS settings can't be used", reason=error, key="lock.zk.tls-*") from error
+    if not access.tls_verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 class _Log(logging.Logger):
@@ -249,7 +277,8 @@ class Session:
                 # A parent is missing, or somebody made or removed one since we looked: look which there are now.
                 if self._clock.now() >= until:
                     raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
-            wanted = {parent for one in operations if isinstance(one, Create) for parent in ancestors(one.path)}
+            new = [one.path for one in operations if isinstance(one, Create)]
+            wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
             ordered = sorted(wanted, key=lambda path: (path.count("/"), path))
             stats = self.exists(ordered, patience)
             parents = [path for path, stat in zip(ordered, stats, strict=True) if stat is None]
@@ -458,13 +487,7 @@ class Session:
         client = opening.client
         if client is None:
             self._drop(opening)
-            raise LockServiceUnavailable(
-                opening.problem,
-                servers=self._access.hosts,
-                reason=opening.log.last or None,
-                waited_ms=self._access.connection_timeout_ms,
-                accepted="lock.uri=host:port,host:port/chroot",
-            )
+            raise opening.problem()
         if client.client_state == KeeperState.CLOSED:
             self._drop(opening)
             raise Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts)
@@ -508,26 +531,45 @@ class _Opening:
     ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
     """
 
+    _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
+    _STRANGER = "ZooKeeper refused to authenticate us", "lock.zk.user and lock.zk.password as the servers know them"
+
     def __init__(self, session: Session) -> None:
         self.done = threading.Event()
         self.client: Any = None
-        self.problem = "ZooKeeper can't be reached"
+        self._problem = self._UNREACHED
         self.log = _Log()
         self._session = session
         self._access = session._access
         self._made: Any = None
+        self._settled = threading.Event()
         threading.Thread(target=self._run, name="commit-coord-zookeeper-open", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._made = client = self._make()
-            live = client.start_async()
-            if live.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
+            client.start_async()
+            # Not kazoo's own event: it is set before the authentication, and may be cleared before we look.
+            if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
         except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
             self.log.last = str(error)
         finally:
             self.done.set()
+
+    def problem(self) -> LockServiceUnavailable:
+        """Return what keeps us from having a client."""
+        message, accepted = self._problem
+        return LockServiceUnavailable(
+            message,
+            servers=self._access.hosts,
+            auth=self._access.auth,
+            reason=self.log.last or None,
+            accepted=accepted,
+        )
+
+    def _settle(self, _: str) -> None:
+        self._settled.set()
 
     def _chroot_is_there(self, client: Any) -> bool:
         try:
@@ -535,14 +577,17 @@ class _Opening:
         except kazoo_errors.NoAuthError:
             found = True
         except kazoo_errors.AuthFailedError:
-            self.problem = "ZooKeeper refused to authenticate us"
+            self._problem = self._STRANGER
             return False
         if not found:
-            self.problem = f"the chroot {client.chroot} does not exist on the servers: create it, or correct lock.uri"
+            self._problem = (
+                f"the chroot {client.chroot} does not exist on the servers",
+                "another lock.uri, or create it",
+            )
         return bool(found)
 
     def _make(self) -> Any:
-        access, session, handler = self._access, self._session, _Handler()
+        access, session, handler = self._access, self._session, _Handler(self._access)
         sasl = None
         if access.auth == "sasl":
             sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
@@ -555,25 +600,25 @@ class _Opening:
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
             auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == "digest" else None,
             sasl_options=sasl,
-            use_ssl=access.tls,
-            ca=access.tls_ca or None,
-            certfile=access.tls_cert or None,
-            keyfile=access.tls_key or access.tls_cert or None,
-            keyfile_password=access.tls_key_password or None,
-            verify_certs=access.tls_verify,
-            check_hostname=access.tls_verify,
             logger=self.log,
         )
         connect = client._connection._connect
 
-        def note_timeout(*args: Any) -> Any:
-            read_timeout, connect_timeout = connect(*args)
+        def connected(*args: Any) -> Any:
+            try:
+                read_timeout, connect_timeout = connect(*args)
+            except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
+                raise
+            except kazoo_errors.KazooException as error:
+                # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
+                raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
             # Two thirds of what was negotiated, in milliseconds.
             session.timeout_ms = round(read_timeout * 1.5)
             return read_timeout, connect_timeout
 
-        client._connection._connect = note_timeout
+        client._connection._connect = connected
         client.add_listener(session._changed)
+        client.add_listener(self._settle)
         session._handler = handler
         return client
 

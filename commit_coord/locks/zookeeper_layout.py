@@ -145,8 +145,7 @@ class Layout:
 
     def request(self, request_id: str, part: int = 0) -> str:
         """Return the node of a request; of the *part* of it that did not fit into the first multi."""
-        name = quote(request_id, safe="")
-        return f"{self.requests}/{name}" + (f"+{part}" if part else "")
+        return f"{self.requests}/{_id(request_id)}" + (f"+{part}" if part else "")
 
     def resource(self, scope: LockScope, resource: Resource) -> str:
         """Return the node that the queue of *resource* lies below."""
@@ -158,7 +157,7 @@ class Layout:
 
     def entry(self, request_id: str) -> str:
         """Return the journal's node of a request."""
-        return f"/commit-coord/{self._name}/journal/entries/{quote(request_id, safe='')}"
+        return f"/commit-coord/{self._name}/journal/entries/{_id(request_id)}"
 
     @property
     def expiries(self) -> str:
@@ -167,7 +166,12 @@ class Layout:
 
     def expiry(self, hour: int, request_id: str) -> str:
         """Return the node that says in which hour an entry expires."""
-        return f"{self.expiries}/{hour}/{quote(request_id, safe='')}"
+        return f"{self.expiries}/{hour}/{_id(request_id)}"
+
+
+def _id(request_id: str) -> str:
+    # Neither '.' nor '..' is a node; nothing that stands for itself in here is '+'.
+    return quote(request_id, safe="").replace(".", "%2E")
 
 
 # What nodes hold.
@@ -225,15 +229,18 @@ class RequestData:
         return json.dumps(asdict(replace(self, owner=owner)), separators=(",", ":")).encode()
 
     @classmethod
-    def parse(cls, data: bytes) -> RequestData:
-        """Return what the node holds."""
-        fields = json.loads(data)
-        return cls(
-            client=fields["client"],
-            owner=Owner(**fields["owner"]),
-            scope=LockScope(fields["scope"]),
-            lease_ms=fields["lease_ms"],
-        )
+    def parse(cls, data: bytes) -> RequestData | None:
+        """Return what the node holds, None if it is not ours."""
+        try:
+            fields = json.loads(data)
+            return cls(
+                client=fields["client"],
+                owner=Owner(**fields["owner"]),
+                scope=LockScope(fields["scope"]),
+                lease_ms=fields["lease_ms"],
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
 
 
 def journal_data(entry: JournalEntry, expires_at_ms: int) -> bytes:

@@ -76,7 +76,7 @@ class View:
     def requests(self, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
         """Return what the nodes of requests say; None for those of Hive's own."""
         asked = list(request_ids)
-        nodes = self._session.get([self._layout.request(one) for one in asked])
+        nodes = self._session.get([self._layout.request(one or "-") for one in asked])
         return {
             one: RequestData.parse(node.data) if node is not None else None
             for one, node in zip(asked, nodes, strict=True)
