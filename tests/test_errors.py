@@ -16,6 +16,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockError": (errors.CommitCoordError,),
     "LockTimeout": (errors.LockError, TimeoutError),
     "LockRefused": (errors.LockError,),
+    "OfferLost": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
     "CommitError": (errors.CommitCoordError,),

@@ -22,7 +22,8 @@ from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
-from commit_coord.cli.output import Output, json
+from commit_coord.cli.local import local
+from commit_coord.cli.output import DEBUG, JSON, Output, json
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
@@ -92,8 +93,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
-_DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _CATALOG = Annotated[
     str | None,
     typer.Option("--catalog", "-c", help="The catalog's name in PyIceberg's configuration.", metavar="NAME"),
@@ -126,8 +125,8 @@ def locks(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Who holds and who waits for which lock, since when, until when, blocked by whom.
 
@@ -233,8 +232,8 @@ def unlock(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Free locks by force: one request, or every request that locks exactly this resource.
 
@@ -311,8 +310,8 @@ def commits(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
 
@@ -391,8 +390,8 @@ def config(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Every property, its value and where it came from, and what the lock manager guarantees. Opens nothing.
 
@@ -452,7 +451,10 @@ def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, y
     )
 
 
-# -- demo and bench ----------------------------------------------------------------------------------------
+# -- local, demo and bench ---------------------------------------------------------------------------------
+
+
+app.add_typer(local)
 
 
 @app.command()
@@ -466,8 +468,8 @@ def demo(
     seed: Annotated[
         int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
     ] = 1,
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """A dozen concurrent PySpark and PyIceberg writers load real data, one is killed, and the result is proved.
 

@@ -15,6 +15,7 @@ Theory of operation
 """
 
 from commit_coord.demo.job import run
-from commit_coord.demo.run import DemoFailed, FolderInUse, NotInstalled
+from commit_coord.demo.run import DemoFailed, FolderInUse
+from commit_coord.local import NotInstalled
 
 __all__ = ["DemoFailed", "FolderInUse", "NotInstalled", "run"]

@@ -49,10 +49,6 @@ class DemoFailed(Exception):
     """The job could not be carried out; nothing is running any more. The message says why and where to look."""
 
 
-class NotInstalled(Exception):
-    """Java or a package is missing; the message says what to install."""
-
-
 class FolderInUse(Exception):
     """The folder for the run holds something already, or can't be used."""
 

@@ -350,8 +350,7 @@ class ZooKeeperLockManager(QueueingLockManager):
     def _enter_part(self, ticket: _Ticket, part: _Part, deadline: float) -> _NodeBlocker | None:
         """Enter *part* if that has not happened, look who is in its way, and watch that one."""
         request = ticket.request
-        # Not longer than a lease, after which everything that we have there has expired.
-        patience = min(max(BRIEFLY, deadline - self._clock.now()), self._lease_seconds)
+        patience = max(BRIEFLY, min(deadline - self._clock.now(), self._lease_seconds))
         if part.nodes is None:
             listings = self._create(ticket, part, patience)
         elif part.unclear:
@@ -819,9 +818,12 @@ class ZooKeeperLockManager(QueueingLockManager):
         return self._persist(attempt, self._clock.now() + BRIEFLY)
 
     def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
-        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease."""
+        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
+
+        After a lease without an answer everything that we have there has expired.
+        """
         started, tries = self._clock.now(), 0
-        until = min(deadline, started + self._lease_seconds)
+        until = min(deadline, started + max(BRIEFLY, self._lease_seconds))
         while True:
             try:
                 return attempt()
