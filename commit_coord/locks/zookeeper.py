@@ -114,6 +114,9 @@ _ROUNDS = 3
 _BESIDE_HIVE = 5.0
 """Seconds for which a waiter keeps its place behind a lock of Hive's own."""
 
+_TOGETHER = 32
+"""Resources whose listings are asked for right behind the multi, before it is known whether they are needed."""
+
 _UNUSED = 60.0
 """Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
 
@@ -410,7 +413,8 @@ class ZooKeeperLockManager(QueueingLockManager):
         if first:
             ticket.session = self._session.number
         try:
-            created, listings = self._session.multi(operations, patience, then_list=resources)
+            together = resources if len(resources) <= _TOGETHER else []
+            created, listings = self._session.multi(operations, patience, then_list=together)
         except MultiRefused as refused:
             if refused.index == 1 and not first:
                 raise _Gone from None
@@ -419,7 +423,13 @@ class ZooKeeperLockManager(QueueingLockManager):
             return self._look_again(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
-        return listings
+        if together:
+            return listings
+        # Who has number 0 is the first child that its parent ever had: nobody stands before it. One listing is needed
+        # in any case, for the generation.
+        first_one, *rest = part.unclear
+        part.unclear = [first_one, *(one for one in rest if not part.nodes[one].endswith("-0000000000"))]
+        return self._look_again(ticket, part, patience)
 
     def _find(self, ticket: _Ticket, part: _Part, patience: float = BRIEFLY) -> bool:
         """Find out which nodes *part* has, if it has any; return whether it has.

@@ -22,7 +22,7 @@ import atexit
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 128
 """Requests under way at once: kazoo's pipe takes some 270 bytes, and would block behind a lost connection."""
+
+_FAMILY = 32
+"""Children of one node that are asked about one by one; of more, their parent is listed."""
 
 BRIEFLY = 2.0
 """Seconds that an answer may take where nobody said how long to wait."""
@@ -279,9 +282,21 @@ class Session:
                     raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
             new = [one.path for one in operations if isinstance(one, Create)]
             wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
-            ordered = sorted(wanted, key=lambda path: (path.count("/"), path))
-            stats = self.exists(ordered, patience)
-            parents = [path for path, stat in zip(ordered, stats, strict=True) if stat is None]
+            parents = self._missing(wanted, patience)
+
+    def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
+        """Return those of *paths* that are not there, parents first."""
+        siblings: dict[str, list[str]] = {}
+        for path in paths:
+            siblings.setdefault(path.rpartition("/")[0], []).append(path)
+        # Thousands of partitions of one table: to list the table is one question instead of thousands.
+        many = [parent for parent, group in siblings.items() if len(group) > _FAMILY]
+        few = [path for parent, group in siblings.items() if len(group) <= _FAMILY for path in group]
+        there = {path for path, stat in zip(few, self.exists(few, patience), strict=True) if stat is not None}
+        for parent, listing in zip(many, self.children(many, patience), strict=True):
+            there.update(f"{parent}/{name}" for name in (listing.names if listing is not None else ()))
+        missing = [path for group in siblings.values() for path in group if path not in there]
+        return sorted(missing, key=lambda path: (path.count("/"), path))
 
     def _multi_once(
         self, operations: Sequence[Operation], patience: float, then_list: Sequence[str]
