@@ -117,6 +117,9 @@ _BESIDE_HIVE = 5.0
 _TOGETHER = 32
 """Resources whose listings are asked for right behind the multi, before it is known whether they are needed."""
 
+_AT_ONCE = 500
+"""Parents that one beat removes: the next one must not be late."""
+
 _UNUSED = 60.0
 """Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
 
@@ -645,9 +648,10 @@ class ZooKeeperLockManager(QueueingLockManager):
                 logger.warning("a heartbeat failed: %s", error)
         for ticket in held:
             self._observe(ticket, LeaseEvent.TICK)
+        more = False
         with suppress(LockServiceUnavailable):
-            self._sweep(_UNUSED)
-        if self._unreleased:
+            more = self._sweep(_UNUSED)
+        if self._unreleased or more:
             return min(self._interval, 0.2)
         if held:
             return self._interval
@@ -703,22 +707,22 @@ class ZooKeeperLockManager(QueueingLockManager):
         for resource, _ in part.locks:
             self._litter[ticket.request.scope, resource] = now
 
-    def _sweep(self, age: float) -> None:
-        """Delete the parents that we used and nobody needs any more.
+    def _sweep(self, age: float) -> bool:
+        """Delete parents that we used and nobody needs any more; return whether more are left than fit into one beat.
 
         1. We find a parent unused.   2. Somebody else is about to lock there.
         3. ZooKeeper deletes no node that has children; and if we were first, they find no parent, and create it.
         """
         before = self._clock.now() - age
         unused = [key for key, since in list(self._litter.items()) if since <= before]
-        if not unused:
-            return
+        some = unused[:_AT_ONCE]
         paths = {
-            self._layout.resource(scope, one) for scope, resource in unused for one in (*resource.ancestors, resource)
+            self._layout.resource(scope, one) for scope, resource in some for one in (*resource.ancestors, resource)
         }
         self._session.delete_each(sorted(paths, key=lambda path: -path.count("/")))
-        for key in unused:
+        for key in some:
             self._litter.pop(key, None)
+        return len(unused) > len(some)
 
     # Look, and free by force.
 
@@ -818,7 +822,8 @@ class ZooKeeperLockManager(QueueingLockManager):
                 ticket.lease.release()
         self.heartbeat.stop()
         with suppress(LockServiceUnavailable):
-            self._sweep(0.0)
+            while self._sweep(0.0):
+                pass
         self._session.close()
 
     def _path(self, request: LockRequest, resource: Resource) -> str:
