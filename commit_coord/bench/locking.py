@@ -11,7 +11,7 @@ from typing import Any
 from commit_coord.bench.commits import percentile
 from commit_coord.bench.fleet import Worker, run_together
 from commit_coord.bench.tasks import KAZOO
-from commit_coord.local import NotInstalled, PostgresServer
+from commit_coord.local import NotInstalled, PostgresServer, ZooKeeperEnsemble
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""

@@ -125,6 +125,8 @@ def _locks(found: dict[str, Any]) -> list[str]:
 
 
 def _large_requests(found: dict[str, Any]) -> list[str]:
+    if "large" not in found:  # figures of an earlier version
+        return []
     text = f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before."
     head = ("manager", "acquire ms", "again ms", "list them ms", "release ms")
     rows = [

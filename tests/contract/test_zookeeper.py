@@ -655,6 +655,45 @@ def _held(lease: Any) -> bool:
 
 
 @pytest.mark.zookeeper
+def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) -> None:
+    """One server after the other is killed and started: no turn is taken twice and none is lost, and all go on."""
+    number = tmp_path / "number"
+    number.write_text("0")
+    stop = tmp_path / "stop"
+
+    with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
+
+        def work(client: LockManager, tally: Path) -> None:
+            done = 0
+            while not stop.exists():
+                try:
+                    with client.acquire(latch(), deadline=soon(60)):
+                        number.write_text(str(int(number.read_text()) + 1))
+                        done += 1
+                except LockServiceUnavailable:
+                    continue
+            tally.write_text(str(done))
+
+        tallies = [tmp_path / f"tally-{worker}" for worker in range(4)]
+        workers = [service.fork(partial(work, tally=tally)) for tally in tallies]
+        for server in ensemble.servers:
+            turns = int(number.read_text() or "0")
+            until(partial(_has_grown, number, turns + 20), "turns")
+            server.kill()
+            turns = int(number.read_text() or "0")
+            until(partial(_has_grown, number, turns + 20), f"turns without {server.name}")
+            ensemble.start()
+        stop.touch()
+        assert [0] * 4 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+        assert sum(int(tally.read_text()) for tally in tallies) == int(number.read_text())
+        assert not service.open().locks()
+
+
+def _has_grown(number: Path, turns: int) -> bool:
+    return int(number.read_text() or "0") >= turns
+
+
+@pytest.mark.zookeeper
 def test_locks_survive_a_restart_of_all_servers() -> None:
     """An explicit lock stands, and a lease whose session is still young is held."""
     with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
