@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from typing import Any
 
 from commit_coord.clock import Clock
@@ -286,17 +287,20 @@ class Session:
 
     def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
         """Return those of *paths* that are not there, parents first."""
-        siblings: dict[str, list[str]] = {}
-        for path in paths:
-            siblings.setdefault(path.rpartition("/")[0], []).append(path)
-        # Thousands of partitions of one table: to list the table is one question instead of thousands.
-        many = [parent for parent, group in siblings.items() if len(group) > _FAMILY]
-        few = [path for parent, group in siblings.items() if len(group) <= _FAMILY for path in group]
-        there = {path for path, stat in zip(few, self.exists(few, patience), strict=True) if stat is not None}
-        for parent, listing in zip(many, self.children(many, patience), strict=True):
-            there.update(f"{parent}/{name}" for name in (listing.names if listing is not None else ()))
-        missing = [path for group in siblings.values() for path in group if path not in there]
-        return sorted(missing, key=lambda path: (path.count("/"), path))
+        missing: dict[str, None] = {}
+        for _, level in groupby(sorted(paths, key=_depth), key=_depth):
+            siblings: dict[str, list[str]] = {}
+            for path in level:
+                siblings.setdefault(path.rpartition("/")[0], []).append(path)
+            # What lies below nothing is not asked about, and thousands of partitions of one table are one question.
+            known = {parent: group for parent, group in siblings.items() if parent not in missing}
+            many = [parent for parent, group in known.items() if len(group) > _FAMILY]
+            few = [path for group in known.values() if len(group) <= _FAMILY for path in group]
+            there = {path for path, stat in zip(few, self.exists(few, patience), strict=True) if stat is not None}
+            for parent, listing in zip(many, self.children(many, patience), strict=True):
+                there.update(f"{parent}/{name}" for name in (listing.names if listing is not None else ()))
+            missing.update(dict.fromkeys(path for group in siblings.values() for path in group if path not in there))
+        return list(missing)
 
     def _multi_once(
         self, operations: Sequence[Operation], patience: float, then_list: Sequence[str]
@@ -646,6 +650,10 @@ class _Opening:
                 self._made.close()
             except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
                 logger.debug("closing a ZooKeeper client failed: %s", error)
+
+
+def _depth(path: str) -> int:
+    return path.count("/")
 
 
 def _children_of(path: str) -> _Request:

@@ -42,7 +42,10 @@ STEP_BYTES = 600_000
 configured; what it writes to its log and sends to its followers is somewhat larger than what it received."""
 
 STATEMENT_LENGTH = 200
-"""Characters of a statement that each lock node shows; the request's node has more of it."""
+"""Characters of a statement that a lock node shows; the request's node has more of it."""
+
+STATEMENTS_LENGTH = 20_000
+"""Characters of it that all lock nodes of one request show together."""
 
 _LONGEST_STATEMENT = 10_000
 
@@ -179,12 +182,13 @@ def _id(request_id: str) -> str:
 
 def lock_data(request: LockRequest, requested_at_ms: int) -> bytes:
     """Return a lock node's data as Hive writes it: five fields, ``:`` between them and in none of them."""
+    length = min(STATEMENT_LENGTH, STATEMENTS_LENGTH // len(request.locks))
     # The client's address is last and never empty: Java's split drops empty fields at the end, and Hive then fails.
     fields = (
         request.request_id,
         str(requested_at_ms),
         "EXPLICIT" if request.explicit else "IMPLICIT",
-        request.owner.statement.strip()[:STATEMENT_LENGTH],
+        request.owner.statement.strip()[:length],
         request.owner.host or "unknown",
     )
     return ":".join(field.replace(":", "") for field in fields).encode()
