@@ -140,6 +140,7 @@ class HiveMetastore(LocalServer):
         port: See :class:`LocalServer`.
         postgres: The running server that gets a database for it, or the database; without one, Derby in its folder.
         address: Where it listens: this, or everywhere.
+        tables: Where tables go; without it, its folder. Whoever reads or writes them must find them there too.
         settings: Further settings of ``hive-site.xml``.
 
     Raises:
@@ -156,6 +157,7 @@ class HiveMetastore(LocalServer):
         *,
         postgres: PostgresServer | PostgresDatabase | None = None,
         address: str = LOOPBACK,
+        tables: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder, port)
@@ -166,6 +168,7 @@ class HiveMetastore(LocalServer):
         self._version = VERSIONS[version]
         self._postgres = postgres
         self._address = address
+        self._tables = tables or self.folder
         self._settings = settings or {}
         self._making_lock_tables = False
 
@@ -177,7 +180,7 @@ class HiveMetastore(LocalServer):
     @property
     def warehouse(self) -> str:
         """A place for tables. Not where HMS keeps managed ones: HMS 4 refuses external tables there."""
-        return (self.folder / "warehouse").as_uri()
+        return (self._tables / "warehouse").as_uri()
 
     @property
     def _database(self) -> PostgresDatabase | None:
@@ -211,8 +214,8 @@ class HiveMetastore(LocalServer):
             self._run_schema_tool()
         elif (database := self._database) is not None:
             scripts = maven_archive(_ARCHIVE_3) / "scripts" / "metastore" / "upgrade" / "postgres"
-            for script in _SCRIPTS_2:
-                database.psql("--file", str(scripts / f"{script}.postgres.sql"))
+            files = (word for script in _SCRIPTS_2 for word in ("--file", str(scripts / f"{script}.postgres.sql")))
+            database.psql("--single-transaction", *files)
         else:
             # 2.3.10 makes the tables of its locks on Derby only as a server under test, and such a server refuses
             # lock requests that do not name an operation, which PyIceberg's do not. So it is started twice.
@@ -239,7 +242,7 @@ class HiveMetastore(LocalServer):
 
     def _prepare(self) -> None:
         conf = self.folder / "conf"
-        for folder in (conf, self.folder / "managed", self.folder / "warehouse"):
+        for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
         site = _site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
@@ -263,7 +266,7 @@ class HiveMetastore(LocalServer):
         makes_schema = "-initSchema" not in self._version.schema
         settings = {
             **{f"javax.jdo.option.{name}": value for name, value in jdo.items()},
-            "hive.metastore.warehouse.dir": str(self.folder / "managed"),
+            "hive.metastore.warehouse.dir": str(self._tables / "managed"),
             "datanucleus.schema.autoCreateAll": str(makes_schema).lower(),
             "datanucleus.connectionPoolingType": "HikariCP",
             "hive.metastore.schema.verification": "false",
@@ -273,8 +276,8 @@ class HiveMetastore(LocalServer):
         }
         if self._version.archive is not None:
             settings |= {
-                "metastore.warehouse.dir": str(self.folder / "managed"),
-                "metastore.warehouse.external.dir": str(self.folder / "warehouse"),
+                "metastore.warehouse.dir": str(self._tables / "managed"),
+                "metastore.warehouse.external.dir": str(self._tables / "warehouse"),
                 "metastore.schema.verification": "false",
                 "metastore.thrift.bind.host": self._address,
                 "metastore.expression.proxy": f"{_METASTORE}.DefaultPartitionExpressionProxy",
@@ -336,6 +339,18 @@ def _site(settings: Mapping[str, str]) -> str:
         f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
     )
     return f'<?xml version="1.0"?>\n<configuration>\n{properties}\n</configuration>\n'
+
+
+def fetch(version: str) -> None:
+    """Fetch whatever a Hive Metastore of *version* on PostgreSQL takes from Maven, so that it starts without a network.
+
+    Raises:
+        ConfigError: There is no such version, or something could not be fetched.
+    """
+    database = PostgresDatabase(host="", port=0, name="", user="", password="")
+    HiveMetastore(version=version, postgres=database)._jars()
+    if not VERSIONS[version].schema:
+        maven_archive(_ARCHIVE_3)
 
 
 def answers(port: int) -> bool:
