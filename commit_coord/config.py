@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from pyiceberg.typedef import RecursiveDict
@@ -64,15 +64,24 @@ def _one_of(*accepted: str) -> Callable[[str], str]:
     return parse
 
 
-def _hive_time_ms(text: str) -> str:
-    """Turn Hive's ``60s``, ``500ms``, ``2min`` into milliseconds; a bare number is seconds there."""
+def _hive_time_ms(text: str, *, bare_unit_ms: int = 1000) -> str:
+    """Turn Hive's ``60s``, ``500ms``, ``2min`` into milliseconds; a bare number is seconds there, mostly."""
     match = re.fullmatch(r"(\d+)\s*(ms|msec|s|sec|m|min|h|hour)?", text.strip())
     if match is None:
         raise ValueError("a Hive time such as 60s")
-    unit = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}.get(
-        match[2] or "s", 1000
-    )
-    return str(int(match[1]) * unit)
+    units = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}
+    return str(int(match[1]) * (units.get(match[2], 1000) if match[2] else bare_unit_ms))
+
+
+def _hive_session_ms(text: str) -> str:
+    """Turn the time of ``hive.zookeeper.session.timeout`` into milliseconds, which a bare number is there."""
+    return _hive_time_ms(text, bare_unit_ms=1)
+
+
+def _no_slashes(text: str) -> str:
+    if not re.fullmatch(r"/?[\w.-]+/?", text):
+        raise ValueError("letters, digits and ._-")
+    return text.strip("/")
 
 
 def _concurrency(text: str) -> str:
@@ -117,22 +126,27 @@ def _property(
 PROPERTIES: tuple[Property, ...] = (
     _property(
         "lock-impl",
-        "hms, lease, memory or none",
+        "hms, lease, memory, none or zookeeper",
         None,
         "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
-        "takes the locks of the Hive Metastore (the default there); `memory` serves one process (the default for "
-        "in-memory catalogs); `none` takes no locks, commits still compare and set.",
-        _one_of("hms", "lease", "memory", "none"),
+        "takes the locks of the Hive Metastore (the default there); `zookeeper` keeps locks in ZooKeeper, those of "
+        "operations in Hive's own layout; `memory` serves one process (the default for in-memory catalogs); `none` "
+        "takes no locks, commits still compare and set.",
+        _one_of("hms", "lease", "memory", "none", "zookeeper"),
         hive_support_concurrency=_concurrency,
         engine_hive_lock__enabled=_concurrency,
         iceberg_engine_hive_lock__enabled=_concurrency,
         iceberg_catalog_hive_lock__manager=_lock_manager,
+        hive_lock_manager=_lock_manager,
     ),
     _property(
         "lock.uri",
-        "an SQLAlchemy URL, or thrift://host:port",
+        "an SQLAlchemy URL, thrift://host:port, or host:port,host:port/chroot",
         None,
-        "Where `lease` keeps its tables, or the metastore of `hms`. Default: the catalog's own.",
+        "Where `lease` keeps its tables, or the metastore of `hms`: the catalog's own by default. Or the servers of "
+        "`zookeeper`.",
+        iceberg_catalog_hive_lock_zk_connect__string=str,
+        hive_zookeeper_quorum=str,
     ),
     _property(
         "lock.acquire-timeout-ms",
@@ -146,8 +160,11 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.heartbeat-timeout-ms",
         "milliseconds, a whole number, at least 1000",
         "15000",
-        "Length of a lease: what a holder that died or stalls keeps its locks for.",
+        "Length of a lease: what a holder that died or stalls keeps its locks for. The session timeout that "
+        "`zookeeper` asks its servers for.",
         _number(1000),
+        lock_zk_session__timeout__ms=str,
+        hive_zookeeper_session_timeout=_hive_session_ms,
     ),
     _property(
         "lock.heartbeat-interval-ms",
@@ -261,14 +278,80 @@ PROPERTIES: tuple[Property, ...] = (
         _number(0),
         iceberg_hive_table__property__max__size=str,
     ),
+    _property(
+        "lock.zk.namespace",
+        "letters, digits and ._-",
+        "hive_zookeeper_namespace",
+        "The node that operation locks lie below, in Hive's layout; with Hive's own namespace its clients and ours "
+        "exclude each other. A SQL catalog's locks lie beside it, below `<namespace>@<catalog>`.",
+        _no_slashes,
+        hive_zookeeper_namespace=str,
+    ),
+    _property(
+        "lock.zk.client-port",
+        "a port number",
+        "2181",
+        "The port of ZooKeeper servers that are named without one.",
+        _number(1),
+        hive_zookeeper_client_port=str,
+    ),
+    _property(
+        "lock.zk.connection-timeout-ms",
+        "milliseconds, a whole number, at least 1",
+        "15000",
+        "How long the first connection to ZooKeeper may take.",
+        _number(1),
+        hive_zookeeper_connection_timeout=_hive_time_ms,
+    ),
+    _property(
+        "lock.zk.auth",
+        "none, digest, sasl or kerberos",
+        "none",
+        "Who we are to ZooKeeper: `digest` and `sasl` (DIGEST-MD5) by user and password, `kerberos` by the ticket of "
+        "this process. With any of them nobody else can read, make or delete our nodes.",
+        _one_of("none", "digest", "sasl", "kerberos"),
+    ),
+    _property("lock.zk.user", "text", "", "User for `digest` and `sasl`."),
+    _property("lock.zk.password", "text", "", "Password for `digest` and `sasl`."),
+    _property("lock.zk.service", "text", "zookeeper", "Name of the servers' Kerberos service."),
+    _property(
+        "lock.zk.acl",
+        "scheme:id:permissions, separated by commas",
+        "",
+        "Who else may use our nodes, such as `sasl:etl:cdrwa`: other users that share these locks.",
+    ),
+    _property(
+        "lock.zk.tls",
+        "true or false",
+        "false",
+        "Encrypt the connection to ZooKeeper.",
+        strtobool,
+        hive_zookeeper_ssl_client_enable=str,
+    ),
+    _property("lock.zk.tls-ca", "a PEM file", "", "Authorities that are trusted; the system's where none is named."),
+    _property("lock.zk.tls-cert", "a PEM file", "", "Our certificate, where the servers ask for one."),
+    _property("lock.zk.tls-key", "a PEM file", "", "The key of our certificate, where it is in a file of its own."),
+    _property("lock.zk.tls-key-password", "text", "", "Password of the key."),
+    _property(
+        "lock.zk.tls-verify",
+        "true or false",
+        "true",
+        "Check the servers' certificates, and that they name the hosts.",
+        strtobool,
+    ),
 )
 
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
 _BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
 _OURS = re.compile(
-    r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|iceberg\.hive\.lock|commit)([-._]|$)"
+    r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|hive\.zookeeper|iceberg\.hive\.lock|"
+    r"iceberg\.catalog\.hive\.lock|commit)([-._]|$)"
 )
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
+
+
+_OPTIONS = {"zookeeper": "lock_zk_"}
+"""Lock manager → how the names of the settings begin that are for it alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +376,27 @@ class Settings:
     hive_client_timeout_ms: int
     hive_compare_and_set: str
     hive_table_property_max_size: int
+    lock_zk_namespace: str
+    lock_zk_client_port: int
+    lock_zk_connection_timeout_ms: int
+    lock_zk_auth: str
+    lock_zk_user: str
+    lock_zk_password: str = field(repr=False)
+    lock_zk_service: str
+    lock_zk_acl: str
+    lock_zk_tls: bool
+    lock_zk_tls_ca: str
+    lock_zk_tls_cert: str
+    lock_zk_tls_key: str
+    lock_zk_tls_key_password: str = field(repr=False)
+    lock_zk_tls_verify: bool
+
+    @property
+    def lock_options(self) -> dict[str, Any]:
+        """What the chosen lock manager takes beyond what all of them take."""
+        prefix = _OPTIONS.get(self.lock_impl, "")
+        own = [f.name for f in fields(self) if prefix and f.name.startswith(prefix)]
+        return {name.removeprefix(prefix): getattr(self, name) for name in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +451,17 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
             ) from error
     settings = Settings(**values)
     _check(settings, in_memory)
+    for manager, prefix in _OPTIONS.items():
+        misplaced = [key for key in texts if key.startswith(prefix.replace("_", "."))]
+        if misplaced and manager != settings.lock_impl:
+            raise ConfigError(
+                "two settings clash",
+                key=misplaced[0],
+                value=texts[misplaced[0]],
+                other="lock-impl",
+                other_value=settings.lock_impl,
+                accepted=f"lock-impl={manager}",
+            )
     others = {
         k: v
         for k, v in given.items()
@@ -437,6 +552,14 @@ def _check(settings: Settings, in_memory: bool) -> None:
             value=settings.lock_uri.split(":", 1)[0] + ":…",
             lock_impl=settings.lock_impl,
             accepted="thrift://host:port" if settings.lock_impl == "hms" else "an SQLAlchemy URL",
+        )
+    if settings.lock_impl == "zookeeper" and "://" in settings.lock_uri:
+        raise ConfigError(
+            "the lock manager can't keep its locks there",
+            key="lock.uri",
+            value=settings.lock_uri.split(":", 1)[0] + ":…",
+            lock_impl=settings.lock_impl,
+            accepted="host:port,host:port/chroot",
         )
     if settings.lock_check_min_wait_ms > settings.lock_check_max_wait_ms:
         raise ConfigError(

@@ -109,6 +109,7 @@ def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         seconds=given.seconds or (1.0 if given.quick else 5.0),
         contenders=8,
         hand_overs=20 if given.quick else 300,
+        partitions=1_000 if given.quick else 10_000,
         postgres_url=given.postgres_url,
         say=_say,
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 from commit_coord.bench.commits import percentile
 from commit_coord.bench.fleet import Worker, run_together
-from commit_coord.local import NotInstalled, PostgresServer
+from commit_coord.bench.tasks import KAZOO
+from commit_coord.local import NotInstalled, PostgresServer, ZooKeeperEnsemble
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""
@@ -20,6 +21,8 @@ _REMARKS = {
     "memory": "threads of one process",
     "lease, SQLite": "processes, one SQLite file",
     "lease, PostgreSQL": "processes, one server on a loopback port",
+    "zookeeper": "processes, one server on a loopback port",
+    "kazoo's own Lock": "processes, the same server; exclusive, without lease or owner",
 }
 
 
@@ -29,17 +32,20 @@ def run(
     seconds: float,
     contenders: int,
     hand_overs: int,
+    partitions: int,
     postgres_url: str | None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure every manager that can be had here; say which could not."""
     folder.mkdir(parents=True)
-    with _postgres(postgres_url, say) as server:
+    with _postgres(postgres_url, say) as server, _zookeeper(say) as zookeeper:
         managers = [("none", "none", ""), ("memory", "memory", "bench")]
         managers.append(("lease, SQLite", "lease", f"sqlite:///{folder}/locks.db"))
         if server is not None:
             managers.append(("lease, PostgreSQL", "lease", server))
-        cells = []
+        if zookeeper is not None:
+            managers += [("zookeeper", "zookeeper", zookeeper), ("kazoo's own Lock", KAZOO, zookeeper)]
+        cells, large = [], []
         for label, manager, uri in managers:
             cell = measure(manager, uri, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
             cells.append({"manager": label, "remark": _REMARKS[label], **cell})
@@ -48,11 +54,16 @@ def run(
                 f"{cell['contended_per_second']} with {contenders}, "
                 f"wake-up p50 {cell['wake_p50_ms']} ms, p99 {cell['wake_p99_ms']} ms"
             )
+            if manager not in ("none", KAZOO):
+                large.append({"manager": label, **lock_partitions(manager, uri, partitions)})
+                say(f"{label}, {partitions:,} partitions in one request: {large[-1]}")
     return {
         "seconds": seconds,
         "contenders": contenders,
         "hand_overs": hand_overs,
+        "partitions": partitions,
         "cells": cells,
+        "large": large,
         "missing": [label for label in _REMARKS if label not in {cell["manager"] for cell in cells}],
     }
 
@@ -71,6 +82,35 @@ def _postgres(url: str | None, say: Callable[[str], None]) -> Iterator[str | Non
         return
     with server:
         yield server.url
+
+
+@contextmanager
+def _zookeeper(say: Callable[[str], None]) -> Iterator[str | None]:
+    """Give the address of a private ZooKeeper server, else None."""
+    try:
+        server = ZooKeeperEnsemble(size=1)
+        server.start()
+    except NotInstalled as error:
+        say(f"ZooKeeper is NOT measured: {error}")
+        yield None
+        return
+    try:
+        yield server.connect_string
+    finally:
+        server.close()
+
+
+def lock_partitions(manager: str, uri: str, count: int) -> dict[str, Any]:
+    """Lock *count* partitions in one request, twice: nothing of them known before, and again."""
+    with Worker("lock_partitions", {"manager": manager, "uri": uri, "count": count}) as worker:
+        worker.receive(60)
+        first, again = worker.ask({}, timeout=600), worker.ask({}, timeout=600)
+    return {
+        "acquire_ms": round(first["acquire_ms"]),
+        "again_ms": round(again["acquire_ms"]),
+        "list_ms": round(again["list_ms"]),
+        "release_ms": round(again["release_ms"]),
+    }
 
 
 def measure(manager: str, uri: str, *, seconds: float, contenders: int, hand_overs: int) -> dict[str, Any]:

@@ -125,7 +125,19 @@ def _locks(found: dict[str, Any]) -> list[str]:
         for cell in found["cells"]
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
-    return [*_grid(head, rows), *missing, "![locks](locks.png)", ""]
+    return [*_grid(head, rows), *missing, *_large_requests(found), "![locks](locks.png)", ""]
+
+
+def _large_requests(found: dict[str, Any]) -> list[str]:
+    if "large" not in found:  # figures of an earlier version
+        return []
+    text = f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before."
+    head = ("manager", "acquire ms", "again ms", "list them ms", "release ms")
+    rows = [
+        (cell["manager"], cell["acquire_ms"], cell["again_ms"], cell["list_ms"], cell["release_ms"])
+        for cell in found["large"]
+    ]
+    return [text, "", *_grid(head, rows)]
 
 
 def _kill(found: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from commit_coord.bench.fleet import wait_until
+from commit_coord.bench.kazoo_lock import KazooLock
 from commit_coord.bench.phases import Phases
 from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, open_catalog
 from commit_coord.clock import SYSTEM_CLOCK
@@ -164,21 +165,31 @@ def _request() -> LockRequest:
 _OWNER = this_owner("bench")
 
 
-def _acquire(locks: LockManager) -> Lease:
+KAZOO = "kazoo"
+"""Stands for kazoo's own lock where a lock manager is named."""
+
+
+def _open_locks(manager: str, uri: str) -> LockManager | KazooLock:
+    return KazooLock(uri) if manager == KAZOO else create_lock_manager(manager, uri, LockSettings())
+
+
+def _acquire(locks: LockManager | KazooLock) -> Lease | KazooLock:
+    if isinstance(locks, KazooLock):
+        return locks.acquire()
     return locks.acquire(_request(), deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
 
 
-def _cycle(locks: LockManager) -> None:
+def _cycle(locks: LockManager | KazooLock) -> None:
     _acquire(locks).release()
 
 
 def cycle_locks(*, manager: str, uri: str, seconds: float, threads: int = 1) -> Perform:
     """Acquire and release one table's latch as often as possible from ``start`` for *seconds*."""
-    clients = [create_lock_manager(manager, uri, LockSettings()) for _ in range(threads)]
+    clients = [_open_locks(manager, uri) for _ in range(threads)]
     for client in clients:
         _cycle(client)
 
-    def loop(client: LockManager, start: float, cycles: list[int]) -> None:
+    def loop(client: LockManager | KazooLock, start: float, cycles: list[int]) -> None:
         wait_until(start)
         done, end = 0, start + seconds
         while time.monotonic() < end:
@@ -207,9 +218,9 @@ def hand_over(*, manager: str, uri: str) -> Perform:
     Times are on the monotonic clock, which both processes share: ``release`` says when it began, ``wait`` when it was
     granted.
     """
-    locks = create_lock_manager(manager, uri, LockSettings())
+    locks = _open_locks(manager, uri)
     _cycle(locks)
-    held: list[Lease] = []
+    held: list[Lease | KazooLock] = []
 
     def perform(request: dict[str, Any]) -> Answer:
         match request["do"]:
@@ -227,6 +238,30 @@ def hand_over(*, manager: str, uri: str) -> Perform:
                 return {"granted": granted}
             case other:
                 raise ValueError(other)
+
+    return perform
+
+
+def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
+    """Lock *count* partitions in one request, list them, and give them back."""
+    locks = create_lock_manager(manager, uri, LockSettings())
+    table = Resource.table(("bench", "large"))
+    partitions = {Resource((*table.path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
+
+    def perform(request: dict[str, Any]) -> Answer:
+        wanted = LockRequest.of(LockScope.OPERATION, partitions, owner=_OWNER, request_id=str(uuid.uuid4()))
+        began = time.perf_counter()
+        lease = locks.acquire(wanted, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
+        held = time.perf_counter()
+        listed = len(locks.locks())
+        seen = time.perf_counter()
+        lease.release()
+        return {
+            "acquire_ms": (held - began) * 1000,
+            "list_ms": (seen - held) * 1000,
+            "release_ms": (time.perf_counter() - seen) * 1000,
+            "listed": listed,
+        }
 
     return perform
 

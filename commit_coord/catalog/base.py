@@ -65,7 +65,8 @@ class CoordinatedCatalog(MetastoreCatalog):
             ),
             SYSTEM_CLOCK,
             self.events,
-            space=configuration.name,
+            space=self._lock_space(),
+            options=settings.lock_options,
         )
         self.coordinator = Coordinator(
             store,
@@ -76,6 +77,10 @@ class CoordinatedCatalog(MetastoreCatalog):
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
             group_max_size=settings.commit_group_max_size,
         )
+
+    def _lock_space(self) -> str:
+        """Return what tells this catalog's tables from others of the same names at the same lock service."""
+        return self.name
 
     # Operation locks.
 

@@ -168,6 +168,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
 
+    def _lock_space(self) -> str:
+        # Clients may call this catalog what they like: on one metastore, one name is one table.
+        return ""
+
     def capabilities(self) -> Capabilities:
         """Return what the metastore in use can do; warn once for each server that can't compare and set.
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.config import Configuration, configure
+from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.process import is_dead, this_owner
@@ -138,7 +138,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         jobs that rely on operation locks would run into each other.
         """
         settings = configuration.settings
-        service = "" if settings.lock_impl == "none" else _service(settings.lock_uri)
+        service = _lock_service(settings)
         mine = {
             "catalog": self.name,
             "impl": settings.lock_impl,
@@ -203,6 +203,18 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             connection.execute(_DECLARATIONS)
             connection.execute(_UNDECLARE, {"catalog": name})
         plain.close()
+
+
+def _lock_service(settings: Settings) -> str:
+    """Return where the locks are."""
+    match settings.lock_impl:
+        case "none":
+            return ""
+        case "zookeeper":
+            hosts, slash, chroot = settings.lock_uri.partition("/")
+            return ",".join(sorted(hosts.split(","))) + f"{slash}{chroot} {settings.lock_zk_namespace}"
+        case _:
+            return _service(settings.lock_uri)
 
 
 def _service(uri: str) -> str:

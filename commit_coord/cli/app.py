@@ -408,7 +408,9 @@ def config(
         return
     configuration = configure(choice.catalog, arguments)
     settings = configuration.settings
-    with create_lock_manager(settings.lock_impl, settings.lock_uri, space=configuration.name) as manager:
+    with create_lock_manager(
+        settings.lock_impl, settings.lock_uri, space=configuration.name, options=settings.lock_options
+    ) as manager:
         guarantees = manager.guarantees
     records = views.config_records(configuration)
     document = {

@@ -247,11 +247,18 @@ class QueueingLockManager(LockManager):
         return {
             "resource": clash[0].resource if clash else None,
             "mode": clash[0].mode.value if clash else None,
-            "holder": owner.user,
-            "host": owner.host,
-            "pid": owner.pid,
-            "application": owner.application,
-            "statement": owner.statement or None,
-            "since": datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="milliseconds"),
-            "request_id": clash[0].request_id if clash else blocker.request_id,
+            **holder_facts(owner, since, clash[0].request_id if clash else blocker.request_id),
         }
+
+
+def holder_facts(owner: Owner, requested_at_ms: int, request_id: str) -> dict[str, object]:
+    """Return what an error says of the request that stands in the way."""
+    return {
+        "holder": owner.user,
+        "host": owner.host,
+        "pid": owner.pid,
+        "application": owner.application,
+        "statement": owner.statement or None,
+        "since": datetime.fromtimestamp(requested_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        "request_id": request_id,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
@@ -17,6 +18,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
         "memory": "commit_coord.locks.memory:MemoryLockManager",
         "lease": "commit_coord.locks.lease:LeaseLockManager",
         "hms": "commit_coord.locks.hms:HmsLockManager",
+        "zookeeper": "commit_coord.locks.zookeeper:ZooKeeperLockManager",
     }
 )
 
@@ -29,17 +31,20 @@ def create_lock_manager(
     events: Events | None = None,
     *,
     space: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> LockManager:
     """Return the lock manager *name* as a client of the service at *uri*.
 
     Args:
         name: A key of :data:`LOCK_MANAGERS`.
-        uri: Where the service is: a database URL for ``lease``, ``thrift://…`` for ``hms``, any text for ``memory``
-            (clients of one process with the same text and space share their locks), unused by ``none``.
+        uri: Where the service is: a database URL for ``lease``, ``thrift://…`` for ``hms``,
+            ``host:port,host:port/chroot`` for ``zookeeper``, any text for ``memory`` (clients of one process with the
+            same text and space share their locks), unused by ``none``.
         settings: Times; None takes the defaults.
         clock: Where time and chance come from.
         events: Who is told; None tells nobody.
         space: Separates what does not concern each other at one service, as the catalogs of one database do.
+        options: Arguments that this manager takes beyond those (``Settings.lock_options``).
 
     Raises:
         ConfigError: *name* is unknown; the message lists the known ones. Or *uri* makes no sense to it.
@@ -51,4 +56,6 @@ def create_lock_manager(
             "unknown lock manager", key="lock-impl", value=name, accepted=", ".join(LOCK_MANAGERS)
         ) from None
     factory: Callable[..., LockManager] = getattr(import_module(module), attribute)
-    return factory(uri, space=space, settings=settings or LockSettings(), clock=clock, events=events or Events())
+    return factory(
+        uri, space=space, settings=settings or LockSettings(), clock=clock, events=events or Events(), **(options or {})
+    )

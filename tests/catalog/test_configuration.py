@@ -24,6 +24,7 @@ from commit_coord.table import CoordinatedTable
 from tests.catalog.kit import SCHEMA
 
 ROOT = Path(__file__).parents[2]
+ZOOKEEPER = {"lock-impl": "zookeeper", "lock.uri": "127.0.0.1:2181"}
 IMPL = "commit_coord.catalog.CoordinatedSqlCatalog"
 
 
@@ -136,11 +137,13 @@ def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
 def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path) -> None:
     """PyIceberg makes dots of double and dashes of single underscores."""
     values = {
-        "lock-impl": "none",
-        "lock.uri": f"sqlite:///{tmp_path}/l.db",
+        "lock-impl": "zookeeper",
+        "lock.uri": "127.0.0.1:2181/c",
         "lock.acquire-timeout-ms": "7001",
         "lock.heartbeat-timeout-ms": "9000",
         "lock.heartbeat-interval-ms": "700",
+        "lock.check-min-wait-ms": "70",
+        "lock.check-max-wait-ms": "700",
         "lock.policy": "deny",
         "lock.num-retries": "7",
         "lock.sleep-between-retries-ms": "77",
@@ -149,6 +152,23 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "operation-locks": "hive",
         "commit.journal-lifetime-ms": "777",
         "commit.group.max-size": "7",
+        "hive.client-timeout-ms": "7000",
+        "hive.compare-and-set": "honoured",
+        "hive.table-property-max-size": "7",
+        "lock.zk.namespace": "locks",
+        "lock.zk.client-port": "2182",
+        "lock.zk.connection-timeout-ms": "777",
+        "lock.zk.auth": "digest",
+        "lock.zk.user": "u",
+        "lock.zk.password": "p",
+        "lock.zk.service": "zk",
+        "lock.zk.acl": "sasl:etl:cdrwa",
+        "lock.zk.tls": "true",
+        "lock.zk.tls-ca": "ca.pem",
+        "lock.zk.tls-cert": "cert.pem",
+        "lock.zk.tls-key": "key.pem",
+        "lock.zk.tls-key-password": "k",
+        "lock.zk.tls-verify": "false",
     }
     assert values.keys() == {prop.key for prop in PROPERTIES}
     environment = {
@@ -221,6 +241,33 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
         ({"iceberg.hive.lock-timeout-ms": "5000"}, ("lock_acquire_timeout_ms", 5000)),
         ({"iceberg.hive.lock-heartbeat-interval-ms": "500"}, ("lock_heartbeat_interval_ms", 500)),
         ({"lock.num-retries": "5", "hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
+        ({"lock.zk.session-timeout-ms": "20000"}, ("lock_heartbeat_timeout_ms", 20_000)),
+        ({"hive.zookeeper.session.timeout": "120000"}, ("lock_heartbeat_timeout_ms", 120_000)),
+        ({"hive.zookeeper.session.timeout": "120000ms"}, ("lock_heartbeat_timeout_ms", 120_000)),
+        ({"hive.zookeeper.session.timeout": "60s"}, ("lock_heartbeat_timeout_ms", 60_000)),
+        ({**ZOOKEEPER, "hive.zookeeper.connection.timeout": "15"}, ("lock_zk_connection_timeout_ms", 15_000)),
+        ({**ZOOKEEPER, "hive.zookeeper.namespace": "hive_prod"}, ("lock_zk_namespace", "hive_prod")),
+        ({**ZOOKEEPER, "hive.zookeeper.namespace": "/hive_prod"}, ("lock_zk_namespace", "hive_prod")),
+        ({**ZOOKEEPER, "hive.zookeeper.client.port": "2999"}, ("lock_zk_client_port", 2999)),
+        ({**ZOOKEEPER, "hive.zookeeper.ssl.client.enable": "true"}, ("lock_zk_tls", True)),
+        (
+            {"lock-impl": "zookeeper", "hive.zookeeper.quorum": "a,b,c"},
+            ("lock_uri", "a,b,c"),
+        ),
+        (
+            {
+                "iceberg.catalog.hive.lock-manager": "org.apache.iceberg.util.LockManagers$ZooKeeperLockManager",
+                "iceberg.catalog.hive.lock.zk.connect-string": "a:2181,b:2181/c",
+            },
+            ("lock_uri", "a:2181,b:2181/c"),
+        ),
+        (
+            {
+                "hive.lock.manager": "org.apache.hadoop.hive.ql.lockmgr.zookeeper.ZooKeeperHiveLockManager",
+                "hive.zookeeper.quorum": "a:2181",
+            },
+            ("lock_impl", "zookeeper"),
+        ),
     ],
 )
 def test_names_of_hive_and_iceberg_are_understood(
@@ -237,6 +284,10 @@ def test_names_of_hive_and_iceberg_are_understood(
         {"lock-impl": "lease", "hive.support.concurrency": "false"},
         {"lock-impl": "none", "hive.support.concurrency": "true"},
         {"lock.sleep-between-retries-ms": "5", "hive.lock.sleep.between.retries": "5s"},
+        {"lock.uri": "a:2181", "hive.zookeeper.quorum": "b:2181"},
+        {"hive.zookeeper.quorum": "a:2181", "iceberg.catalog.hive.lock.zk.connect-string": "b:2181"},
+        {"lock.heartbeat-timeout-ms": "20000", "lock.zk.session-timeout-ms": "30000"},
+        {"lock-impl": "memory", "lock.zk.namespace": "hive"},
     ],
 )
 def test_settings_that_clash_are_an_error_that_names_both(tmp_path: Path, settings: dict[str, str]) -> None:
@@ -262,9 +313,40 @@ def test_a_catalog_in_memory_has_locks_in_memory(tmp_path: Path) -> None:
         configure("t", {"uri": "coord+sqlite:///:memory:", "lock-impl": "lease"})
 
 
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({"lock-impl": "zookeeper"}, ["lock.uri", "host:port"]),
+        ({**ZOOKEEPER, "hive.zookeeper.quorums": "a"}, ["hive.zookeeper.quorums", "hive.zookeeper.quorum"]),
+        ({**ZOOKEEPER, "lock.zk.chroot": "/a"}, ["unknown setting", "lock.zk.chroot"]),
+        ({**ZOOKEEPER, "lock.zk.auth": "scram"}, ["lock.zk.auth", "scram", "digest"]),
+        ({**ZOOKEEPER, "lock.zk.namespace": "a/b"}, ["lock.zk.namespace", "a/b", "letters"]),
+        ({**ZOOKEEPER, "hive.zookeeper.session.timeout": "soon"}, ["hive.zookeeper.session.timeout", "soon"]),
+    ],
+)
+def test_mistakes_in_zookeepers_settings_are_named(
+    tmp_path: Path, settings: dict[str, str], expected: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        configure("t", given(tmp_path, **settings))
+    assert all(word in str(error.value) for word in expected), str(error.value)
+
+
+def test_a_lock_manager_gets_its_own_settings_and_no_others(tmp_path: Path) -> None:
+    options = configure("t", given(tmp_path, **ZOOKEEPER, **{"lock.zk.tls-verify": "false"})).settings.lock_options
+    assert (options["tls_verify"], options["namespace"]) == (False, "hive_zookeeper_namespace")
+    assert configure("t", given(tmp_path)).settings.lock_options == {}
+
+
+def test_a_password_is_not_shown(tmp_path: Path) -> None:
+    settings = configure("t", given(tmp_path, **ZOOKEEPER, **{"lock.zk.password": "geheim"})).settings
+    assert "geheim" not in repr(settings)
+
+
 def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path) -> None:
+    places = {"zookeeper": {"lock.uri": "127.0.0.1:2181"}, "hms": {"lock.uri": "thrift://127.0.0.1:9083"}}
     for name in LOCK_MANAGERS:
-        assert configure("t", given(tmp_path, **{"lock-impl": name})).settings.lock_impl == name
+        assert configure("t", given(tmp_path, **{"lock-impl": name}, **places.get(name, {}))).settings.lock_impl == name
 
 
 def test_the_configuration_page_lists_every_property_and_alias() -> None:

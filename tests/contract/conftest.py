@@ -14,6 +14,8 @@ SERVICES = [
     "memory",
     "lease-sqlite",
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
     pytest.param("hms", marks=pytest.mark.hms),
 ]
 
@@ -26,6 +28,10 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
         case "lease-postgresql":
             name, uri = "lease", request.getfixturevalue("postgres").url
+        case "zookeeper":
+            name, uri = "zookeeper", request.getfixturevalue("zookeeper").connect_string
+        case "zookeeper-ensemble":
+            name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
         case "hms":
             name, uri = "hms", request.getfixturevalue("hms").uri
         case name:

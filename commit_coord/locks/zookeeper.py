@@ -1,0 +1,853 @@
+"""Locks in ZooKeeper: sequential nodes in Hive's layout, watches instead of questions.
+
+Theory of operation
+    ``zookeeper_layout`` says which nodes there are and why, ``zookeeper_client`` wraps the driver. Here is the
+    client of the locks: it creates all nodes of a request in one multi, with the listings of its resources sent right
+    behind it, so that an uncontended lock costs one round trip. Whoever is blocked watches one node, the nearest one
+    that blocks it in the first resource where anyone does, and looks again when that has gone. What was found free
+    once stays free, since nobody can step in before it.
+
+    The generation is the last transaction below the locked resources when they were found free (pzxid). It is not
+    smaller than that of our own nodes' creation, and larger than any that an earlier holder can have seen: the removal
+    of its nodes is a transaction below the same resources.
+
+Sessions
+    Ephemeral nodes live as long as the session, so the session is the lease. kazoo keeps it alive and says SUSPENDED
+    when the connection is gone (SUSPECT), but LOST only after it has reached a server again. So our own clock decides:
+    a lease is over when the last word of the servers is a session timeout old. A word is the answer to something
+    that went through the leader, since a follower that was cut off from it still answers what it can alone. One
+    request in each heartbeat interval, for all leases together, keeps the word young; who waits sends nothing.
+
+A lost reply
+    1. The multi is done; the connection is cut before the answer arrives.
+    2. The same multi is sent again, in the same session, and meets the request's own node.
+    3. That node names this client: the locks are those nodes that the same transaction created.
+    A multi that was under way when the connection was cut can't come later than this: the leader refuses what
+    arrives by a connection from which the session has moved.
+
+Requests that don't fit into one multi
+    They are cut in parts. The first part may wait; from then on waiting would be waiting while holding, which can
+    deadlock. So whoever finds a later part blocked gives everything back, waits *apart*, in no queue, until the
+    blocker has gone, and enters anew. After some rounds its partitions are lifted to their prefixes, until all
+    fits into one multi and has its place again.
+
+Beside Hive's own clients
+    Hive takes its locks one by one, and keeps those it has while it tries for more. A waiter of several locks could
+    stand in its way there: so behind a lock of Hive's it steps apart too, after a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable
+from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.queueing import Blocker, QueueingLockManager, holder_facts
+from commit_coord.locks.zookeeper_access import Access
+from commit_coord.locks.zookeeper_client import (
+    BRIEFLY,
+    Check,
+    Create,
+    Delete,
+    Interrupted,
+    Listing,
+    MultiRefused,
+    Operation,
+    Session,
+    SessionEvent,
+)
+from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
+from commit_coord.locks.zookeeper_layout import (
+    HIVE_NAMESPACE,
+    Layout,
+    LockData,
+    LockNode,
+    RequestData,
+    chunks,
+    lock_data,
+    lock_nodes,
+    nearest_before,
+)
+from commit_coord.locks.zookeeper_view import View
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    Owner,
+    Resource,
+)
+from commit_coord.process import is_dead
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.hierarchy import escalate
+from commit_coord.protocol.lease import LeaseEvent, next_state
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RETRY = Backoff(initial_ms=10, maximum_ms=500)
+"""Between tries after a cut: short beside a commit, and bounded while the ensemble elects a leader."""
+
+_APART = Backoff(initial_ms=50, maximum_ms=1000)
+"""Before a request that was withdrawn enters anew: several that met would meet again."""
+
+_ROUNDS = 3
+"""So often is a request in parts withdrawn until its partitions are lifted to their prefixes."""
+
+_BESIDE_HIVE = 5.0
+"""Seconds for which a waiter keeps its place behind a lock of Hive's own."""
+
+_TOGETHER = 32
+"""Resources whose listings are asked for right behind the multi, before it is known whether they are needed."""
+
+_AT_ONCE = 500
+"""Parents that one beat removes: the next one must not be late."""
+
+_UNUSED = 60.0
+"""Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
+
+
+class _Gone(Exception):
+    """The nodes of our request are not there any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """What one multi enters."""
+
+    marker: str
+    locks: tuple[tuple[Resource, LockMode], ...]
+    sent: bool = False
+    """Whether the multi may have been done."""
+    nodes: dict[Resource, str] | None = None
+    """The lock nodes by resource, once they are known."""
+    unclear: list[Resource] = field(default_factory=list)
+    """Resources that were not found free yet."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that is in ZooKeeper, or may be, as far as this client knows."""
+
+    request: LockRequest
+    parts: list[_Part]
+    session: int = -1
+    """The number of the session that its ephemeral nodes belong to."""
+    word: float = 0.0
+    """When the last request was sent that the leader answered, on ``Clock.now``."""
+    generation: int = 0
+    rounds: int = 0
+    """How often it was withdrawn because a later part was blocked."""
+    lease: ZooKeeperLease | None = None
+    turn: threading.Event = field(default_factory=threading.Event)
+    """Set when it is worth to look again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodeBlocker(Blocker):
+    """The nearest blocker in one resource."""
+
+    path: str
+    resource: Resource
+    explicit: bool
+    known: bool = False
+    """Whether the owner was looked up."""
+    apart: bool = False
+    """Whether we wait for it outside of all queues."""
+
+
+class ZooKeeperLease(Lease):
+    """Nodes that live as long as the session."""
+
+    def __init__(self, manager: ZooKeeperLockManager, ticket: _Ticket) -> None:
+        super().__init__(ticket.request, Generation(ticket.generation))
+        self._manager = manager
+        self._ticket = ticket
+
+    @property
+    def state(self) -> LeaseState:
+        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
+        self._manager._observe(self._ticket, LeaseEvent.TICK)
+        return self._state
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """See :meth:`Lease.ensure_active`. Asking looks at every node of the request."""
+        self._manager._ensure_active(self, max_age_ms)
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        self._manager._release(self)
+
+
+class _SessionHeartbeat(Heartbeat):
+    """The manager's beat and kazoo's own, paused and resumed together."""
+
+    def __init__(self, beat: Callable[[], float | None], *, idle: float, session: Callable[[], Session]) -> None:
+        super().__init__(beat, idle=idle, name="commit-coord-zookeeper-heartbeat")
+        self._session = session
+
+    def pause(self) -> None:
+        super().pause()
+        self._session().hold()
+
+    def resume(self) -> None:
+        self._session().go_on()
+        super().resume()
+
+    def stop(self) -> None:
+        super().stop()
+        self._session().go_on()
+
+
+class ZooKeeperLockManager(QueueingLockManager):
+    """Locks as nodes in ZooKeeper.
+
+    Args:
+        uri: ``host:port,host:port/chroot``. Connected to when it is first needed.
+        space: Separates what does not concern each other in one namespace. Empty shares the namespace with Hive.
+        settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
+        clock: Where time comes from.
+        events: Who is told.
+        namespace: ``hive.zookeeper.namespace``.
+        access: The other fields of :class:`~commit_coord.locks.zookeeper_access.Access`.
+
+    Raises:
+        ConfigError: An argument makes no sense, or something is not installed.
+    """
+
+    name = "zookeeper"
+    guarantees = Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=True,
+        reach="network",
+        expiry=True,
+        survives_restart=True,
+        explicit_locks=True,
+        journal=True,
+        clock="server",
+    )
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+        namespace: str = HIVE_NAMESPACE,
+        **access: Any,
+    ) -> None:
+        super().__init__(settings or LockSettings(), clock, events or Events())
+        self._access = Access(hosts=uri, **access)
+        namespace = namespace.strip("/")
+        if not re.fullmatch(r"[\w.-]+", namespace) or namespace in ("zookeeper", "commit-coord", ".", ".."):
+            raise ConfigError(
+                "no name for a node", key="lock.zk.namespace", value=namespace, accepted="letters, digits and ._-"
+            )
+        self._layout = Layout(namespace, space)
+        self._start_over()
+        self.heartbeat = _SessionHeartbeat(
+            self._beat, idle=self.settings.heartbeat_interval_ms / 2000, session=lambda: self._session
+        )
+
+    def _start_over(self) -> None:
+        """Know of no leases: a forked child neither uses nor ends the session of its parent."""
+        self._pid = os.getpid()
+        self._client = uuid.uuid4().hex
+        self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+        self._view = View(self._session, self._layout)
+        self._journal = Journal(self._session, self._layout)
+        self._tickets: dict[str, _Ticket] = {}
+        self._unreleased: dict[str, _Ticket] = {}
+        self._litter: dict[tuple[LockScope, Resource], float] = {}
+        self._swept_hour = 0
+        self._thread = threading.local()
+
+    def _here(self) -> None:
+        if self._pid != os.getpid():
+            # Kept for ever: whatever kazoo did when it is collected, it would do to the connection of our parent.
+            _INHERITED.append(self._session)
+            self._session.abandon()
+            self._start_over()
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self._session.timeout_ms / 1000
+
+    @property
+    def _interval(self) -> float:
+        # Half of what is promised, as in the lease manager; the servers may have agreed to a shorter session.
+        return min(self.settings.heartbeat_interval_ms, self._session.timeout_ms / 3) / 2000
+
+    # Acquire.
+
+    def _knows(self, request_id: str) -> bool:
+        self._here()
+        return request_id in self._tickets
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        ticket = _Ticket(request, self._cut(request, request.locks))
+        # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
+        if self._tickets.setdefault(request.request_id, ticket) is not ticket:
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        return self._advance(ticket, deadline)
+
+    def _cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[_Part]:
+        data_size = len(lock_data(request, self._clock.wall_ms()))
+        cut = chunks(self._layout, replace(request, locks=locks), data_size=data_size, acl_size=self._access.acl_size)
+        return [_Part(self._layout.request(request.request_id, part), chunk) for part, chunk in enumerate(cut)]
+
+    def _advance(self, ticket: _Ticket, deadline: float) -> _NodeBlocker | None:
+        """Enter what has not entered, as long as nobody is in the way; return who is."""
+        while True:
+            try:
+                for part in ticket.parts:
+                    blocker = self._persist(partial(self._enter_part, ticket, part, deadline), deadline)
+                    if blocker is None:
+                        continue
+                    return blocker if part is ticket.parts[0] else self._step_apart(ticket, blocker, deadline)
+                return None
+            except _Gone:
+                if ticket.request.explicit or ticket.session == self._session.number:
+                    raise LockRefused("the request was taken out of the queue by force", locks=ticket.request) from None
+                # The session was lost, and the servers removed our nodes: queue again, at the end.
+                self._begin_anew(ticket)
+
+    def _begin_anew(self, ticket: _Ticket) -> None:
+        locks = tuple(lock for part in ticket.parts for lock in part.locks)
+        ticket.parts, ticket.generation = self._cut(ticket.request, locks), 0
+
+    def _step_apart(self, ticket: _Ticket, blocker: _NodeBlocker, deadline: float) -> _NodeBlocker:
+        """Give back all places, to wait for *blocker* in no queue."""
+        self._persist(lambda: self._remove(ticket), deadline)
+        self._begin_anew(ticket)
+        if len(ticket.parts) > 1:
+            ticket.rounds += 1
+            if ticket.rounds >= _ROUNDS:
+                self._lift(ticket)
+        return replace(blocker, apart=True)
+
+    def _lift(self, ticket: _Ticket) -> None:
+        """Lock prefixes instead of partitions until one multi holds all."""
+        limit = len(ticket.request.locks) // 2
+        while limit and len(ticket.parts) > 1:
+            ticket.parts = self._cut(ticket.request, escalate(ticket.request.locks, limit))
+            limit //= 2
+
+    def _enter_part(self, ticket: _Ticket, part: _Part, deadline: float) -> _NodeBlocker | None:
+        """Enter *part* if that has not happened, look who is in its way, and watch that one."""
+        request = ticket.request
+        patience = max(BRIEFLY, min(deadline - self._clock.now(), self._lease_seconds))
+        if part.nodes is None:
+            listings = self._create(ticket, part, patience)
+        elif part.unclear:
+            listings = self._look_again(ticket, part, patience)
+        else:
+            return None
+        while True:
+            blocked = self._judge(ticket, part, listings)
+            if blocked is None:
+                return None
+            resource, node = blocked
+            path = f"{self._path(request, resource)}/{node.name}"
+            ticket.turn.clear()
+            # Our own marker too: somebody may take us out by force.
+            found, marker = self._session.get([path, part.marker], patience, watch=ticket.turn.set)
+            if marker is None:
+                raise _Gone
+            if found is not None:
+                data = LockData.parse(found.data)
+                return _NodeBlocker(
+                    request_id=data.request_id,
+                    owner=data.owner,
+                    requested_at_ms=found.stat.created_ms,
+                    path=path,
+                    resource=resource,
+                    explicit=data.explicit,
+                )
+            listings = self._look_again(ticket, part, patience)
+
+    def _look_again(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
+        """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
+        sent = self._clock.now()
+        paths = [self._path(ticket.request, resource) for resource in part.unclear]
+        listings = self._session.children(paths, patience, sync=True)
+        ticket.word = max(ticket.word, sent)
+        return listings
+
+    def _create(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
+        """Create the nodes of *part* and return the listings of its resources."""
+        request, first = ticket.request, part is ticket.parts[0]
+        lives = not request.explicit
+        data = RequestData(
+            client=self._client,
+            owner=request.owner,
+            scope=request.scope,
+            lease_ms=self._session.timeout_ms if lives else None,
+        )
+        operations: list[Operation] = [Create(part.marker, data.text(), ephemeral=lives)]
+        if not first:
+            operations.append(Check(ticket.parts[0].marker))
+        locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
+        text = lock_data(request, self._clock.wall_ms())
+        operations += [Create(path, text, ephemeral=lives, sequential=True) for path in locks]
+        part.unclear = [resource for resource, _ in part.locks]
+        resources = [self._path(request, resource) for resource in part.unclear]
+        part.sent, sent = True, self._clock.now()
+        if first:
+            ticket.session = self._session.number
+        try:
+            together = resources if len(resources) <= _TOGETHER else []
+            created, listings = self._session.multi(operations, patience, then_list=together)
+        except MultiRefused as refused:
+            if refused.index == 1 and not first:
+                raise _Gone from None
+            if not self._find(ticket, part, patience):
+                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
+            return self._look_again(ticket, part, patience)
+        part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
+        ticket.word = max(ticket.word, sent)
+        if together:
+            return listings
+        # Who has number 0 is the first child that its parent ever had: nobody stands before it. One listing is needed
+        # in any case, for the generation.
+        first_one, *rest = part.unclear
+        part.unclear = [first_one, *(one for one in rest if not part.nodes[one].endswith("-0000000000"))]
+        return self._look_again(ticket, part, patience)
+
+    def _find(self, ticket: _Ticket, part: _Part, patience: float = BRIEFLY) -> bool:
+        """Find out which nodes *part* has, if it has any; return whether it has.
+
+        Raises:
+            LockRefused: The request id is somebody else's.
+        """
+        request = ticket.request
+        # Behind a sync: another server than the one that did the multi may not know of it yet.
+        (stat,) = self._session.exists([part.marker], patience, sync=True)
+        (marker,) = self._session.get([part.marker], patience) if stat is not None else (None,)
+        if marker is None:
+            return False
+        data = RequestData.parse(marker.data)
+        if data is None or data.client != self._client:
+            part.sent = False
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        if not request.explicit and marker.stat.session != self._session.id:
+            raise Interrupted("the nodes of a session that was lost are still there", locks=request)
+        resources = [self._path(request, resource) for resource, _ in part.locks]
+        candidates = [
+            (resource, f"{path}/{node.name}")
+            for (resource, mode), path, listing in zip(
+                part.locks, resources, self._session.children(resources, patience), strict=True
+            )
+            if listing is not None
+            for node in lock_nodes(listing.names)
+            if node.mode is mode
+        ]
+        stats = self._session.exists([path for _, path in candidates], patience)
+        part.nodes = {
+            resource: path
+            for (resource, path), stat in zip(candidates, stats, strict=True)
+            if stat is not None and stat.created == marker.stat.created
+        }
+        return True
+
+    def _judge(
+        self, ticket: _Ticket, part: _Part, listings: Sequence[Listing | None]
+    ) -> tuple[Resource, LockNode] | None:
+        """Return the first resource that is blocked, and by whom; note what is free."""
+        assert part.nodes is not None
+        blocked: tuple[Resource, LockNode] | None = None
+        unclear = []
+        for resource, listing in zip(list(part.unclear), listings, strict=True):
+            queue = lock_nodes(listing.names) if listing is not None else []
+            path = part.nodes.get(resource, "")
+            own = next((node for node in queue if path.endswith(f"/{node.name}")), None)
+            if listing is None or own is None:
+                raise _Gone
+            before = nearest_before(own, queue)
+            if before is None:
+                ticket.generation = max(ticket.generation, listing.stat.changed_below)
+            else:
+                unclear.append(resource)
+                blocked = blocked or (resource, before)
+        part.unclear = unclear
+        return blocked
+
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        assert isinstance(blocker, _NodeBlocker)
+        ticket = self._tickets[request.request_id]
+        tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
+        while not ticket.turn.is_set():
+            left = deadline - self._clock.now()
+            if left <= 0:
+                return blocker
+            # A tick looks at processes of this host; nothing is asked of ZooKeeper until the watch fires.
+            if ticket.turn.wait(min(left, tick)):
+                break
+            if not blocker.known:
+                blocker = self._identified(blocker, request, deadline)
+            foreign = not blocker.owner.process and blocker.owner.application == _HIVE
+            if foreign and not blocker.apart and self._clock.now() - since >= _BESIDE_HIVE:
+                blocker = self._step_apart(ticket, blocker, deadline)
+            if not blocker.explicit and is_dead(blocker.owner.process):
+                self._persist(partial(self._remove_dead, blocker), deadline)
+        if blocker.apart:
+            ticket.turn.clear()
+            self._clock.sleep(
+                min(next_wait(_APART, ticket.rounds, self._clock.random()), max(0.0, deadline - self._clock.now()))
+            )
+        return self._advance(ticket, deadline)
+
+    def _remove_dead(self, blocker: _NodeBlocker) -> None:
+        self._view.remove(blocker.request_id, self._view.standing())
+
+    def _identified(self, blocker: _NodeBlocker, request: LockRequest, deadline: float) -> _NodeBlocker:
+        """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
+        data = self._persist(lambda: self._view.requests([blocker.request_id]), deadline)[blocker.request_id]
+        return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
+
+    def _grant(self, request: LockRequest) -> Lease:
+        ticket = self._tickets[request.request_id]
+        ticket.lease = ZooKeeperLease(self, ticket)
+        if not request.explicit:
+            self.heartbeat.ensure_running()
+        return ticket.lease
+
+    def _withdraw(self, request: LockRequest) -> None:
+        ticket = self._tickets.get(request.request_id)
+        if ticket is None or ticket.request is not request:
+            return
+        try:
+            self._persist(lambda: self._remove(ticket), self._clock.now() + BRIEFLY)
+        except LockError as error:
+            self._later(ticket, error)
+        self._tickets.pop(request.request_id, None)
+
+    # Hold.
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """Have everybody look again; called in kazoo's thread, which must not wait."""
+        if event is not SessionEvent.SUSPENDED:
+            # The watches went with the connection.
+            for ticket in list(self._tickets.values()):
+                ticket.turn.set()
+        if self._tickets or self._unreleased:
+            self.heartbeat.ensure_running(now=True)
+
+    def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
+        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
+        lease = ticket.lease
+        if lease is None or self._pid != os.getpid():
+            return
+        explicit = ticket.request.explicit
+        if not explicit and ticket.session != self._session.number:
+            event, reason = LeaseEvent.DENIED, "the session was lost"
+        state = next_state(
+            lease._state,
+            event,
+            now=self._clock.now(),
+            word=ticket.word,
+            lease=None if explicit else self._lease_seconds,
+        )
+        if lease._transition(state, reason or "the session ran out without a word from the servers") and (
+            state is LeaseState.LOST
+        ):
+            self._tickets.pop(ticket.request.request_id, None)
+            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+
+    def _ensure_active(self, lease: ZooKeeperLease, max_age_ms: int | None) -> None:
+        ticket = lease._ticket
+        self._observe(ticket, LeaseEvent.TICK)
+        lease._raise_if_over()
+        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
+        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
+            return
+        try:
+            self._confirm([ticket], every_node=True)
+        except LockServiceUnavailable:
+            lease._raise_if_over()
+            raise
+        lease._raise_if_over()
+
+    def _confirm(self, tickets: Sequence[_Ticket], *, every_node: bool) -> None:
+        """Ask through the leader which of *tickets* stand, and note for each what it said."""
+        sent = self._clock.now()
+        paths = {
+            ticket: [
+                path
+                for part in ticket.parts
+                for path in (part.marker, *((part.nodes or {}).values() if every_node else ()))
+            ]
+            for ticket in tickets
+        }
+        asked = [path for of_one in paths.values() for path in of_one]
+        try:
+            stats = self._persist(lambda: self._session.exists(asked, BRIEFLY, sync=True), sent + BRIEFLY)
+        except LockServiceUnavailable as error:
+            for ticket in tickets:
+                self._observe(ticket, LeaseEvent.MISSED, f"the servers did not answer: {error}")
+            raise
+        there = {path for path, stat in zip(asked, stats, strict=True) if stat is not None}
+        for ticket in tickets:
+            if there.issuperset(paths[ticket]):
+                ticket.word = max(ticket.word, sent)
+                self._observe(ticket, LeaseEvent.CONFIRMED)
+            else:
+                self._observe(ticket, LeaseEvent.DENIED, "it was freed by force")
+
+    def _beat(self) -> float | None:
+        """Do what is due: removals that failed, the word of the leader, empty parents, and what time alone decides."""
+        self._here()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
+                self._unreleased[ticket.request.request_id] = ticket
+                self._tickets.pop(ticket.request.request_id, None)
+        held = {
+            ticket: ticket.lease
+            for ticket in list(self._tickets.values())
+            if ticket.lease is not None and not ticket.request.explicit
+        }
+        if self._session.silent_since is not None:
+            for ticket in held:
+                self._observe(ticket, LeaseEvent.MISSED, "the connection was cut")
+        for request_id, ticket in list(self._unreleased.items()):
+            try:
+                self._remove(ticket)
+                self._unreleased.pop(request_id, None)
+            except LockServiceUnavailable:
+                break  # The next beat tries again.
+        now = self._clock.now()
+        due = [
+            ticket
+            for ticket, lease in held.items()
+            if now - ticket.word >= self._interval * 0.9 or lease._state is LeaseState.SUSPECT
+        ]
+        if due:
+            try:
+                self._confirm(due, every_node=False)
+            except LockServiceUnavailable as error:
+                logger.warning("a heartbeat failed: %s", error)
+        for ticket in held:
+            self._observe(ticket, LeaseEvent.TICK)
+        more = False
+        with suppress(LockServiceUnavailable):
+            more = self._sweep(_UNUSED)
+        if self._unreleased or more:
+            return min(self._interval, 0.2)
+        if held:
+            return self._interval
+        return _UNUSED / 4 if self._litter else None
+
+    # Give back.
+
+    def _release(self, lease: ZooKeeperLease) -> None:
+        ticket = lease._ticket
+        if self._pid != os.getpid():
+            return  # A forked child holds nothing of its parent's.
+        lease._transition(LeaseState.RELEASED)
+        if self._tickets.get(ticket.request.request_id) is not ticket:
+            return  # Released before, or LOST: then the locks may be somebody else's by now.
+        # Forgotten only when the nodes are gone. An interrupt at any line leaves a ticket whose lease is released: the
+        # heartbeat finds it, and to release again does the rest too.
+        try:
+            self._persist(lambda: self._remove(ticket), self._clock.now() + BRIEFLY)
+        except LockError as error:
+            self._later(ticket, error)
+        self._tickets.pop(ticket.request.request_id, None)
+
+    def _later(self, ticket: _Ticket, error: LockError) -> None:
+        """Have the heartbeat remove *ticket*; if the process ends before, the session's end does."""
+        self._unreleased[ticket.request.request_id] = ticket
+        self._tickets.pop(ticket.request.request_id, None)
+        self._events.emit(LockReleaseFailed(request=str(ticket.request), reason=str(error)))
+        self.heartbeat.ensure_running(now=True)
+
+    def _remove(self, ticket: _Ticket) -> None:
+        """Delete whatever *ticket* has in ZooKeeper; the last part first, so that the first one stands for the rest."""
+        for part in reversed(ticket.parts):
+            if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
+                self._remove_part(ticket, part)
+            part.sent, part.nodes = False, None
+
+    def _remove_part(self, ticket: _Ticket, part: _Part) -> None:
+        # Interrupted while it entered: it may be there, or not.
+        try:
+            there = part.nodes is not None or self._find(ticket, part)
+        except LockRefused:
+            return  # Somebody else's request of the same id.
+        while there:
+            assert part.nodes is not None
+            try:
+                self._session.multi([Delete(part.marker), *map(Delete, part.nodes.values())])
+                break
+            except MultiRefused as refused:
+                # Without the marker all of it has gone, as one, and the names of its nodes may be somebody else's.
+                # Without one of the others Hive's UNLOCK was here: delete what is left.
+                there = refused.index > 0 and self._find(ticket, part)
+        now = self._clock.now()
+        for resource, _ in part.locks:
+            self._litter[ticket.request.scope, resource] = now
+
+    def _sweep(self, age: float) -> bool:
+        """Delete parents that we used and nobody needs any more; return whether more are left than fit into one beat.
+
+        1. We find a parent unused.   2. Somebody else is about to lock there.
+        3. ZooKeeper deletes no node that has children; and if we were first, they find no parent, and create it.
+        """
+        before = self._clock.now() - age
+        unused = [key for key, since in list(self._litter.items()) if since <= before]
+        some = unused[:_AT_ONCE]
+        paths = {
+            self._layout.resource(scope, one) for scope, resource in some for one in (*resource.ancestors, resource)
+        }
+        self._session.delete_each(sorted(paths, key=lambda path: -path.count("/")))
+        for key in some:
+            self._litter.pop(key, None)
+        return len(unused) > len(some)
+
+    # Look, and free by force.
+
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.locks`."""
+        self._here()
+        depth = len(resource.path) if resource else 0
+        return [
+            entry
+            for entry in self._ask(lambda: self._view.entries(self._view.standing()))
+            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+        ]
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.unlock`."""
+        self._here()
+        return self._free(
+            lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
+        )
+
+    def reap(self) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
+        self._here()
+        freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
+        for scope in LockScope:
+            self._ask(partial(self._clear, scope))
+        return freed
+
+    def _clear(self, scope: LockScope) -> None:
+        self._session.delete_each(self._view.empty(scope))
+
+    def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
+        """Remove every request that has an entry which is *chosen*, and return all its entries."""
+        standing = self._ask(self._view.standing)
+        entries = self._ask(partial(self._view.entries, standing))
+        wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))
+        freed: list[LockEntry] = []
+        for request_id in wanted:
+            if self._ask(partial(self._view.remove, request_id, standing)):
+                of_one = [entry for entry in entries if entry.request_id == request_id]
+                freed += of_one
+                self._litter.update(((entry.scope, entry.resource), self._clock.now()) for entry in of_one)
+                own = self._tickets.get(request_id)
+                if own is not None:
+                    own.turn.set()
+                    self._observe(own, LeaseEvent.DENIED, "freed by force")
+        return freed
+
+    def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
+        """Return what an error says about the oldest request in the way on the resource where we are blocked.
+
+        Not by a listing of everything, which may be long: one queue is looked at, and one request.
+        """
+        assert isinstance(blocker, _NodeBlocker)
+        mode = dict(request.locks).get(blocker.resource, LockMode.SHARED)
+        facts: dict[str, object] = {
+            "resource": blocker.resource,
+            **holder_facts(blocker.owner, blocker.requested_at_ms, blocker.request_id),
+        }
+        with suppress(LockError):  # A courtesy: the blocker alone names somebody too.
+            (listing,) = self._session.children([self._path(request, blocker.resource)])
+            queue = lock_nodes(listing.names) if listing is not None else []
+            head = next((n for n in queue if LockMode.EXCLUSIVE in (mode, n.mode)), None)
+            if head is not None:
+                (node,) = self._session.get([f"{self._path(request, blocker.resource)}/{head.name}"])
+                if node is not None:
+                    data = LockData.parse(node.data)
+                    known = self._view.requests([data.request_id])[data.request_id]
+                    owner: Owner = known.owner if known is not None else data.owner
+                    facts |= {"mode": head.mode.value, **holder_facts(owner, node.stat.created_ms, data.request_id)}
+        return facts
+
+    # Journal.
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`LockManager.remember`."""
+        self._here()
+        now_ms = self._clock.wall_ms()
+        self._ask(partial(self._journal.remember, entry, now_ms + lifetime_ms))
+        if now_ms // HOUR_MS > self._swept_hour:
+            self._swept_hour = now_ms // HOUR_MS
+            with suppress(LockServiceUnavailable):  # The next one does it.
+                self._journal.forget_expired(now_ms)
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`LockManager.recall`."""
+        self._here()
+        return self._ask(partial(self._journal.recall, request_id, self._clock.wall_ms()))
+
+    # The rest.
+
+    def close(self) -> None:
+        """Release every lease of this client that is not explicit, and end the session."""
+        self._here()
+        for ticket in list(self._tickets.values()):
+            if ticket.lease is not None and not ticket.request.explicit:
+                ticket.lease.release()
+        self.heartbeat.stop()
+        with suppress(LockServiceUnavailable):
+            while self._sweep(0.0):
+                pass
+        self._session.close()
+
+    def _path(self, request: LockRequest, resource: Resource) -> str:
+        return self._layout.resource(request.scope, resource)
+
+    def _ask(self, attempt: Callable[[], T]) -> T:
+        return self._persist(attempt, self._clock.now() + BRIEFLY)
+
+    def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
+        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
+
+        After a lease without an answer everything that we have there has expired.
+        """
+        started, tries = self._clock.now(), 0
+        until = min(deadline, started + max(BRIEFLY, self._lease_seconds))
+        while True:
+            try:
+                return attempt()
+            except Interrupted:
+                if self._clock.now() >= until:
+                    raise
+            self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
+            tries += 1
+
+
+_HIVE = "hive"
+_INHERITED: list[Session] = []

@@ -1,0 +1,699 @@
+"""ZooKeeper, as far as the lock manager needs it, over kazoo. ``Any`` stops here.
+
+Everything is asked asynchronously and then waited for, so that what belongs together travels together: ZooKeeper
+executes the requests of one session in their order, therefore a listing sent behind a multi sees what the multi did.
+
+kazoo's sessions
+    kazoo goes on by itself: a connection that was cut is made again, to any server, and a session that the servers
+    declared dead is followed by a new one in the same client. So a session has a *number* here, which grows when one is
+    lost: whoever kept the number of an earlier one holds nothing any more.
+
+What kazoo 2.11 does not do, and is done here
+    * It keeps the negotiated session timeout to itself.
+    * It sends one request for each byte in a pipe. A signal handler that raises between the two leaves a request
+      without its byte, and from then on each request waits for the next one: see ``_nudge``.
+    * ``Transaction.commit`` returns errors among its results.
+    * It says why it can't connect to its log alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from commit_coord.clock import Clock
+from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.locks.zookeeper_access import Access
+
+try:
+    from kazoo import exceptions as kazoo_errors
+    from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+    from kazoo.protocol.states import KazooState, KeeperState
+    from kazoo.retry import KazooRetry
+    from kazoo.security import ACL, Id
+except ImportError as missing:
+    raise ConfigError(
+        "ZooKeeper's driver is not installed",
+        key="lock-impl",
+        value="zookeeper",
+        accepted="pip install 'commit_coord[zookeeper]'",
+    ) from missing
+
+logger = logging.getLogger(__name__)
+
+_WINDOW = 128
+"""Requests under way at once: kazoo's pipe takes some 270 bytes, and would block behind a lost connection."""
+
+_FAMILY = 32
+"""Children of one node that are asked about one by one; of more, their parent is listed."""
+
+BRIEFLY = 2.0
+"""Seconds that an answer may take where nobody said how long to wait."""
+
+_CLOSING = 3.0
+"""Seconds that closing waits for the server's word; the session ends without it too."""
+
+
+def ancestors(path: str) -> list[str]:
+    """Return every proper prefix of *path* that names a node, outermost first."""
+    levels = path.split("/")[1:-1]
+    return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
+
+
+class SessionEvent(StrEnum):
+    """What a session goes through."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+class Interrupted(LockServiceUnavailable):
+    """The connection was cut or the answer did not come: what was asked may have happened, and may be asked again."""
+
+
+class MultiRefused(Exception):
+    """A multi did nothing, because of its operation number *index*.
+
+    *reason* is ``exists``, ``missing``, ``not-empty`` or ``version``.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"operation {index}: {reason}")
+        self.index = index
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create *path*; with *sequential* the server adds a number."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete *path* if it has no children, and *version* unless that is -1."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Do nothing, but refuse the multi if *path* is not there."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Replace the data of *path*."""
+
+    path: str
+    data: bytes
+
+
+Operation = Create | Delete | Check | Change
+
+_Request = Callable[[Any], Any]
+"""Sends one request through kazoo's client and returns its asynchronous result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """What the server knows of a node."""
+
+    created: int
+    """The transaction that created it (czxid): the ensemble's epoch in the upper half, a counter in the lower one."""
+    created_ms: int
+    changed_below: int
+    """The last transaction that created or deleted a child (pzxid)."""
+    version: int
+    session: int
+    """Whose ephemeral it is; 0 for a persistent node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's data."""
+
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A node's children."""
+
+    names: list[str]
+    stat: Stat
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
+    """kazoo's threads and sockets.
+
+    With a gate: while it is shut nothing is sent or received, as in a process that is stopped. And with a TLS context
+    of ours: kazoo's own reads the certificates again for each try, and leaves the socket of one that failed open.
+    """
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self._tls = _tls_context(access) if access.tls else None
+
+    def create_connection(self, address: Any, hostname: Any = None, timeout: Any = None, **_: Any) -> Any:
+        plain = super().create_connection(address, timeout=timeout)
+        if self._tls is None:
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        self.gate.wait()
+        return super().select(*args, **kwargs)
+
+
+def _tls_context(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.tls_ca or None)
+        if access.tls_cert:
+            context.load_cert_chain(access.tls_cert, access.tls_key or None, access.tls_key_password or None)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise LockServiceUnavailable("the TLS settings can't be used", reason=error, key="lock.zk.tls-*") from error
+    if not access.tls_verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+class _Log(logging.Logger):
+    """Keeps the last warning, which is where kazoo says what went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{logger.name}.kazoo")
+        self.parent = logger
+        self.last = ""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            error = record.exc_info[1] if record.exc_info else None
+            self.last = str(error or record.getMessage())
+        # What matters of it is in our errors; a client that waits for a server logs a line for each try.
+        record.levelno, record.levelname = min(record.levelno, logging.INFO), "INFO"
+        if logger.isEnabledFor(record.levelno):
+            super().handle(record)
+
+
+class Session:
+    """A client of the ensemble, with one session after the other.
+
+    Args:
+        access: Where and who.
+        timeout_ms: The session timeout that is asked for.
+        clock: Where time comes from.
+        listener: Told of every :class:`SessionEvent`, in kazoo's thread; must not block.
+    """
+
+    def __init__(self, access: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]) -> None:
+        self._access = access
+        self._clock = clock
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._opening: _Opening | None = None
+        self._handler: _Handler | None = None
+        self._rights = [ACL(right.permissions, Id(right.scheme, right.id)) for right in access.rights]
+        self.asked_ms = timeout_ms
+        self.number = 0
+        """Which session this is; grows when one is lost."""
+        self.timeout_ms = timeout_ms
+        """What the servers agreed to."""
+        self.silent_since: float | None = None
+        """Since when there is no connection; None while there is one."""
+
+    @property
+    def id(self) -> int:
+        """The server's id of the present session, 0 when there is none."""
+        opening = self._opening
+        client = opening.client if opening is not None else None
+        found: int | None = client._session_id if client is not None else None
+        return found or 0
+
+    # Verbs. ``patience`` is how many seconds each bunch of answers may take.
+
+    def multi(
+        self, operations: Sequence[Operation], patience: float = BRIEFLY, *, then_list: Sequence[str] = ()
+    ) -> tuple[list[str], list[Listing | None]]:
+        """Do all *operations* or none; return the paths of the created nodes, and the listings of *then_list* after it.
+
+        Parents that are missing are created in the same step: nobody finds one that is about to be used empty.
+
+        Raises:
+            MultiRefused: Nothing was done, because of one of them.
+            Interrupted: No answer: it may have happened, also later within this session.
+            LockServiceUnavailable: The servers refuse it.
+        """
+        parents: list[str] = []
+        until = self._clock.now() + patience
+        while True:
+            try:
+                created, listings = self._multi_once([*map(Create, parents), *operations], patience, then_list)
+                return created[len(parents) :], listings
+            except MultiRefused as refused:
+                index = refused.index - len(parents)
+                if index >= 0 and not (refused.reason == "missing" and isinstance(operations[index], Create)):
+                    raise MultiRefused(index, refused.reason) from None
+                # A parent is missing, or somebody made or removed one since we looked: look which there are now.
+                if self._clock.now() >= until:
+                    raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
+            new = [one.path for one in operations if isinstance(one, Create)]
+            wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
+            parents = self._missing(wanted, patience)
+
+    def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
+        """Return those of *paths* that are not there, parents first."""
+        missing: dict[str, None] = {}
+        for _, level in groupby(sorted(paths, key=_depth), key=_depth):
+            siblings: dict[str, list[str]] = {}
+            for path in level:
+                siblings.setdefault(path.rpartition("/")[0], []).append(path)
+            # What lies below nothing is not asked about, and thousands of partitions of one table are one question.
+            known = {parent: group for parent, group in siblings.items() if parent not in missing}
+            many = [parent for parent, group in known.items() if len(group) > _FAMILY]
+            few = [path for group in known.values() if len(group) <= _FAMILY for path in group]
+            there = {path for path, stat in zip(few, self.exists(few, patience), strict=True) if stat is not None}
+            for parent, listing in zip(many, self.children(many, patience), strict=True):
+                there.update(f"{parent}/{name}" for name in (listing.names if listing is not None else ()))
+            missing.update(dict.fromkeys(path for group in siblings.values() for path in group if path not in there))
+        return list(missing)
+
+    def _multi_once(
+        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str]
+    ) -> tuple[list[str], list[Listing | None]]:
+        number = self.number
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            for operation in operations:
+                match operation:
+                    case Create(path, data, ephemeral, sequential):
+                        transaction.create(path, data, self._rights, ephemeral, sequential)
+                    case Delete(path, version):
+                        transaction.delete(path, version)
+                    case Check(path):
+                        transaction.check(path, -1)
+                    case Change(path, data):
+                        transaction.set_data(path, data)
+            return transaction.commit_async()
+
+        done, *listings = self._ask([commit, *map(_children_of, then_list)], patience)
+        results = _found(done)
+        for index, result in enumerate(results or ()):
+            if isinstance(result, Exception) and not isinstance(
+                result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+            ):
+                raise self._refused(index, operations[index], result)
+        if number != self.number:
+            raise Interrupted("the session was lost while it was being used")
+        created = [result for result in results if isinstance(result, str)]
+        return created, [_listing(_found(answer)) for answer in listings]
+
+    def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
+        """Delete those of *paths* that are there and have no children, one by one."""
+        self._ask([_deletion_of(path) for path in paths], patience)
+
+    def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
+        """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
+        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience)
+        return [_listing(_found(answer)) for answer in answers[int(sync) :]]
+
+    def get(
+        self, paths: Sequence[str], patience: float = BRIEFLY, *, watch: Callable[[], None] | None = None
+    ) -> list[Node | None]:
+        """Return what each path holds, None where there is no such node.
+
+        *watch* is called once when one that was found changes or goes, or when the connection is cut.
+        """
+        asked = [_data_of(path, watch) for path in paths]
+        answers = [_found(answer) for answer in self._ask(asked, patience)]
+        return [None if answer is None else Node(answer[0], _stat(answer[1])) for answer in answers]
+
+    def exists(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Stat | None]:
+        """Return what is known of each path, None where there is no such node.
+
+        With *sync* the leader was asked: a follower that was cut off from it would go on answering from what it has,
+        also after the leader has declared our session dead.
+        """
+        asked = [*([_sync] if sync else []), *map(_stat_of, paths)]
+        answers = [_found(answer) for answer in self._ask(asked, patience)]
+        return [None if answer is None else _stat(answer) for answer in answers[int(sync) :]]
+
+    # The session's life.
+
+    def hold(self) -> None:
+        """Send and receive nothing until :meth:`go_on`, as if the process was stopped."""
+        if self._handler is not None:
+            self._handler.gate.clear()
+
+    def go_on(self) -> None:
+        """End what :meth:`hold` began."""
+        if self._handler is not None:
+            self._handler.gate.set()
+
+    def abandon(self) -> None:
+        """Keep this process, a forked child, from touching the session of its parent when it exits."""
+        if self._handler is not None:
+            atexit.unregister(self._handler.stop)
+
+    def close(self) -> None:
+        """End the session, and with it every ephemeral node. A later use begins another one."""
+        with self._lock:
+            opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        self.go_on()
+        # Not in this thread: a Ctrl-C in the middle would leave kazoo's threads half stopped.
+        closing = threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSING)
+
+    def _ask(self, requests: Sequence[_Request], patience: float) -> list[Callable[[], Any]]:
+        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one."""
+        answers: list[Callable[[], Any]] = []
+        for start in range(0, len(requests), _WINDOW):
+            until = self._clock.now() + patience
+            client = self._connected(until)
+            window = []
+            for request in requests[start : start + _WINDOW]:
+                try:
+                    window.append(request(client))
+                except BaseException:
+                    self._nudge(client)
+                    raise
+            answers += [self._answer(client, pending, until) for pending in window]
+        return answers
+
+    def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
+        # Two of the errors are answers, which the caller takes again and judges.
+        with self._translated(client), suppress(kazoo_errors.NoNodeError, kazoo_errors.NotEmptyError):
+            pending.get(timeout=max(0.001, until - self._clock.now()))
+        return lambda: pending.get(block=False)
+
+    def _nudge(self, client: Any) -> None:
+        """Put a byte into kazoo's pipe for a request that may have been left without; one too many does nothing."""
+        pipe = client._connection._write_sock
+        if pipe is not None:
+            with suppress(OSError):  # Closed: then there is no request either.
+                pipe.send(b"\0")
+
+    @contextmanager
+    def _translated(self, client: Any) -> Iterator[None]:
+        """Turn kazoo's errors into ours, here and in :meth:`_refused` and nowhere else."""
+        try:
+            yield
+        except kazoo_errors.ConnectionClosedError as error:
+            # Also what kazoo makes of a signal handler that raised while it wrote into its pipe.
+            self._nudge(client)
+            raise Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts) from error
+        except (
+            KazooTimeoutError,
+            kazoo_errors.ConnectionLoss,
+            kazoo_errors.OperationTimeoutError,
+            kazoo_errors.SessionExpiredError,
+            kazoo_errors.SessionMovedError,
+        ) as error:
+            raise Interrupted(
+                "ZooKeeper did not answer",
+                servers=self._access.hosts,
+                reason=type(error).__name__,
+                last_word=client.logger.last or None,
+            ) from error
+        except kazoo_errors.AuthFailedError as error:
+            self._drop()
+            raise LockServiceUnavailable(
+                "ZooKeeper refused to authenticate us",
+                servers=self._access.hosts,
+                auth=self._access.auth,
+                reason=client.logger.last or error,
+                accepted="lock.zk.user and lock.zk.password as the servers know them",
+            ) from error
+        except kazoo_errors.NoAuthError as error:
+            raise self._denied(None) from error
+        except kazoo_errors.KazooException as error:
+            raise LockServiceUnavailable(
+                "ZooKeeper refused a request",
+                servers=self._access.hosts,
+                reason=f"{type(error).__name__} {error}".strip(),
+            ) from error
+
+    def _refused(self, index: int, operation: Operation, error: Exception) -> Exception:
+        match error:
+            case kazoo_errors.NodeExistsError():
+                return MultiRefused(index, "exists")
+            case kazoo_errors.NoNodeError():
+                return MultiRefused(index, "missing")
+            case kazoo_errors.NotEmptyError():
+                return MultiRefused(index, "not-empty")
+            case kazoo_errors.BadVersionError():
+                return MultiRefused(index, "version")
+            case kazoo_errors.NoAuthError():
+                return self._denied(operation.path)
+            case _:
+                return LockServiceUnavailable(
+                    "ZooKeeper refused a request",
+                    servers=self._access.hosts,
+                    path=operation.path,
+                    reason=f"{type(error).__name__} {error}".strip(),
+                )
+
+    def _denied(self, path: str | None) -> LockServiceUnavailable:
+        return LockServiceUnavailable(
+            "ZooKeeper denies access: the ACL of a node does not name us",
+            servers=self._access.hosts,
+            path=path,
+            auth=self._access.auth,
+            user=self._access.user or None,
+            accepted="the lock.zk.auth of whoever created the nodes, or a lock.zk.acl there that names us",
+        )
+
+    def _connected(self, until: float) -> Any:
+        """Return the client once it has a connection."""
+        opening = self._opening
+        if opening is None:
+            with self._lock:
+                if self._opening is None:
+                    self._opening = _Opening(self)
+                opening = self._opening
+        if not opening.done.wait(max(0.0, until - self._clock.now())):
+            raise Interrupted(
+                "ZooKeeper did not answer", servers=self._access.hosts, last_word=opening.log.last or None
+            )
+        client = opening.client
+        if client is None:
+            self._drop(opening)
+            raise opening.problem()
+        if client.client_state == KeeperState.CLOSED:
+            self._drop(opening)
+            raise Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts)
+        # What is sent without a connection would be kept, and done when nobody wants it any more.
+        if (
+            not client.connected
+            and client.client_state != KeeperState.AUTH_FAILED
+            and not client._live.wait(max(0.0, until - self._clock.now()))
+        ):
+            raise Interrupted(
+                "ZooKeeper did not answer", servers=self._access.hosts, last_word=opening.log.last or None
+            )
+        return client
+
+    def _drop(self, opening: _Opening | None = None) -> None:
+        """Begin anew with the next use."""
+        with self._lock:
+            if opening is None or self._opening is opening:
+                opening, self._opening = self._opening, None
+        if opening is not None:
+            threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
+
+    def _changed(self, state: str) -> None:
+        """Note what kazoo says of the session; in its thread."""
+        match state:
+            case KazooState.CONNECTED:
+                self.silent_since = None
+                self._listener(SessionEvent.CONNECTED)
+            case KazooState.SUSPENDED:
+                self.silent_since = self._clock.now()
+                self._listener(SessionEvent.SUSPENDED)
+            case KazooState.LOST:
+                self.silent_since = self.silent_since or self._clock.now()
+                self.number += 1
+                self._listener(SessionEvent.LOST)
+
+
+class _Opening:
+    """The making of a client, in a thread of its own: no signal interrupts it half way.
+
+    ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
+    """
+
+    _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
+    _STRANGER = "ZooKeeper refused to authenticate us", "lock.zk.user and lock.zk.password as the servers know them"
+
+    def __init__(self, session: Session) -> None:
+        self.done = threading.Event()
+        self.client: Any = None
+        self._problem = self._UNREACHED
+        self.log = _Log()
+        self._session = session
+        self._access = session._access
+        self._made: Any = None
+        self._settled = threading.Event()
+        threading.Thread(target=self._run, name="commit-coord-zookeeper-open", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._made = client = self._make()
+            client.start_async()
+            # Not kazoo's own event: it is set before the authentication, and may be cleared before we look.
+            if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
+                self.client = client
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
+            self.log.last = str(error)
+        finally:
+            self.done.set()
+
+    def problem(self) -> LockServiceUnavailable:
+        """Return what keeps us from having a client."""
+        message, accepted = self._problem
+        return LockServiceUnavailable(
+            message,
+            servers=self._access.hosts,
+            auth=self._access.auth,
+            reason=self.log.last or None,
+            accepted=accepted,
+        )
+
+    def _settle(self, _: str) -> None:
+        self._settled.set()
+
+    def _chroot_is_there(self, client: Any) -> bool:
+        try:
+            found = client.exists_async("/").get(timeout=self._access.connection_timeout_ms / 1000)
+        except kazoo_errors.NoAuthError:
+            found = True
+        except kazoo_errors.AuthFailedError:
+            self._problem = self._STRANGER
+            return False
+        if not found:
+            self._problem = (
+                f"the chroot {client.chroot} does not exist on the servers",
+                "another lock.uri, or create it",
+            )
+        return bool(found)
+
+    def _make(self) -> Any:
+        access, session, handler = self._access, self._session, _Handler(self._access)
+        sasl = None
+        if access.auth == "sasl":
+            sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
+        elif access.auth == "kerberos":
+            sasl = {"mechanism": "GSSAPI", "service": access.service}
+        client = KazooClient(
+            hosts=access.addresses,
+            timeout=session.asked_ms / 1000,
+            handler=handler,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
+            auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == "digest" else None,
+            sasl_options=sasl,
+            logger=self.log,
+        )
+        connect = client._connection._connect
+
+        def connected(*args: Any) -> Any:
+            try:
+                read_timeout, connect_timeout = connect(*args)
+            except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
+                raise
+            except kazoo_errors.KazooException as error:
+                # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
+                raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
+            # Two thirds of what was negotiated, in milliseconds.
+            session.timeout_ms = round(read_timeout * 1.5)
+            return read_timeout, connect_timeout
+
+        client._connection._connect = connected
+        client.add_listener(session._changed)
+        client.add_listener(self._settle)
+        session._handler = handler
+        return client
+
+    def close(self) -> None:
+        """End the session, or the attempt to get one."""
+        self.done.wait()
+        if self._made is not None:
+            try:
+                self._made.stop()
+                self._made.close()
+            except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
+                logger.debug("closing a ZooKeeper client failed: %s", error)
+
+
+def _depth(path: str) -> int:
+    return path.count("/")
+
+
+def _children_of(path: str) -> _Request:
+    return lambda client: client.get_children_async(path, include_data=True)
+
+
+def _data_of(path: str, watch: Callable[[], None] | None) -> _Request:
+    watcher = None if watch is None else lambda _: watch()
+    return lambda client: client.get_async(path, watch=watcher)
+
+
+def _stat_of(path: str) -> _Request:
+    return lambda client: client.exists_async(path)
+
+
+def _deletion_of(path: str) -> _Request:
+    return lambda client: client.delete_async(path)
+
+
+def _sync(client: Any) -> Any:
+    return client.sync_async("/")
+
+
+def _found(answer: Callable[[], Any]) -> Any:
+    """Return an answer, None for a node that is not there."""
+    try:
+        return answer()
+    except kazoo_errors.NoNodeError:
+        return None
+
+
+def _listing(answer: Any) -> Listing | None:
+    return None if answer is None else Listing(answer[0], _stat(answer[1]))
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        created=stat.czxid,
+        created_ms=stat.ctime,
+        changed_below=stat.pzxid,
+        version=stat.version,
+        session=stat.ephemeralOwner,
+    )

@@ -1,0 +1,148 @@
+"""Who holds and who waits in ZooKeeper, and freeing it by force: what an administrator sees and does.
+
+Looks at everything that stands, so it is not for the path of an acquire, except where a dead owner has to be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from commit_coord.locks.zookeeper_client import Delete, Listing, MultiRefused, Session, Stat
+from commit_coord.locks.zookeeper_layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
+from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
+from commit_coord.protocol.contention import nearest_blocker
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A lock node that stands."""
+
+    path: str
+    scope: LockScope
+    resource: Resource
+    node: LockNode
+    data: LockData
+    stat: Stat
+
+
+class View:
+    """All locks of one namespace, ours and Hive's. Every method may be repeated after ``Interrupted``."""
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+
+    def standing(self) -> list[Standing]:
+        """Return every lock node, oldest first."""
+        found = []
+        for scope in LockScope:
+            root = self._layout.root(scope)
+            nodes = [(path, node) for path, listing in self._walk(scope) for node in lock_nodes(listing.names)]
+            held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
+            for (path, node), content in zip(nodes, held, strict=True):
+                if content is not None:
+                    resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
+                    data = LockData.parse(content.data)
+                    found.append(Standing(f"{path}/{node.name}", scope, resource, node, data, content.stat))
+        return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
+
+    def entries(self, standing: Sequence[Standing]) -> list[LockEntry]:
+        """Return what a listing shows of *standing*."""
+        requests = self.requests({lock.data.request_id for lock in standing})
+        blocked_by = _blocked(standing)
+        entries = []
+        for lock in standing:
+            request_id = lock.data.request_id
+            data = requests[request_id]
+            entries.append(
+                LockEntry(
+                    resource=lock.resource,
+                    mode=lock.node.mode,
+                    scope=lock.scope,
+                    state=LockState.WAITING if request_id in blocked_by else LockState.ACQUIRED,
+                    owner=data.owner if data is not None else lock.data.owner,
+                    request_id=request_id,
+                    generation=Generation(lock.stat.created),
+                    requested_at_ms=lock.stat.created_ms,
+                    # The servers tell nobody when they last heard of a session: at most this is left.
+                    expires_in_ms=data.lease_ms if data is not None else None,
+                    explicit=lock.data.explicit,
+                    blocked_by=blocked_by.get(request_id),
+                )
+            )
+        return entries
+
+    def requests(self, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
+        """Return what the nodes of requests say; None for those of Hive's own."""
+        asked = list(request_ids)
+        nodes = self._session.get([self._layout.request(one or "-") for one in asked])
+        return {
+            one: RequestData.parse(node.data) if node is not None else None
+            for one, node in zip(asked, nodes, strict=True)
+        }
+
+    def remove(self, request_id: str, standing: Sequence[Standing]) -> bool:
+        """Delete all nodes of a request that are among *standing*; return whether this call deleted any."""
+        locks = [lock for lock in standing if lock.data.request_id == request_id]
+        created = {lock.stat.created for lock in locks}
+        markers = [self._layout.request(request_id, part) for part in range(len(created))]
+        removed = False
+        for marker, stat in zip(markers, self._session.exists(markers), strict=True):
+            if stat is not None:
+                created.discard(stat.created)
+                removed |= self._remove_part(marker, [lock.path for lock in locks if lock.stat.created == stat.created])
+        # What has no marker is Hive's own. Its name alone says too little: look once more that it is the same node.
+        foreign = [lock for lock in locks if lock.stat.created in created]
+        now = self._session.exists([lock.path for lock in foreign])
+        same = [
+            lock.path
+            for lock, stat in zip(foreign, now, strict=True)
+            if stat is not None and stat.created == lock.stat.created
+        ]
+        self._session.delete_each(same)
+        return removed or bool(same)
+
+    def empty(self, scope: LockScope) -> list[str]:
+        """Return the resources' nodes that hold no lock, children before their parents."""
+        return [path for path, listing in reversed(self._walk(scope)) if not lock_nodes(listing.names)]
+
+    def _remove_part(self, marker: str, paths: list[str]) -> bool:
+        while True:
+            try:
+                self._session.multi([Delete(marker), *map(Delete, paths)])
+                return True
+            except MultiRefused as refused:
+                if refused.index == 0:
+                    return False  # Its owner was faster.
+                del paths[refused.index - 1]  # Hive's UNLOCK was here.
+
+    def _walk(self, scope: LockScope) -> list[tuple[str, Listing]]:
+        """Return every resource's node of *scope* with its listing, parents first."""
+        root = self._layout.root(scope)
+        level, found = [root], []
+        while level:
+            below = []
+            for path, listing in zip(level, self._session.children(level), strict=True):
+                if listing is not None:
+                    if path != root:
+                        found.append((path, listing))
+                    below += [f"{path}/{name}" for name in listing.names if LockNode.parse(name) is None]
+            level = below
+        return found
+
+
+def _blocked(standing: Sequence[Standing]) -> dict[str, str]:
+    """Return who waits for whom, by request id."""
+    # The transaction that created a node is its place: it grows along every queue.
+    queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
+    at_place: dict[int, str] = {}
+    for lock in standing:
+        queues[lock.scope].setdefault(lock.resource, {}).setdefault(lock.node.mode, []).append(lock.stat.created)
+        at_place[lock.stat.created] = lock.data.request_id
+    nearest: dict[str, int] = {}
+    for lock in standing:
+        before = nearest_blocker(lock.stat.created, [(lock.resource, lock.node.mode)], queues[lock.scope])
+        if before is not None:
+            nearest[lock.data.request_id] = max(before, nearest.get(lock.data.request_id, 0))
+    return {request_id: at_place[place] for request_id, place in nearest.items()}

@@ -1,0 +1,1002 @@
+"""What the zookeeper manager promises beyond the contract: Hive's layout, sessions, cuts, large requests, access."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockLost, LockRefused, LockServiceUnavailable, LockTimeout
+from commit_coord.events import LockLeaseLost, LockReleaseFailed
+from commit_coord.local import ZooKeeperEnsemble
+from commit_coord.local.zookeeper import ZooKeeperServer
+from commit_coord.locks import zookeeper as manager_module
+from commit_coord.locks import zookeeper_client, zookeeper_layout
+from commit_coord.locks.base import DenyPolicy, LockManager, LockSettings
+from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.zookeeper import ZooKeeperLockManager
+from commit_coord.locks.zookeeper_client import Create, Session
+from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
+from commit_coord.model import (
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockScope,
+    LockState,
+    Resource,
+)
+from commit_coord.process import this_owner
+from commit_coord.testing.contract import (
+    PART_A,
+    PART_B,
+    TABLE,
+    Contender,
+    Interrupt,
+    Service,
+    blocked,
+    latch,
+    request,
+    soon,
+    standing,
+    until,
+)
+from tests.contract.proxy import MULTI, Proxy
+
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+HIVE = "hive_zookeeper_namespace"
+ELSEWHERE = replace(this_owner("far away", application="contract"), process="")
+"""An owner whose process can't be looked at from here, as on another host."""
+
+
+@pytest.fixture
+def service(zookeeper: ZooKeeperEnsemble) -> Iterator[Service]:
+    """A space of its own on a server for all tests."""
+    with Service("zookeeper", zookeeper.connect_string) as service:
+        yield service
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperEnsemble) -> Iterator[Proxy]:
+    """A network to the server."""
+    with Proxy(zookeeper.servers[0].port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def raw(zookeeper: ZooKeeperEnsemble) -> Iterator[Any]:
+    """A client that knows nothing of locks, as any other program may be."""
+    yield from connected(zookeeper.connect_string)
+
+
+def connected(servers: str, **options: Any) -> Iterator[Any]:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(servers, timeout=10, **options)
+    client.start(timeout=30)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@contextmanager
+def opened(uri: str, space: str = "", **options: Any) -> Iterator[ZooKeeperLockManager]:
+    """A client with options of its own."""
+    manager = create_lock_manager("zookeeper", uri, space=space, options=options)
+    assert isinstance(manager, ZooKeeperLockManager)
+    with manager:
+        yield manager
+
+
+def tree(raw: Any, path: str) -> set[str]:
+    """Return all paths below *path*."""
+    if not raw.exists(path):
+        return set()
+    found = set()
+    for name in raw.get_children(path):
+        found |= {f"{path}/{name}"} | tree(raw, f"{path}/{name}")
+    return found
+
+
+def ours(manager: LockManager) -> ZooKeeperLockManager:
+    assert isinstance(manager, ZooKeeperLockManager)
+    return manager
+
+
+def everything(raw: Any, service: Service) -> set[str]:
+    return tree(raw, f"/{HIVE}@{service.space}") | tree(raw, f"/commit-coord/{HIVE}@{service.space}")
+
+
+# The layout.
+
+
+def test_operation_locks_lie_in_hives_layout_and_format(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    """Ephemeral where a query holds them, persistent and marked where a LOCK statement does."""
+    namespace = f"hive-{uuid.uuid4().hex}"
+    with opened(zookeeper.connect_string, namespace=namespace) as manager:
+        wanted = request((X, PART_A), statement="INSERT INTO t: 1")
+        with manager.acquire(wanted, deadline=soon()):
+            nodes = tree(raw, f"/{namespace}")
+            assert nodes == {
+                f"/{namespace}/db",
+                f"/{namespace}/db/t",
+                f"/{namespace}/db/t/LOCK-SHARED-0000000001",  # the table's partition was counted too
+                f"/{namespace}/db/t/day=1",
+                f"/{namespace}/db/t/day=1/LOCK-EXCLUSIVE-0000000000",
+            }
+            data, stat = raw.get(f"/{namespace}/db/t/day=1/LOCK-EXCLUSIVE-0000000000")
+            fields = data.decode().split(":")
+            assert [wanted.request_id, "IMPLICIT", "INSERT INTO t 1", this_owner().host] == [fields[0], *fields[2:]]
+            assert abs(int(fields[1]) - time.time() * 1000) < 60_000
+            assert stat.ephemeralOwner != 0
+        explicit = manager.acquire(request((S, TABLE), explicit=True), deadline=soon())
+        (path,) = [path for path in tree(raw, f"/{namespace}") if "LOCK-" in path]
+        data, stat = raw.get(path)
+        assert (":EXPLICIT:" in data.decode(), stat.ephemeralOwner) == (True, 0)
+        explicit.release()
+
+
+def test_a_request_enters_as_one_transaction(service: Service, raw: Any) -> None:
+    """Its nodes, its own marker and the parents that were missing share one transaction."""
+    with service.open().acquire(request((X, PART_A), (X, PART_B)), deadline=soon()):
+        nodes = [path for path in everything(raw, service) if "/journal" not in path]
+        assert len({raw.exists(path).czxid for path in nodes}) == 1
+        assert len([path for path in nodes if "LOCK-" in path]) == 3
+
+
+def test_nothing_is_left_behind(service: Service, raw: Any) -> None:
+    """Empty parents go with the client that used them; what others still use stays."""
+    manager, other = service.open(), service.open()
+    held = other.acquire(request((X, PART_B)), deadline=soon())
+    for _ in range(3):
+        manager.acquire(request((X, PART_A)), deadline=soon()).release()
+        manager.acquire(latch(), deadline=soon()).release()
+    assert any("day=1" in path for path in everything(raw, service))
+    manager.close()
+    assert not any("day=1" in path for path in everything(raw, service))
+    held.ensure_active(0)
+    held.release()
+    other.close()
+    left = {path.rpartition("/")[2] for path in everything(raw, service)}
+    assert left == {"commit", "requests"}
+
+
+def test_parents_that_nobody_used_for_long_are_removed(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat does it, and the next lock there creates them anew; generations grow, although numbers restart."""
+    monkeypatch.setattr(manager_module, "_UNUSED", 0.05)
+    manager = service.open(heartbeat_interval_ms=20)
+    generations = []
+    for _ in range(3):
+        with manager.acquire(latch(), deadline=soon()) as lease:
+            generations.append(lease.generation or 0)
+            assert any(path.endswith("LOCK-EXCLUSIVE-0000000000") for path in everything(raw, service))
+        until(lambda: not any(path.endswith("/db") for path in everything(raw, service)), "an empty tree")
+    assert sorted(set(generations)) == generations
+
+
+def test_what_dead_clients_left_is_cleared_by_reap(service: Service, raw: Any) -> None:
+    """Empty parents of a client that did not close."""
+
+    def work(client: LockManager) -> None:
+        client.acquire(request((X, PART_A)), deadline=soon())
+
+    os.waitpid(service.fork(work), 0)
+    manager = service.open()
+    assert {TABLE, PART_A} == {entry.resource for entry in manager.reap()}
+    assert not any(path.endswith("/db") for path in everything(raw, service))
+
+
+# Beside Hive's own clients.
+
+
+def hive_lock(raw: Any, resource: str, mode: str, *, explicit: bool = False) -> str:
+    """Take a lock as Hive does, and return its path."""
+    path: str = raw.create(
+        f"/{resource}/LOCK-{mode}-",
+        f"hive_2026:1700000000000:{'EXPLICIT' if explicit else 'IMPLICIT'}:SELECT 1:10.0.0.7".encode(),
+        ephemeral=not explicit,
+        sequence=True,
+        makepath=True,
+    )
+    return path
+
+
+def test_hives_locks_are_seen_waited_for_and_freed(service: Service, raw: Any) -> None:
+    """Hive's X stops us, its S stops our X; the error names what Hive tells; UNLOCK frees it."""
+    manager, root = service.open(), f"{HIVE}@{service.space}"
+    theirs = hive_lock(raw, f"{root}/db/t", "EXCLUSIVE")
+    with pytest.raises(LockTimeout) as timeout:
+        manager.acquire(request((S, TABLE)), deadline=soon(0.2))
+    facts = timeout.value.details
+    assert ("10.0.0.7", "hive", "SELECT 1") == (facts["host"], facts["application"], facts["statement"])
+    waiter = Contender(manager, request((S, TABLE))).queued()
+    raw.delete(theirs)
+    waiter.release()
+    hive_lock(raw, f"{root}/db/t", "SHARED", explicit=True)
+    assert not blocked(manager, request((S, TABLE)))
+    assert blocked(manager, request((X, TABLE)))
+    (entry,) = manager.unlock(resource=TABLE)
+    assert ("hive_2026", True, S) == (entry.request_id, entry.explicit, entry.mode)
+    assert not blocked(manager, request((X, TABLE)))
+
+
+def test_hives_unlock_is_noticed(service: Service, raw: Any) -> None:
+    """It deletes a lock node of ours, whoever owns it: the lease is lost, and the rest of the request goes."""
+    manager = service.open()
+    lease = manager.acquire(request((X, PART_A)), deadline=soon())
+    gone = next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path)
+    released = manager.acquire(request((X, Resource(("db", "t2")))), deadline=soon())
+    raw.delete(gone)
+    with pytest.raises(LockLost):
+        lease.ensure_active(0)
+    raw.delete(next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path))
+    released.release()
+    assert released.request.request_id not in standing(manager)
+
+
+def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
+    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", 0.2)
+    manager, root = service.open(), f"{HIVE}@{service.space}"
+    first = hive_lock(raw, f"{root}/db/t/day=1", "EXCLUSIVE")
+    waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
+    until(lambda: waiter.request.request_id not in standing(manager), "a free way")
+    second = hive_lock(raw, f"{root}/db/t/day=2", "EXCLUSIVE")
+    raw.delete(first)
+    assert not waiter.granted.wait(0.1)
+    raw.delete(second)
+    waiter.release()
+
+
+# Round trips.
+
+
+def received(zookeeper: ZooKeeperEnsemble) -> int:
+    """Return how many packets the server has received; to ask is one too."""
+    answer = re.search(r"^Received: (\d+)", zookeeper.servers[0].ask("srvr"), re.MULTILINE)
+    assert answer is not None
+    return int(answer[1])
+
+
+@pytest.fixture
+def alone() -> Iterator[ZooKeeperEnsemble]:
+    """A server for one test, which counts its packets."""
+    with ZooKeeperEnsemble(size=1) as zookeeper:
+        yield zookeeper
+
+
+@pytest.mark.zookeeper
+def test_round_trips(alone: ZooKeeperEnsemble) -> None:
+    """A latch costs three requests in two round trips: enter and list together, then delete. Waiting costs none."""
+    times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
+    with Service("zookeeper", alone.connect_string) as service:
+        manager, other = ours(service.open(**times)), ours(service.open(**times))
+        for client in (manager, other):
+            client.acquire(latch(), deadline=soon()).release()
+        before = received(alone)
+        for _ in range(50):
+            manager.acquire(latch(), deadline=soon()).release()
+        assert received(alone) - before - 1 == 150
+        trips, answer = [0], Session._answer
+
+        def count(session: Session, client: Any, pending: Any, deadline: float) -> Any:
+            # What was answered along with an earlier request costs no waiting of its own.
+            trips[0] += not pending.ready()
+            return answer(session, client, pending, deadline)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Session, "_answer", count)
+            manager.acquire(latch(), deadline=soon()).release()
+        assert trips[0] <= 3
+
+        held = manager.acquire(latch(), deadline=soon())
+        waiters = [Contender(other, latch()).queued() for _ in range(3)]
+        until(lambda: all(w.request.request_id in standing(other) for w in waiters))
+        time.sleep(0.5)  # until each of them has looked up whom it waits for
+        before = received(alone)
+        time.sleep(1.5)
+        assert received(alone) - before - 1 == 0
+        held.ensure_active()
+        assert received(alone) - before - 2 == 0
+        held.ensure_active(0)
+        assert received(alone) - before - 3 == 3  # through the leader; the marker; the lock
+        held.release()
+        for waiter in waiters:
+            waiter.release()
+
+
+def test_an_acquire_asks_nothing_about_other_resources_and_requests(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one acquire lists is its own resources, however many locks there are elsewhere."""
+    manager, other = service.open(), service.open()
+    held = [
+        other.acquire(request((X, Resource(("db", "t2", f"day={number}")))), deadline=soon()) for number in range(1)
+    ]
+    asked: list[str] = []
+    ask = zookeeper_client._children_of
+
+    def note(path: str) -> Any:
+        asked.append(path)
+        return ask(path)
+
+    monkeypatch.setattr(zookeeper_client, "_children_of", note)
+    with manager.acquire(request((X, PART_A)), deadline=soon()):
+        assert {path.partition("/db/t")[2] for path in asked} == {"", "/day=1"}
+    for lease in held:
+        lease.release()
+
+
+# Sessions.
+
+
+def test_a_cut_makes_a_lease_suspect_and_a_new_connection_makes_it_held(service: Service, proxy: Proxy) -> None:
+    """SUSPENDED is SUSPECT; the same session over a new connection is HELD again, and waiters keep their place."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        manager = far.open()
+        lease = manager.acquire(request((X, PART_A)), deadline=soon())
+        told: list[LeaseState] = []
+        lease.add_listener(lambda _, state: told.append(state))
+        held = near.acquire(latch(), deadline=soon())
+        waiter = Contender(manager, latch()).queued()
+        proxy.cut()
+        until(lambda: LeaseState.SUSPECT in told, "a lease that is suspect")
+        with pytest.raises(LockServiceUnavailable):
+            lease.ensure_active(0)
+        held.release()  # while the waiter can't hear it
+        assert not waiter.granted.is_set()
+        proxy.mend()
+        until(lambda: told[-1] is LeaseState.HELD, "a lease that is held")
+        waiter.release()
+        lease.ensure_active(0)
+        lease.release()
+        assert [] == [state for state in told if state is LeaseState.LOST]
+
+
+def test_a_lease_is_lost_by_our_own_clock_before_anybody_else_can_have_it(service: Service, proxy: Proxy) -> None:
+    """Cut off, nobody tells us that the session expired: our own clock does, and LOST stays so."""
+    times = {"lease_ms": 1500, "heartbeat_interval_ms": 300}
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        manager = far.open(**times)
+        lease = manager.acquire(latch(), deadline=soon())
+        proxy.cut()
+        with near.acquire(latch(), deadline=soon()) as next_lease:
+            assert LeaseState.LOST is lease._state or LeaseState.LOST is lease.state
+            assert any(isinstance(event, LockLeaseLost) for event in far.seen)
+            proxy.mend()
+            until(lambda: not manager.locks() or True, "a connection")
+            with pytest.raises(LockLost):
+                lease.ensure_active(0)
+            lease.release()
+            next_lease.ensure_active(0)
+        # The client goes on with a new session.
+        manager.acquire(latch(), deadline=soon()).release()
+
+
+def test_a_waiter_whose_session_was_lost_queues_again_at_the_end(service: Service, proxy: Proxy) -> None:
+    """It was away for longer than a session: its place is gone, and those who came later are before it."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        held = near.acquire(latch(), deadline=soon())
+        stalled = ours(far.open(lease_ms=600, heartbeat_interval_ms=100))
+        lost = Contender(stalled, latch()).queued()
+        later = Contender(near, latch()).queued()
+        stalled.heartbeat.pause()
+        until(lambda: lost.request.request_id not in standing(near), "an expired session")
+        stalled.heartbeat.resume()
+        until(lambda: lost.request.request_id in standing(near), "a new place")
+        held.release()
+        later.ended()
+        assert not lost.granted.is_set()
+        later.release()
+        lost.release()
+
+
+def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
+    """Kill -9 on another host: nobody can look at the process, and the session ends by itself."""
+
+    def work(_: LockManager) -> None:
+        client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
+        client.acquire(request((X, TABLE), owner=ELSEWHERE), deadline=soon())
+        time.sleep(60)
+
+    manager = service.open()
+    victim = service.fork(work)
+    until(lambda: standing(manager), "a holder")
+    waiter = Contender(manager, request((X, TABLE))).queued()
+    os.kill(victim, signal.SIGKILL)
+    os.waitpid(victim, 0)
+    started = time.monotonic()
+    waiter.ended()
+    assert time.monotonic() - started < 4
+    assert [waiter.request.request_id] == list(standing(manager))
+    waiter.release()
+
+
+# Lost replies.
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_an_acquire_whose_reply_was_lost_is_found_again(service: Service, proxy: Proxy, explicit: bool) -> None:
+    """The multi is done and its answer never arrives: the same place is found, and no second one is taken."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        manager = far.open()
+        manager.acquire(request((X, PART_A)), deadline=soon()).release()
+        wanted = request((X, PART_A), (X, PART_B), explicit=explicit)
+        proxy.lose_reply(MULTI)
+        lease = manager.acquire(wanted, deadline=soon())
+        assert proxy.lost.is_set()
+        assert sorted(map(str, (TABLE, PART_A, PART_B))) == [str(entry.resource) for entry in near.locks()]
+        lease.ensure_active(0)
+        proxy.lose_reply(MULTI)
+        lease.release()
+        assert proxy.lost.is_set()
+        until(lambda: not near.locks(), "an empty queue")
+        assert not any(isinstance(event, LockReleaseFailed) for event in far.seen)
+
+
+def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:
+    """Cut while it releases: told as an event, done when the connection is back."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        lease = far.open().acquire(latch(), deadline=soon())
+        proxy.cut()
+        started = time.monotonic()
+        lease.release()
+        assert time.monotonic() - started < 6
+        assert LeaseState.RELEASED is lease.state
+        assert any(isinstance(event, LockReleaseFailed) for event in far.seen)
+        assert near.locks()
+        proxy.mend()
+        until(lambda: not near.locks(), "the repeated release")
+
+
+def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
+    """Freed by force, the parent cleaned, the same name given anew: the first holder's release deletes nothing."""
+    manager, other = service.open(), service.open()
+    lost = manager.acquire(latch(), deadline=soon())
+    other.unlock(request_id=lost.request.request_id)
+    other.reap()
+    with other.acquire(latch(), deadline=soon()) as lease:
+        assert [path for path in everything(raw, service) if path.endswith("LOCK-EXCLUSIVE-0000000000")]
+        lost.release()
+        lease.ensure_active(0)
+
+
+def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal between kazoo's queue and its pipe: the request that follows is not left behind by one."""
+    manager = ours(service.open())
+    manager.acquire(latch(), deadline=soon()).release()
+    opening = manager._session._opening
+    assert opening is not None
+    connection = opening.client._connection
+    pipe = connection._write_sock
+
+    class Struck:
+        def send(self, data: bytes) -> int:
+            monkeypatch.setattr(connection, "_write_sock", pipe)
+            raise Interrupt
+
+    monkeypatch.setattr(connection, "_write_sock", Struck())
+    started = time.monotonic()
+    manager.acquire(latch(), deadline=soon()).release()
+    for _ in range(3):
+        manager.acquire(latch(), deadline=soon()).release()
+    assert time.monotonic() - started < 1
+
+
+# Large requests.
+
+
+def partitions(count: int, first: int = 0) -> list[tuple[LockMode, Resource]]:
+    return [(X, Resource(("db", "t", f"day={number:05d}"))) for number in range(first, first + count)]
+
+
+def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
+    """More than a packet holds: in parts, all or none, and all of them are given back."""
+    manager, other = service.open(), service.open()
+    wanted = request(*partitions(10_000))
+    with manager.acquire(wanted, deadline=soon(60)) as lease:
+        assert len(ours(manager)._tickets[wanted.request_id].parts) > 1
+        for number in (0, 5_000, 9_999):
+            assert blocked(other, request(*partitions(1, number)))
+        lease.ensure_active(0)
+    assert not other.locks()
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some four locks a multi."""
+    cut = zookeeper_layout.chunks
+    monkeypatch.setattr(manager_module, "chunks", lambda *given, **sizes: cut(*given, **sizes, limit=2500))
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_behind_a_later_part_a_request_waits_in_no_queue(service: Service) -> None:
+    """It holds nothing while it waits, so it can't deadlock with whoever it waits for."""
+    manager, other = service.open(), service.open()
+    last = request(*partitions(1, 11))
+    held = other.acquire(last, deadline=soon())
+    large = Contender(manager, request(*partitions(12)))
+    until(lambda: any(ticket.rounds for ticket in ours(manager)._tickets.values()), "a step aside")
+    until(lambda: set(standing(other)) == {held.request.request_id}, "an empty queue")
+    assert not blocked(other, request(*partitions(1, 0)))
+    held.release()
+    large.ended()
+    assert blocked(other, request(*partitions(1, 11)))
+    large.release()
+    assert not manager.locks()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_the_first_part_keeps_its_place(service: Service) -> None:
+    """FIFO holds as long as it waits in the first part."""
+    manager, other = service.open(), service.open()
+    held = other.acquire(request(*partitions(1, 0)), deadline=soon())
+    large = Contender(manager, request(*partitions(12))).queued()
+    late = Contender(other, request(*partitions(1, 0))).queued()
+    held.release()
+    large.ended()
+    assert not late.granted.is_set()
+    large.release()
+    late.release()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_after_some_rounds_partitions_are_lifted_to_their_prefix(service: Service) -> None:
+    """A request that is withdrawn again and again ends up with a place for the whole table, and waits there."""
+    manager, other = service.open(), service.open()
+    held = other.acquire(request(*partitions(1, 11)), deadline=soon())
+    large = Contender(manager, request(*partitions(12)))
+    for rounds in range(1, 4):
+        until(partial(_has_rounds, manager, rounds), f"round {rounds}")
+        if rounds < 3:
+            held.release()
+            held = other.acquire(request(*partitions(1, 11)), deadline=soon())
+    held.release()
+    held = other.acquire(request(*partitions(1, 11)), deadline=soon())
+    large.queued()
+    assert [(TABLE, X)] == [(e.resource, e.mode) for e in other.locks() if e.state is LockState.WAITING]
+    late = Contender(other, request(*partitions(1, 50))).queued()
+    held.release()
+    large.ended()
+    assert not late.granted.is_set()
+    large.release()
+    late.release()
+
+
+def _has_rounds(manager: LockManager, rounds: int) -> bool:
+    return any(ticket.rounds >= rounds for ticket in ours(manager)._tickets.values())
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_large_request_under_deny_leaves_nothing(service: Service) -> None:
+    manager, other = service.open(), service.open()
+    with other.acquire(request(*partitions(1, 11)), deadline=soon()) as held:
+        with pytest.raises(LockRefused):
+            manager.acquire(
+                request(*partitions(12)), deadline=soon(), policy=DenyPolicy(numretries=1, sleep_between_retries_ms=5)
+            )
+        assert set(standing(other)) == {held.request.request_id}
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_large_request_whose_replies_are_lost_is_whole(service: Service, proxy: Proxy) -> None:
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        manager = far.open()
+        for lost in range(3):
+            proxy.lose_reply(MULTI)
+            lease = manager.acquire(request(*partitions(12)), deadline=soon())
+            assert proxy.lost.is_set()
+            assert 13 == len(near.locks()), f"round {lost}"
+            lease.ensure_active(0)
+            assert 13 == len(near.unlock(request_id=lease.request.request_id))
+            with pytest.raises(LockLost):
+                lease.ensure_active(0)
+
+
+# Ensembles.
+
+
+@pytest.mark.zookeeper
+def test_an_ensemble_survives_the_loss_of_a_server_and_of_the_leader() -> None:
+    """Locks that are held stay held, waiters are granted, new locks are taken; one lost server after the other."""
+    with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
+        manager, other = service.open(), service.open()
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        told: list[LeaseState] = []
+        lease.add_listener(lambda _, state: told.append(state))
+        waiter = Contender(other, request((X, TABLE)), seconds=60).queued()
+        generation = 0
+        followers = [server for server in ensemble.servers if server.mode == "follower"]
+        for victim in (followers[0], None):
+            lost: ZooKeeperServer = victim or ensemble.leader
+            lost.kill()
+            for client in (manager, other):
+                with client.acquire(latch(), deadline=soon(60)) as latched:
+                    assert (latched.generation or 0) > generation
+                    generation = latched.generation or 0
+            until(lambda: _held(lease), "a lease that is held")
+            ensemble.start()
+        assert LeaseState.LOST not in told
+        assert not waiter.granted.is_set()
+        lease.release()
+        waiter.release()
+
+
+def _held(lease: Any) -> bool:
+    try:
+        lease.ensure_active(0)
+    except LockServiceUnavailable:
+        return False
+    return True
+
+
+@pytest.mark.zookeeper
+def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) -> None:
+    """One server after the other is killed and started: no turn is taken twice and none is lost, and all go on."""
+    number = tmp_path / "number"
+    number.write_text("0")
+    stop = tmp_path / "stop"
+
+    with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
+
+        def work(client: LockManager, tally: Path) -> None:
+            done = 0
+            while not stop.exists():
+                try:
+                    with client.acquire(latch(), deadline=soon(60)):
+                        number.write_text(str(int(number.read_text()) + 1))
+                        done += 1
+                except LockServiceUnavailable:
+                    continue
+            tally.write_text(str(done))
+
+        tallies = [tmp_path / f"tally-{worker}" for worker in range(4)]
+        workers = [service.fork(partial(work, tally=tally)) for tally in tallies]
+        for server in ensemble.servers:
+            turns = int(number.read_text() or "0")
+            until(partial(_has_grown, number, turns + 20), "turns")
+            server.kill()
+            turns = int(number.read_text() or "0")
+            until(partial(_has_grown, number, turns + 20), f"turns without {server.name}")
+            ensemble.start()
+        stop.touch()
+        assert [0] * 4 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+        assert sum(int(tally.read_text()) for tally in tallies) == int(number.read_text())
+        assert not service.open().locks()
+
+
+def _has_grown(number: Path, turns: int) -> bool:
+    return int(number.read_text() or "0") >= turns
+
+
+@pytest.mark.zookeeper
+def test_locks_survive_a_restart_of_all_servers() -> None:
+    """An explicit lock stands, and a lease whose session is still young is held."""
+    with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
+        manager = service.open(lease_ms=60_000)
+        lease = manager.acquire(latch(), deadline=soon())
+        manager.acquire(request((S, TABLE), explicit=True), deadline=soon())
+        zookeeper.leader.kill()
+        zookeeper.start()
+        until(lambda: _held(lease), "a lease that is held")
+        assert {LockScope.COMMIT, LockScope.OPERATION} == {entry.scope for entry in service.open().locks()}
+        lease.release()
+
+
+# Access.
+
+
+@pytest.mark.zookeeper
+def test_another_user_can_neither_delete_nor_forge_nor_read_a_lock(zookeeper: ZooKeeperEnsemble) -> None:
+    """With digest authentication every node is ours alone; who shares our password shares our locks."""
+    from kazoo.exceptions import NoAuthError
+
+    ann = {"auth": "digest", "user": "ann", "password": "secret", "namespace": f"n{uuid.uuid4().hex}"}
+    servers = zookeeper.connect_string
+    with opened(servers, **ann) as manager, opened(servers, **ann) as colleague:
+        lease = manager.acquire(request((X, PART_A)), deadline=soon())
+        manager.remember(
+            JournalEntry(request_id="r", table="t", table_uuid="u", metadata_location="m"), lifetime_ms=60_000
+        )
+        for stranger in connected(servers, auth_data=[("digest", "bob:guess")]):
+            root, own = f"/{ann['namespace']}", f"/commit-coord/{ann['namespace']}"
+            paths = [
+                f"{root}/db/t/day=1/LOCK-EXCLUSIVE-0000000000",
+                f"{own}/requests/{lease.request.request_id}",
+                f"{own}/journal/entries/r",
+            ]
+            for path in paths:
+                for forbidden in (stranger.delete, stranger.get, partial(stranger.set, value=b"")):
+                    with pytest.raises(NoAuthError):
+                        forbidden(path)
+            for path in (f"{root}/db/t/day=1/LOCK-SHARED-", f"{root}/db/other", f"{own}/requests/forged"):
+                with pytest.raises(NoAuthError):
+                    stranger.create(path, b"", sequence=True)
+        assert blocked(colleague, request((S, PART_A)))
+        with opened(servers, **{**ann, "user": "bob", "password": "guess"}) as intruder:
+            with pytest.raises(LockServiceUnavailable, match="denies access") as error:
+                intruder.acquire(request((X, PART_B)), deadline=soon())
+            assert {"bob", "lock.zk.auth"} <= set(re.findall(r"[\w.]+", str(error.value)))
+            assert "guess" not in str(error.value)
+        lease.ensure_active(0)
+        lease.release()
+
+
+@pytest.mark.zookeeper
+def test_who_is_named_in_the_acl_shares_the_locks(zookeeper: ZooKeeperEnsemble) -> None:
+    """Two users with passwords of their own, each naming the other."""
+    from kazoo.security import make_digest_acl_credential
+
+    namespace, users = f"n{uuid.uuid4().hex}", {"ann": "a", "bob": "b"}
+    acl = ",".join(f"digest:{make_digest_acl_credential(*user)}:cdrwa" for user in users.items())
+    clients = [
+        create_lock_manager(
+            "zookeeper",
+            zookeeper.connect_string,
+            options={"auth": "digest", "user": user, "password": password, "acl": acl, "namespace": namespace},
+        )
+        for user, password in users.items()
+    ]
+    with clients[0] as ann, clients[1] as bob:
+        with ann.acquire(request((X, TABLE)), deadline=soon()):
+            assert blocked(bob, request((S, TABLE)))
+        bob.acquire(request((X, TABLE)), deadline=soon()).release()
+
+
+_JAAS = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_ann="secret"; };'
+
+
+@pytest.mark.zookeeper
+def test_sasl(tmp_path: Path) -> None:
+    """DIGEST-MD5 against a server that knows its users; a wrong password is a clear error, soon."""
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(_JAAS)
+    settings = {
+        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "sessionRequireClientSASLAuth": "true",
+    }
+    with ZooKeeperEnsemble(size=1, settings=settings, jvm=[f"-Djava.security.auth.login.config={jaas}"]) as zookeeper:
+        servers = zookeeper.connect_string
+        with opened(servers, auth="sasl", user="ann", password="secret") as manager:
+            manager.acquire(request((X, TABLE)), deadline=soon()).release()
+            manager.acquire(latch(), deadline=soon()).release()
+        with opened(servers, auth="sasl", user="ann", password="wrong") as intruder:
+            started = time.monotonic()
+            with pytest.raises(LockServiceUnavailable, match="authenticate") as error:
+                intruder.acquire(latch(), deadline=soon(60))
+            assert time.monotonic() - started < 20
+            assert "lock.zk.password" in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority's certificate, a server's for 127.0.0.1 signed by it, and a stranger's."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    for name in ("ca", "stranger"):
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                "-keyout", f"{name}.key", "-out", f"{name}.pem")  # fmt: skip
+    openssl(
+        "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=server", "-keyout", "server.key", "-out", "server.csr"
+    )
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+            "-extfile", "names", "-out", "server.pem")  # fmt: skip
+    (folder / "both.pem").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
+    return folder
+
+
+@pytest.mark.zookeeper
+def test_tls(certificates: Path) -> None:
+    """Encrypted, the certificate checked; one that is not trusted is a clear error."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    settings = {
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(certificates / "both.pem"),
+        "ssl.trustStore.location": str(certificates / "ca.pem"),
+        "ssl.clientAuth": "none",
+    }
+    with ZooKeeperEnsemble(size=1, settings=settings):
+        servers = f"127.0.0.1:{port}"
+        with opened(servers, tls=True, tls_ca=str(certificates / "ca.pem")) as manager:
+            manager.acquire(request((X, TABLE)), deadline=soon()).release()
+        with (
+            opened(servers, tls=True, tls_ca=str(certificates / "stranger.pem"), connection_timeout_ms=1500) as manager,
+            pytest.raises(LockServiceUnavailable, match="(?i)certificate"),
+        ):
+            manager.acquire(latch(), deadline=soon())
+        with (
+            opened(servers, connection_timeout_ms=1500) as manager,
+            pytest.raises(LockServiceUnavailable, match="can't be reached"),
+        ):
+            manager.acquire(latch(), deadline=soon())
+
+
+def test_a_chroot_is_a_world_of_its_own(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    """What is locked below one chroot is free below another one; a chroot that is missing is an error that says so."""
+    first, second = f"/c{uuid.uuid4().hex}", f"/c{uuid.uuid4().hex}"
+    raw.create(first)
+    raw.create(second)
+    with opened(zookeeper.connect_string + first) as here, opened(zookeeper.connect_string + second) as there:
+        with here.acquire(request((X, PART_A)), deadline=soon()):
+            assert not blocked(there, request((X, PART_A)))
+            assert raw.exists(f"{first}/{HIVE}/db/t/day=1")
+            waiter = Contender(here, request((X, PART_A))).queued()
+        waiter.release()
+    with (
+        opened(zookeeper.connect_string + "/nowhere") as manager,
+        pytest.raises(LockServiceUnavailable, match="/nowhere does not exist"),
+    ):
+        manager.acquire(latch(), deadline=soon())
+
+
+def test_servers_that_are_not_there_are_a_clear_error() -> None:
+    with (
+        opened("127.0.0.1:1,127.0.0.1:2", connection_timeout_ms=500) as manager,
+        pytest.raises(LockServiceUnavailable, match="can't be reached") as error,
+    ):
+        manager.acquire(latch(), deadline=soon(60))
+    assert {"127.0.0.1:1,127.0.0.1:2", "lock.uri=host:port,host:port/chroot"} <= set(
+        map(str, error.value.details.values())
+    )
+
+
+def test_a_server_that_accepts_and_never_answers_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        started = time.monotonic()
+        with (
+            opened(f"127.0.0.1:{deaf.getsockname()[1]}", connection_timeout_ms=700) as manager,
+            pytest.raises(LockServiceUnavailable, match="can't be reached"),
+        ):
+            manager.acquire(latch(), deadline=soon(60))
+        assert time.monotonic() - started < 10
+
+
+@pytest.mark.zookeeper
+def test_a_server_that_stops_answering_keeps_nobody_for_long() -> None:
+    """SIGSTOP: the deadline holds, release returns, and the client goes on when the server does."""
+    with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
+        manager = service.open(lease_ms=30_000)
+        lease = manager.acquire(latch(), deadline=soon())
+        zookeeper.servers[0].pause()
+        try:
+            for attempt in (
+                lambda: manager.acquire(request((X, TABLE)), deadline=soon(0.5)),
+                lambda: lease.ensure_active(0),
+                lease.release,
+            ):
+                started = time.monotonic()
+                with pytest.raises(LockServiceUnavailable) if attempt != lease.release else _nothing():
+                    attempt()
+                assert time.monotonic() - started < 6
+        finally:
+            zookeeper.servers[0].resume()
+        until(lambda: _free(manager), "a server that answers")
+        until(lambda: not manager.locks(), "an empty queue")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _free(manager: LockManager) -> bool:
+    try:
+        manager.acquire(latch(), deadline=soon(1)).release()
+    except (LockServiceUnavailable, LockTimeout):
+        return False
+    return True
+
+
+# The rest.
+
+
+def test_journal_entries_go_when_their_hour_is_over(service: Service, raw: Any) -> None:
+    """Without a time-to-live in ZooKeeper: whoever writes removes what expired, and nothing that was renewed."""
+    manager = ours(service.open())
+    journal = Journal(manager._session, manager._layout)
+    now_ms = SYSTEM_CLOCK.wall_ms()
+    old, renewed = (
+        JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
+    )
+    journal.remember(old, now_ms - 3 * HOUR_MS)
+    journal.remember(renewed, now_ms - 3 * HOUR_MS)
+    journal.remember(renewed, now_ms + 3 * HOUR_MS)
+    journal.remember(renewed, now_ms + 3 * HOUR_MS)
+    manager.remember(replace(old, request_id="new"), lifetime_ms=HOUR_MS)
+    assert manager.recall("old/1") is None
+    assert manager.recall("renewed") == renewed
+    assert {"new", "renewed"} == set(raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/entries"))
+    assert 2 == len(raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/expiry"))
+
+
+def test_a_listing_shows_chains_of_waiters(service: Service) -> None:
+    """Who is blocked by whom, over several resources."""
+    manager = service.open()
+    first = Contender(manager, request((X, PART_A))).ended()
+    second = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
+    third = Contender(manager, request((S, PART_B))).queued()
+    found: dict[str, LockEntry] = {entry.request_id: entry for entry in service.open().locks()}
+    chain = [found[one.request.request_id].blocked_by for one in (first, second, third)]
+    assert [None, first.request.request_id, second.request.request_id] == chain
+    assert [LockState.ACQUIRED, LockState.WAITING, LockState.WAITING] == [
+        found[one.request.request_id].state for one in (first, second, third)
+    ]
+    for contender in (first, second, third):
+        contender.release()
+
+
+def test_a_client_closes_what_it_opened(service: Service) -> None:
+    """No thread of ours or of the driver is left."""
+    before = set(threading.enumerate())
+    with opened(service.uri, space=service.space) as manager:
+        manager.acquire(latch(), deadline=soon()).release()
+        assert set(threading.enumerate()) - before
+    until(lambda: not [thread for thread in set(threading.enumerate()) - before if thread.is_alive()], "their end")
+
+
+def test_times_are_those_of_the_servers(service: Service) -> None:
+    """The servers may agree to another session timeout than the one that was asked for."""
+    manager = create_lock_manager(
+        "zookeeper", service.uri, LockSettings(lease_ms=300, heartbeat_interval_ms=100), space=service.space
+    )
+    with manager, manager.acquire(latch(), deadline=soon()):
+        assert 400 == ours(manager)._session.timeout_ms
+        assert 400 >= (manager.locks()[0].expires_in_ms or 0) > 0
+
+
+def test_what_somebody_else_wrote_is_no_obstacle(service: Service, raw: Any) -> None:
+    """Nodes below a resource that are no locks, and locks without sense in them."""
+    manager, root = service.open(), f"/{HIVE}@{service.space}"
+    raw.create(f"{root}/db/t/note", b"hello", makepath=True)
+    raw.create(f"{root}/db/t/LOCK-SHARED-", b"", sequence=True)
+    assert blocked(manager, request((X, TABLE)))
+    assert [TABLE] == [entry.resource for entry in manager.locks()]
+    assert [TABLE] == [entry.resource for entry in manager.unlock(resource=TABLE)]
+    manager.acquire(request((X, TABLE)), deadline=soon()).release()
+    raw.delete(f"{root}/db/t/note")
+
+
+def test_a_multi_says_which_operation_failed(service: Service) -> None:
+    """The driver hands errors back among its results; here they are raised."""
+    manager = ours(service.open())
+    manager.acquire(latch(), deadline=soon()).release()
+    session, path = manager._session, f"/{HIVE}@{service.space}/a/b"
+    session.multi([Create(path), Create(f"{path}/c")])
+    with pytest.raises(zookeeper_client.MultiRefused) as refused:
+        session.multi([Create(f"{path}/d"), Create(f"{path}/c")])
+    assert (1, "exists") == (refused.value.index, refused.value.reason)
+    assert [None] == session.exists([f"{path}/d"])
+    with pytest.raises(zookeeper_client.MultiRefused, match="not-empty"):
+        session.multi([zookeeper_client.Delete(path)])
+    session.delete_each([f"{path}/c", path, f"/{HIVE}@{service.space}/a"])
