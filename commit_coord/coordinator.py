@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
@@ -18,6 +19,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.clock import Clock
@@ -497,6 +499,15 @@ class _Commit:
 
     def _write(self, plan: Planned) -> None:
         payload: _Payload = plan.payload
+        if not payload.carried:
+            # The two do not read each other, and on an object store each is a round trip under the latch.
+            writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
+            try:
+                self._write_list(payload, payload.own)
+            finally:
+                wait([writing])  # whoever deletes what was written must find it
+            writing.result()
+            return
         self._write_list(payload, payload.own)
         for position, (member, follows) in enumerate(payload.carried):
             try:
@@ -506,11 +517,14 @@ class _Commit:
                 logger.warning("an offered attempt can't be carried: %s", member.attempt.request_id, exc_info=True)
                 del payload.carried[position:]
                 break
-        data = lean.dump(payload.metadata, plan.location)
-        payload.written.append(plan.location)
-        with payload.io.new_output(plan.location).create() as output:
+        self._write_metadata(payload, plan.location)
+
+    def _write_metadata(self, payload: _Payload, location: str) -> None:
+        data = lean.dump(payload.metadata, location)
+        payload.written.append(location)
+        with payload.io.new_output(location).create() as output:
             output.write(data)
-        self._coordinator.cache.put(plan.location, payload.metadata, len(data))
+        self._coordinator.cache.put(location, payload.metadata, len(data))
 
     @staticmethod
     def _write_list(payload: _Payload, follows: Follows) -> None:

@@ -27,6 +27,7 @@ from commit_coord.cli.output import DEBUG, JSON, Output, json
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
@@ -336,18 +337,11 @@ def commits(
 
 
 def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
-    try:
-        request_id = str(uuid.UUID(_whole_id(catalog, table, text)))
-    except ValueError:
-        raise CommandFailed(
-            f"{text!r} is no request id: it is a UUID, as `commit-coord commits {table}` and errors print it",
-            ExitCode.USAGE,
-            "usage",
-        ) from None
+    request_id = request_uuid(_whole_id(catalog, table, text))
     entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
     if entry is None:
         raise CommandFailed(
-            f"request {request_id} is not known to have landed in {table}. If its writer still runs, it may yet; "
+            f"request {text!r} is not known to have landed in {table}. If its writer still runs, it may yet; "
             "if it has ended, the write can be repeated with the same request id",
             ExitCode.REFUSED,
             "not-found",
@@ -463,6 +457,13 @@ def demo(
             help="An empty or new folder for the run. Without it, a temporary one, which is kept.", metavar="FOLDER"
         ),
     ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it.",
+            metavar="BACKEND",
+        ),
+    ] = "embedded",
     seed: Annotated[
         int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
     ] = 1,
@@ -473,10 +474,12 @@ def demo(
 
     Exit code 0 only if every proof holds.
     """
-    from commit_coord.demo import DemoFailed, FolderInUse, NotInstalled, run
+    from commit_coord.demo import Backend, DemoFailed, FolderInUse, NotInstalled, run
 
+    if backend not in tuple(Backend):
+        raise CommandFailed(f"unknown backend {backend!r}: it is {' or '.join(Backend)}", ExitCode.USAGE, "usage")
     try:
-        proved = run(folder=folder, seed=seed, as_json=as_json)
+        proved = run(folder=folder, backend=Backend(backend), seed=seed, as_json=as_json)
     except NotInstalled as error:
         raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
     except FolderInUse as error:

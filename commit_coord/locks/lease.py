@@ -385,7 +385,7 @@ class LeaseLockManager(QueueingLockManager):
             forced=True,
             named=named,
             waking=_waking(done),
-            settling=[*self._answers(done), *_given_back(returned)],
+            settling=[*self._answers(done), *_given_back(returned, ticket.place)],
         )
 
     def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
@@ -658,8 +658,8 @@ def _waking(done: Sequence[JournalEntry]) -> list[Step]:
     return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
 
 
-def _given_back(request_ids: Sequence[str]) -> list[Step]:
-    return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids)})] if request_ids else []
+def _given_back(request_ids: Sequence[str], place: int) -> list[Step]:
+    return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids), "place": place})] if request_ids else []
 
 
 def _remembered(entry: JournalEntry, lifetime_ms: int) -> dict[str, Any]:

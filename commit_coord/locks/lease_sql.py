@@ -220,8 +220,9 @@ TAKE = """
 # Withdraw an offer that nobody has taken.
 RETRACT = "DELETE FROM commit_coord_offers WHERE request_id = :request_id AND taken IS NULL RETURNING request_id"
 
-# Give offers back that were taken and not carried out.
-GIVE_BACK = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {ids}"
+# Give offers back that were taken at :place and not carried out. A release whose reply was lost is done again, and by
+# then the next holder may have taken them.
+GIVE_BACK = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {ids} AND taken = :place"
 
 # Wake the owners of these requests.
 WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id IN {ids}"
