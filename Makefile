@@ -9,7 +9,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper)
@@ -22,6 +22,10 @@ test: ## The tests, without those that take minutes or need the Iceberg JVM runt
 .PHONY: test-all
 test-all: ## Every test
 	$(with) python java postgres maven -- pytest $(ARGS)
+
+.PHONY: integration
+integration: ## The tests on real servers of every version: in containers where Docker answers, else natively
+	$(with) python java postgres maven docker -- pytest integration $(ARGS)
 
 .PHONY: check
 check: fmt-check lint layers types test ## Everything that CI checks

@@ -4,7 +4,7 @@
 #     bash .ci/setup.sh python java -- pytest tests
 #
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
-# java (17 or later), postgres (server programs), maven. Each prints one line when it does something and
+# java (17 or later), postgres (server programs), maven, docker (a base image). Each prints one line when it does something and
 # nothing when all is there, so a repeated run costs a fraction of a second and needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
@@ -177,6 +177,21 @@ prepare_postgres() {
 prepare_maven() {
     command -v mvn >/dev/null || apt_install maven ||
         say "no Maven, so nothing is compared with the Iceberg JVM runtime. To have it: sudo apt-get install maven"
+}
+
+prepare_docker() {  # Nothing is installed: where no daemon answers, the servers run natively.
+    command -v docker >/dev/null && docker version >/dev/null 2>&1 || return 0
+    export BASE=${BASE:-debian:bookworm-slim}
+    if docker image inspect "$BASE" >/dev/null 2>&1 || docker pull --quiet "$BASE" >/dev/null 2>&1; then return; fi
+    say "Docker can't get the image $BASE"
+    BASE=commit-coord-base
+    docker image inspect "$BASE" >/dev/null 2>&1 && return
+    if command -v debootstrap >/dev/null || apt_install debootstrap; then
+        say "making $BASE of Debian's packages"
+        as_root env ${DOCKER_HOST:+DOCKER_HOST="$DOCKER_HOST"} bash docker/base.sh "$BASE" >/dev/null && return
+    fi
+    say "no base image for containers, so the servers run natively"
+    export SERVERS=native
 }
 
 # --- main --------------------------------------------------------------------------------------------------------

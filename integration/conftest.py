@@ -186,3 +186,56 @@ def ensemble(servers: Servers) -> Iterator[Any]:
         yield made
     finally:
         made.close()
+
+
+# -- unmodified Java writers -------------------------------------------------------------------------------
+
+ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+
+class Java:
+    """Java's own HiveCatalog, through Spark SQL.
+
+    Args:
+        spark: A session with Iceberg's runtime.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._catalogs: dict[str, str] = {}
+
+    def catalog(self, metastore: Metastore, **properties: str) -> str:
+        """Return the name, for SQL, of a catalog on *metastore* with *properties*, its dots written as ``__``."""
+        name = f"java_{len(self._catalogs)}"
+        self._catalogs[name] = metastore.uri
+        place = f"spark.sql.catalog.{name}"
+        self._spark.conf.set(place, "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in {"type": "hive", "uri": metastore.uri, **properties}.items():
+            self._spark.conf.set(f"{place}.{key.replace('__', '.')}", value)
+        return name
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run *statement* and return its rows."""
+        return [tuple(row) for row in self._spark.sql(statement).collect()]
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[Java]:
+    """Spark SQL with Iceberg's JVM runtime."""
+    from pyspark.sql import SparkSession
+
+    from commit_coord.local.maven import maven_jar
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("commit_coord integration")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.jars", str(maven_jar(ICEBERG_RUNTIME)))
+        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    yield Java(spark)
+    spark.stop()

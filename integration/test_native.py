@@ -11,7 +11,7 @@ import pytest
 
 from commit_coord.local import HiveMetastore, NotInstalled, ServerFailed
 from commit_coord.local.hms import VERSIONS
-from tests.local.test_server import ended
+from tests.local.test_server import LOOPBACK, addresses, ended
 
 pytestmark = pytest.mark.hms
 
@@ -24,22 +24,24 @@ folder, version = sys.argv[1:]
 with PostgresServer("fsync=off") as postgres:
     metastore = HiveMetastore(Path(folder), version, postgres=postgres)
     metastore.start()
-    print(metastore.pid, postgres.pid, flush=True)
+    print(metastore.port, metastore.pid, postgres.pid, flush=True)
     signal.pause()
 """
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("version", VERSIONS)
-def test_metastore_ends_with_its_killed_parent(version: str, tmp_path: Path) -> None:
-    """SIGKILL of whoever started it ends the server, and the PostgreSQL below it."""
+def test_metastore_is_on_loopback_and_ends_with_its_killed_parent(version: str, tmp_path: Path) -> None:
+    """Nobody reaches it from elsewhere; SIGKILL of whoever started it ends it, and the PostgreSQL below it."""
     line = [sys.executable, "-c", PARENT, str(tmp_path), version]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pids = [int(word) for word in parent.stdout.readline().split()]
+        port, *pids = (int(word) for word in parent.stdout.readline().split())
+        listens = addresses(port)
         parent.kill()
 
-    assert len(pids) == 2
+    assert listens in [{address} for address in LOOPBACK]
+    assert 2 == len(pids)
     assert all(ended(pid) for pid in pids)
 
 

@@ -95,7 +95,7 @@ _SCRIPTS_2 = (
 )  # fmt: skip
 """Of the archive of 3.1.3, which still has them: together the schema of 2.3 on PostgreSQL."""
 
-_LOOPBACK = """\
+_SOCKET = """\
 package org.apache.hadoop.hive.metastore;
 
 import java.io.IOException;
@@ -106,14 +106,14 @@ import org.apache.thrift.transport.TTransportException;
 
 public class TServerSocketKeepAlive extends TServerSocket {
     public TServerSocketKeepAlive(TServerSocket open) throws TTransportException {
-        super(loopback(open));
+        super(at(System.getProperty("metastore.address"), open));
     }
 
-    private static ServerSocket loopback(TServerSocket open) throws TTransportException {
+    private static ServerSocket at(String address, TServerSocket open) throws TTransportException {
         int port = open.getServerSocket().getLocalPort();
         open.close();
         try {
-            return new ServerSocket(port, 50, InetAddress.getLoopbackAddress());
+            return new ServerSocket(port, 50, InetAddress.getByName(address));
         } catch (IOException error) {
             throw new TTransportException(error);
         }
@@ -121,7 +121,7 @@ public class TServerSocketKeepAlive extends TServerSocket {
 }
 """
 """HMS listens on every address until version 4, and has no setting for it. The class that it wraps its socket with is
-put before its own on the class path: it opens the port again, on loopback. PySpark's jars hold a Java compiler."""
+put before its own on the class path: it opens the port again, on one address. PySpark's jars hold a Java compiler."""
 
 _CALL = b"\x80\x01\x00\x01" + b"\x00\x00\x00\x11get_all_databases" + b"\x00\x00\x00\x01" + b"\x00"
 """A Thrift call in the binary protocol: version 1 and CALL, the method, a number, no arguments."""
@@ -249,8 +249,8 @@ class HiveMetastore(LocalServer):
             (conf / name).write_text(site)
         for name in ("log4j2.properties", "hive-log4j2.properties", "metastore-log4j2.properties"):
             (conf / name).write_text(LOG4J)
-        if self._version.binds_everywhere and self._address == LOOPBACK:
-            self._compile_loopback()
+        if self._version.binds_everywhere:
+            self._compile_socket()
 
     def _all_settings(self) -> dict[str, str]:
         if self._database is None:
@@ -300,6 +300,8 @@ class HiveMetastore(LocalServer):
             f"-Dlog4j.configurationFile={self.folder / 'conf' / 'log4j2.properties'}",
             f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
             "-Dhive.async.log.enabled=false",
+            # Nobody else shall find the server that only makes its tables.
+            f"-Dmetastore.address={LOOPBACK if self._making_lock_tables else self._address}",
             *("-cp", f"{self.folder / 'conf'}{os.pathsep}{self._class_path()}"),
             *arguments,
         ]
@@ -315,11 +317,11 @@ class HiveMetastore(LocalServer):
         lib = sorted((maven_archive(self._version.archive) / "lib").glob("*.jar"))
         return [*beside, *(jar for jar in lib if not any(fnmatch(jar.name, name) for name in self._version.left_out))]
 
-    def _compile_loopback(self) -> None:
+    def _compile_socket(self) -> None:
         source = self.folder / "conf" / "TServerSocketKeepAlive.java"
         if source.exists():
             return
-        source.write_text(_LOOPBACK)
+        source.write_text(_SOCKET)
         compiler = os.pathsep.join(map(str, pyspark_jars("janino-*.jar", "commons-compiler-*.jar")))
         done = subprocess.run(
             [
@@ -333,7 +335,7 @@ class HiveMetastore(LocalServer):
         )
         if done.returncode:
             source.unlink()
-            raise ServerFailed(f"what binds {self.name} to loopback was not compiled", done.stderr[-2000:])
+            raise ServerFailed(f"what makes {self.name} listen on one address was not compiled", done.stderr[-2000:])
 
 
 def _site(settings: Mapping[str, str]) -> str:

@@ -66,6 +66,22 @@ def ended(pid: int, *, within_s: float = 30) -> bool:
         os.close(process)
 
 
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+"""127.0.0.1 as the kernel lists it, for IPv4 and as an IPv6 address."""
+
+
+def addresses(port: int) -> set[str]:
+    """Return where somebody listens at *port*, as the kernel lists it."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            address, _, at = local.partition(":")
+            if state == "0A" and int(at, 16) == port:
+                found.add(address)
+    return found
+
+
 # -- start and stop ----------------------------------------------------------------------------------------
 
 
@@ -256,6 +272,7 @@ def test_postgres_stops_although_a_session_is_open() -> None:
     except NotInstalled as missing:
         pytest.skip(str(missing))
     with server:
+        assert {"0100007F"} == addresses(server.port)
         server.psql("create table t as select 1 as x")
         plain = re.sub(r"\+psycopg", "", server.url)
         with psycopg.connect(plain):

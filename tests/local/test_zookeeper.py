@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ pytest.importorskip("kazoo")
 from kazoo.client import KazooClient
 
 from commit_coord.local import ZooKeeperEnsemble
+from tests.local.test_server import LOOPBACK, addresses
 
 pytestmark = pytest.mark.zookeeper
 
@@ -33,6 +35,7 @@ def client(connect_string: str) -> Iterator[Any]:
 def test_nodes_survive_a_restart(tmp_path: Path) -> None:
     """One server: what was written is there after ``kill -9``."""
     with ZooKeeperEnsemble(tmp_path, size=1) as zookeeper:
+        assert addresses(zookeeper.servers[0].port) in [{address} for address in LOOPBACK]
         with client(zookeeper.connect_string) as before:
             before.create("/a", b"1")
         zookeeper.leader.kill()
@@ -48,6 +51,10 @@ def test_nodes_survive_a_restart(tmp_path: Path) -> None:
 def test_ensemble_goes_on_without_its_leader(tmp_path: Path) -> None:
     """Three servers: without the leader the other two elect one, and the lost one joins them again."""
     with ZooKeeperEnsemble(tmp_path, size=3) as zookeeper:
+        for server in zookeeper.servers:
+            ports = re.findall(r"127\.0\.0\.1:(\d+)(?::(\d+))?", (server.folder / "zoo.cfg").read_text())
+            assert 6 == len(ports)
+            assert all(addresses(int(port)) <= LOOPBACK for pair in ports for port in pair if port)
         assert ["follower", "follower", "leader"] == sorted(server.mode for server in zookeeper.servers)
         with client(zookeeper.connect_string) as connected:
             connected.create("/a", b"1")
