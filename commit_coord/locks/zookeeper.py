@@ -747,6 +747,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
         self._here()
         freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
+        self._ask(self._view.clear_orphans)
         for scope in LockScope:
             self._ask(partial(self._clear, scope))
         return freed

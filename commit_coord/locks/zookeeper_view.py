@@ -107,6 +107,23 @@ class View:
         """Return the resources' nodes that hold no lock, children before their parents."""
         return [path for path, listing in reversed(self._walk(scope)) if not lock_nodes(listing.names)]
 
+    def clear_orphans(self) -> None:
+        """Delete the nodes of LOCK statements whose locks Hive's UNLOCK removed: nothing else ends them."""
+        (listing,) = self._session.children([self._layout.requests])
+        names = listing.names if listing is not None else []
+        markers = [f"{self._layout.requests}/{name}" for name in names]
+        persistent = [
+            marker
+            for marker, stat in zip(markers, self._session.exists(markers), strict=True)
+            if stat is not None and stat.session == 0
+        ]
+        if persistent:
+            # Looked for behind that: whoever has a marker by now had its locks before.
+            standing = self.standing()
+            created = {lock.stat.created for lock in standing}
+            stats = zip(persistent, self._session.exists(persistent), strict=True)
+            self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
+
     def _remove_part(self, marker: str, paths: list[str]) -> bool:
         while True:
             try:

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,11 +106,12 @@ def opened(uri: str, space: str = "", **options: Any) -> Iterator[ZooKeeperLockM
 
 def tree(raw: Any, path: str) -> set[str]:
     """Return all paths below *path*."""
-    if not raw.exists(path):
-        return set()
-    found = set()
-    for name in raw.get_children(path):
-        found |= {f"{path}/{name}"} | tree(raw, f"{path}/{name}")
+    from kazoo.exceptions import NoNodeError
+
+    found: set[str] = set()
+    with suppress(NoNodeError):  # It may go while we look.
+        for name in raw.get_children(path):
+            found |= {f"{path}/{name}"} | tree(raw, f"{path}/{name}")
     return found
 
 
@@ -250,6 +251,18 @@ def test_hives_unlock_is_noticed(service: Service, raw: Any) -> None:
     raw.delete(next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path))
     released.release()
     assert released.request.request_id not in standing(manager)
+
+
+def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service: Service, raw: Any) -> None:
+    """It knows the lock alone. Other LOCK statements keep theirs."""
+    manager = service.open()
+    kept = manager.acquire(request((S, TABLE), explicit=True), deadline=soon())
+    manager.acquire(request((X, Resource(("db", "t2"))), explicit=True), deadline=soon())
+    raw.delete(next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path))
+    manager.reap()
+    markers = raw.get_children(f"/commit-coord/{HIVE}@{service.space}/requests")
+    assert [kept.request.request_id] == markers
+    kept.ensure_active(0)
 
 
 def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
