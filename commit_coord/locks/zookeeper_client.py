@@ -344,8 +344,24 @@ class Session:
         return created, [_listing(_found(answer)) for answer in listings]
 
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
-        """Delete those of *paths* that are there and have no children, one by one."""
-        self._ask([_deletion_of(path) for path in paths], patience)
+        """Delete those of *paths* that are there and have no children, children before parents."""
+        for start in range(0, len(paths), _BUNCH):
+            self._ask(
+                [_deletion_of(path) for path in self._not_deleted(paths[start : start + _BUNCH], patience)], patience
+            )
+
+    def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
+        """Delete *paths* in one step, without the first few that stand in the way; return what is left to try."""
+        left = list(paths)
+        refused = _FEW if len(left) > _FEW else 0
+        while refused and left:
+            try:
+                self.multi([*map(Delete, left)], patience)
+                return []
+            except MultiRefused as stopped:
+                del left[stopped.index]
+                refused -= 1
+        return left
 
     def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
         """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
