@@ -117,7 +117,7 @@ _BESIDE_HIVE = 5.0
 _TOGETHER = 32
 """Resources whose listings are asked for right behind the multi, before it is known whether they are needed."""
 
-_AT_ONCE = 500
+_AT_ONCE = 1000
 """Parents that one beat removes: the next one must not be late."""
 
 _UNUSED = 60.0
@@ -747,6 +747,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
         self._here()
         freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
+        self._ask(self._view.clear_orphans)
         for scope in LockScope:
             self._ask(partial(self._clear, scope))
         return freed
@@ -821,9 +822,10 @@ class ZooKeeperLockManager(QueueingLockManager):
             if ticket.lease is not None and not ticket.request.explicit:
                 ticket.lease.release()
         self.heartbeat.stop()
+        until = self._clock.now() + BRIEFLY
         with suppress(LockServiceUnavailable):
-            while self._sweep(0.0):
-                pass
+            while self._sweep(0.0) and self._clock.now() < until:
+                pass  # What is left is cleared by reap.
         self._session.close()
 
     def _path(self, request: LockRequest, resource: Resource) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from commit_coord.locks.zookeeper_client import Delete, Listing, MultiRefused, Session, Stat
+from commit_coord.locks.zookeeper_client import Delete, MultiRefused, Session, Stat
 from commit_coord.locks.zookeeper_layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
@@ -38,7 +38,7 @@ class View:
         found = []
         for scope in LockScope:
             root = self._layout.root(scope)
-            nodes = [(path, node) for path, listing in self._walk(scope) for node in lock_nodes(listing.names)]
+            nodes = [(path, node) for path, names in self._walk(scope) for node in lock_nodes(names)]
             held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
             for (path, node), content in zip(nodes, held, strict=True):
                 if content is not None:
@@ -105,7 +105,23 @@ class View:
 
     def empty(self, scope: LockScope) -> list[str]:
         """Return the resources' nodes that hold no lock, children before their parents."""
-        return [path for path, listing in reversed(self._walk(scope)) if not lock_nodes(listing.names)]
+        return [path for path, names in reversed(self._walk(scope)) if not lock_nodes(names)]
+
+    def clear_orphans(self) -> None:
+        """Delete the nodes of LOCK statements whose locks Hive's UNLOCK removed: nothing else ends them."""
+        (names,) = self._session.names([self._layout.requests])
+        markers = [f"{self._layout.requests}/{name}" for name in names or ()]
+        persistent = [
+            marker
+            for marker, stat in zip(markers, self._session.exists(markers), strict=True)
+            if stat is not None and stat.session == 0
+        ]
+        if persistent:
+            # Looked for behind that: whoever has a marker by now had its locks before.
+            standing = self.standing()
+            created = {lock.stat.created for lock in standing}
+            stats = zip(persistent, self._session.exists(persistent), strict=True)
+            self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
 
     def _remove_part(self, marker: str, paths: list[str]) -> bool:
         while True:
@@ -117,17 +133,17 @@ class View:
                     return False  # Its owner was faster.
                 del paths[refused.index - 1]  # Hive's UNLOCK was here.
 
-    def _walk(self, scope: LockScope) -> list[tuple[str, Listing]]:
-        """Return every resource's node of *scope* with its listing, parents first."""
+    def _walk(self, scope: LockScope) -> list[tuple[str, list[str]]]:
+        """Return every resource's node of *scope* with the names of its children, parents first."""
         root = self._layout.root(scope)
         level, found = [root], []
         while level:
             below = []
-            for path, listing in zip(level, self._session.children(level), strict=True):
-                if listing is not None:
+            for path, names in zip(level, self._session.names(level), strict=True):
+                if names is not None:
                     if path != root:
-                        found.append((path, listing))
-                    below += [f"{path}/{name}" for name in listing.names if LockNode.parse(name) is None]
+                        found.append((path, names))
+                    below += [f"{path}/{name}" for name in names if LockNode.parse(name) is None]
             level = below
         return found
 

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,11 +106,12 @@ def opened(uri: str, space: str = "", **options: Any) -> Iterator[ZooKeeperLockM
 
 def tree(raw: Any, path: str) -> set[str]:
     """Return all paths below *path*."""
-    if not raw.exists(path):
-        return set()
-    found = set()
-    for name in raw.get_children(path):
-        found |= {f"{path}/{name}"} | tree(raw, f"{path}/{name}")
+    from kazoo.exceptions import NoNodeError
+
+    found: set[str] = set()
+    with suppress(NoNodeError):  # It may go while we look.
+        for name in raw.get_children(path):
+            found |= {f"{path}/{name}"} | tree(raw, f"{path}/{name}")
     return found
 
 
@@ -250,6 +251,18 @@ def test_hives_unlock_is_noticed(service: Service, raw: Any) -> None:
     raw.delete(next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path))
     released.release()
     assert released.request.request_id not in standing(manager)
+
+
+def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service: Service, raw: Any) -> None:
+    """It knows the lock alone. Other LOCK statements keep theirs."""
+    manager = service.open()
+    kept = manager.acquire(request((S, TABLE), explicit=True), deadline=soon())
+    manager.acquire(request((X, Resource(("db", "t2"))), explicit=True), deadline=soon())
+    raw.delete(next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path))
+    manager.reap()
+    markers = raw.get_children(f"/commit-coord/{HIVE}@{service.space}/requests")
+    assert [kept.request.request_id] == markers
+    kept.ensure_active(0)
 
 
 def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1000,3 +1013,60 @@ def test_a_multi_says_which_operation_failed(service: Service) -> None:
     with pytest.raises(zookeeper_client.MultiRefused, match="not-empty"):
         session.multi([zookeeper_client.Delete(path)])
     session.delete_each([f"{path}/c", path, f"/{HIVE}@{service.space}/a"])
+
+
+@pytest.mark.parametrize("server", ["knows it", "does not"])
+def test_many_reads_in_one_packet_say_what_single_ones_say(
+    zookeeper: ZooKeeperEnsemble, raw: Any, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes that are there and nodes that are not, below a chroot; also where the server is older than the packet."""
+    if server == "does not":
+        monkeypatch.setattr(zookeeper_client._MultiRead, "type", 4711)
+    chroot = f"/c{uuid.uuid4().hex}"
+    for number in range(40):
+        raw.create(f"{chroot}/n{number}/child", f"data {number}".encode(), makepath=True)
+    with opened(zookeeper.connect_string + chroot) as manager:
+        session = manager._session
+        paths = [f"/n{number}" for number in range(45)] + [f"/n{number}/child" for number in range(5)]
+        assert session.get(paths) == [session.get([path])[0] for path in paths]
+        assert session.names(paths) == [session.names([path])[0] for path in paths]
+        assert session.children(paths) == [session.children([path])[0] for path in paths]
+        assert session.exists(paths, sync=True) == [session.exists([path])[0] for path in paths]
+        assert (session.number, session._multi_read) == (0, server == "knows it")
+
+
+def test_a_listing_of_many_nodes_is_true_for_each_of_them(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that comes between two looks at its parent: that parent is asked about once more."""
+    session = ours(service.open())._session
+    root = f"/{HIVE}@{service.space}"
+    paths = [f"{root}/n{number}" for number in range(20)]
+    session.multi([Create(path) for path in paths])
+    read_many = session._read_many
+
+    def and_meanwhile(reads: Any, patience: float) -> Any:
+        answers = read_many(reads, patience)
+        raw.create(f"{paths[3]}/new", b"")
+        answers[11] = read_many([reads[11]], patience)[0]
+        return answers
+
+    monkeypatch.setattr(session, "_read_many", and_meanwhile)
+    listings = session.children(paths)
+    assert ["new"] == (listings[3].names if listings[3] else None)
+    assert listings[3] == session.children([paths[3]])[0]
+    raw.delete(root, recursive=True)
+
+
+def test_many_reads_that_are_denied_are_a_clear_error(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    from kazoo.security import make_digest_acl
+
+    root = f"/n{uuid.uuid4().hex}"
+    raw.create(root)
+    for number in range(20):
+        raw.create(f"{root}/{number}", b"", acl=[make_digest_acl("ann", "a", all=True)])
+    with (
+        opened(zookeeper.connect_string) as manager,
+        pytest.raises(LockServiceUnavailable, match="denies access"),
+    ):
+        manager._session.get([f"{root}/{number}" for number in range(20)])
