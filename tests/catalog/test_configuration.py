@@ -141,6 +141,8 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "lock.acquire-timeout-ms": "7001",
         "lock.heartbeat-timeout-ms": "9000",
         "lock.heartbeat-interval-ms": "700",
+        "lock.check-min-wait-ms": "70",
+        "lock.check-max-wait-ms": "700",
         "lock.policy": "deny",
         "lock.num-retries": "7",
         "lock.sleep-between-retries-ms": "77",
@@ -148,6 +150,9 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "lock.max-partitions": "77",
         "operation-locks": "hive",
         "commit.journal-lifetime-ms": "777",
+        "hive.client-timeout-ms": "7777",
+        "hive.compare-and-set": "ignored",
+        "hive.table-property-max-size": "7000",
     }
     assert values.keys() == {prop.key for prop in PROPERTIES}
     environment = {
@@ -220,6 +225,19 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
         ({"iceberg.hive.lock-timeout-ms": "5000"}, ("lock_acquire_timeout_ms", 5000)),
         ({"iceberg.hive.lock-heartbeat-interval-ms": "500"}, ("lock_heartbeat_interval_ms", 500)),
         ({"lock.num-retries": "5", "hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
+        ({"engine.hive.lock-enabled": "false"}, ("lock_impl", "none")),
+        ({"iceberg.engine.hive.lock-enabled": "true"}, ("lock_impl", "lease")),
+        ({"iceberg.catalog.hive.lock-manager": "memory"}, ("lock_impl", "memory")),
+        (
+            {"iceberg.catalog.hive.lock-manager": "org.apache.iceberg.util.LockManagers$InMemoryLockManager"},
+            ("lock_impl", "memory"),
+        ),
+        ({"iceberg.hive.lock-check-min-wait-ms": "70"}, ("lock_check_min_wait_ms", 70)),
+        ({"iceberg.hive.lock-check-max-wait-ms": "700"}, ("lock_check_max_wait_ms", 700)),
+        ({"lock-check-min-wait-time": "0.1"}, ("lock_check_min_wait_ms", 100)),
+        ({"lock-check-max-wait-time": "60"}, ("lock_check_max_wait_ms", 60_000)),
+        ({"hive.metastore.client.socket.timeout": "600s"}, ("hive_client_timeout_ms", 600_000)),
+        ({"iceberg.hive.table-property-max-size": "4000"}, ("hive_table_property_max_size", 4000)),
     ],
 )
 def test_names_of_hive_and_iceberg_are_understood(
@@ -263,7 +281,39 @@ def test_a_catalog_in_memory_has_locks_in_memory(tmp_path: Path) -> None:
 
 def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path) -> None:
     for name in LOCK_MANAGERS:
-        assert configure("t", given(tmp_path, **{"lock-impl": name})).settings.lock_impl == name
+        place = {"lock.uri": "thrift://127.0.0.1:9083"} if name == "hms" else {}
+        assert configure("t", given(tmp_path, **{"lock-impl": name, **place})).settings.lock_impl == name
+
+
+@pytest.mark.parametrize(
+    "cls, expected",
+    [
+        ("org.apache.hadoop.hive.ql.lockmgr.DbLockManager", "hms"),
+        ("org.apache.iceberg.hive.MetastoreLock", "hms"),
+        ("org.apache.iceberg.hive.NoLock", "none"),
+        ("org.apache.hadoop.hive.ql.lockmgr.EmbeddedLockManager", "memory"),
+    ],
+)
+def test_lock_managers_of_java_are_known_by_their_classes(cls: str, expected: str) -> None:
+    given = {"uri": "coord+thrift://127.0.0.1:9083", "iceberg.catalog.hive.lock-manager": cls}
+    assert configure("t", given).settings.lock_impl == expected
+
+
+def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
+    settings = configure("t", {"uri": "coord+thrift://a:1,thrift://b:2"}).settings
+    assert (settings.lock_impl, settings.lock_uri) == ("hms", "thrift://a:1,thrift://b:2")
+    for more in ({"type": "sql"}, {"py-catalog-impl": IMPL}):
+        with pytest.raises(ConfigError, match="clash"):
+            commit_coord.load_catalog("t", uri="coord+thrift://a:1", **more)
+    with pytest.raises(ConfigError, match="no uri of a metastore"):
+        commit_coord.load_catalog("t", uri="coord+thrift://a:port")
+    with pytest.raises(ConfigError, match="longer than the longest"):
+        configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000"})
+
+
+def test_plain_pyiceberg_refuses_a_coordinated_metastore() -> None:
+    with pytest.raises(ValueError, match=r"(?i)catalog type|coord"):
+        pyiceberg.catalog.load_catalog("t", uri="coord+thrift://127.0.0.1:9083")
 
 
 def test_the_configuration_page_lists_every_property_and_alias() -> None:

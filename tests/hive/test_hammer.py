@@ -25,7 +25,12 @@ def own() -> Iterator[HiveMetastore]:
 @pytest.mark.parametrize("impl", ["hms", "none"])
 def test_every_append_is_there_once(own: HiveMetastore, tmp_path: Path, impl: str) -> None:
     report = hammer(tmp_path, writers=4, appends=10, timeout_s=100, properties={"uri": own.uri, "lock-impl": impl})
-    assert report == replace(report, acknowledged=40, snapshots=40, unanswered=0, failures={}, locks_left=0, broken=())
+    # Without a latch a commit may find the pointer moved ten times in a row, and is refused.
+    failures = {} if impl == "hms" else report.failures
+    assert report == replace(
+        report, acknowledged=40, snapshots=40, unanswered=0, failures=failures, locks_left=0, broken=()
+    )
+    assert report.failures.keys() <= {"CommitConflict"}
 
 
 def test_killed_writers_lose_and_double_nothing(own: HiveMetastore, tmp_path: Path) -> None:
