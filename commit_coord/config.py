@@ -229,6 +229,14 @@ PROPERTIES: tuple[Property, ...] = (
         _number(0),
     ),
     _property(
+        "commit.group.max-size",
+        "a whole number",
+        "64",
+        "How many appends that wait for the same table one commit may publish at once, each as a snapshot of its own; "
+        "1 makes each of them commit alone.",
+        _number(1),
+    ),
+    _property(
         "hive.client-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "30000",
@@ -281,6 +289,7 @@ class Settings:
     lock_max_partitions: int
     operation_locks: str
     commit_journal_lifetime_ms: int
+    commit_group_max_size: int
     hive_client_timeout_ms: int
     hive_compare_and_set: str
     hive_table_property_max_size: int

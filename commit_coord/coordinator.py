@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
@@ -18,6 +19,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.clock import Clock
@@ -52,6 +54,7 @@ from commit_coord.protocol.commit import (
     Discard,
     Effect,
     EnsureActive,
+    Gather,
     Limits,
     Locate,
     NeedsReplan,
@@ -62,6 +65,7 @@ from commit_coord.protocol.commit import (
     Refusal,
     Release,
     Replan,
+    Retract,
     Swap,
     SwapResult,
     Verdict,
@@ -76,6 +80,9 @@ Table = tuple[str, ...]
 
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 """Between the looks after a lost reply: half a minute in all."""
+
+_OFFER_MAX = 64 * 1024
+"""Characters of an attempt that may wait in a lock service; a larger one (thousands of manifests) commits alone."""
 
 _LIMITS = Limits()
 
@@ -124,13 +131,32 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """An attempt that somebody behind us offered and we took."""
+
+    lock_id: str
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
-    follows: Follows
+    own: Follows
+    carried: list[tuple[_Member, Follows]]
+    """Behind our own, in the order in which they waited."""
     io: FileIO
     base: TableMetadata | None
     written: list[str]
     unused: list[str]
     """Manifests that were merged beforehand and are not in the list: another writer was faster."""
+
+    @property
+    def all(self) -> list[Follows]:
+        return [self.own, *(follows for _, follows in self.carried)]
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """What the swap publishes."""
+        return self.all[-1].metadata
 
 
 class Coordinator:
@@ -143,6 +169,7 @@ class Coordinator:
         clock: Time and chance.
         events: Told of every end of a commit.
         journal_lifetime_ms: How long a caller's request id is remembered.
+        group_max_size: Appends that one swap may publish.
         limits: Of the protocol.
     """
 
@@ -155,6 +182,7 @@ class Coordinator:
         clock: Clock,
         events: Events,
         journal_lifetime_ms: int,
+        group_max_size: int = 1,
         limits: Limits = _LIMITS,
     ) -> None:
         self.store = store
@@ -165,6 +193,7 @@ class Coordinator:
         self.limits = limits
         self._acquire_timeout_ms = acquire_timeout_ms
         self._journal_lifetime_ms = journal_lifetime_ms
+        self._group_max_size = group_max_size
 
     def commit(
         self, attempts: Sequence[Attempt], *, replan: Replanner | None = None, repeatable: bool = False
@@ -197,13 +226,17 @@ class Coordinator:
         Raises:
             LockTimeout: Somebody held one of them for longer than ``lock.acquire-timeout-ms``.
         """
-        request = LockRequest.of(
-            LockScope.COMMIT,
-            {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
-            owner=this_owner(statement),
-            request_id=str(uuid.uuid4()),
-        )
-        return self.locks.acquire(request, deadline=self.clock.now() + self._acquire_timeout_ms / 1000)
+        return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
+
+    def _latch_or_answer(self, attempt: Attempt, *, offering: bool) -> Lease | JournalEntry:
+        """Take the latch of *attempt*'s table, unless whoever holds it carries *attempt* along."""
+        statement = f"commit {attempt.request_id}"
+        offer = attempt.to_json().decode() if offering else ""
+        request = _latch([attempt.table], statement, offer if len(offer) <= _OFFER_MAX else "")
+        return self.locks.submit(request, deadline=self._deadline())
+
+    def _deadline(self) -> float:
+        return self.clock.now() + self._acquire_timeout_ms / 1000
 
     def load(self, table: Table) -> tuple[TableMetadata, str]:
         """Return the metadata of *table* and its location.
@@ -240,6 +273,9 @@ class _Commit:
         self._replan = replan
         self._repeatable = repeatable
         self._lease: Lease | None = None
+        # A caller's own request id has to be looked up under the latch first, which only its owner does.
+        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not repeatable
+        self._members: list[_Member] = []
         self._rebased = False
         self._looked_up = False
         self._waited = self._held = self._acquired_at = 0.0
@@ -255,6 +291,7 @@ class _Commit:
                 held_ms=self._held * 1000,
                 tries=verdict.tries,
                 rebased=self._rebased,
+                carried=len(_carried(verdict)),
             )
         )
         return self._outcome(verdict)
@@ -277,8 +314,10 @@ class _Commit:
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Acquire():
-                return self._acquire()
+            case Acquire(offering=offering):
+                return self._acquire(offering=offering)
+            case Gather():
+                return self._gather()
             case Plan(tries=tries):
                 return self._plan(tries)
             case Replan():
@@ -297,25 +336,74 @@ class _Commit:
                 return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
             case Discard(plan=plan):
                 return self._discard(plan)
-            case Release():
-                return self._release()
+            case Retract():
+                assert self._lease is not None
+                return self._lease.retract()
+            case Release(verdict=verdict):
+                return self._release(verdict)
             case _:
                 assert_never(effect)
 
-    def _acquire(self) -> None:
+    def _acquire(self, *, offering: bool) -> Answered | None:
         clock = self._coordinator.clock
         asked_at = clock.now()
         try:
-            self._lease = self._coordinator.latch(self._attempt.table, statement=f"commit {self._attempt.request_id}")
+            granted = self._coordinator._latch_or_answer(self._attempt, offering=offering and self._groups)
         finally:
             self._acquired_at = clock.now()
             self._waited += self._acquired_at - asked_at
+        if isinstance(granted, Lease):
+            self._lease = granted
+            return None
+        return Answered(payload=self._landed(granted.metadata_location, granted.snapshot_ids))
 
-    def _release(self) -> None:
+    def _landed(self, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
+        """Return our attempt as it stands in the metadata at *location*, or in newer one when that file is gone."""
+        coordinator = self._coordinator
+        try:
+            metadata = coordinator.read(location)
+        except FileNotFoundError:
+            metadata, location = coordinator.load(self._attempt.table)
+        return Committed(metadata=lean.as_of(metadata, snapshot_ids[-1]), location=location, snapshot_ids=snapshot_ids)
+
+    def _gather(self) -> None:
+        if not self._groups:
+            return
+        assert self._lease is not None
+        try:
+            offers = self._lease.take(self._coordinator._group_max_size - 1)
+            self._members = [
+                _Member(lock_id=offer.request_id, attempt=Attempt.from_json(offer.text.encode())) for offer in offers
+            ]
+        except Exception:
+            # What was taken stays with its owners, whose turn comes.
+            logger.warning("the offers of waiting writers could not be read; committing alone", exc_info=True)
+
+    def _release(self, verdict: Verdict | None) -> None:
         if self._lease is not None:
+            if self._members and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:
+                self._settle(self._lease, verdict)
+            self._members = []
             self._lease.release()
             self._lease = None
             self._held += self._coordinator.clock.now() - self._acquired_at
+
+    def _settle(self, lease: Lease, verdict: Verdict) -> None:
+        """Have the release tell the owners of what we took: carried out, or left to them."""
+        carried = _carried(verdict)
+        done = [self._entry(member.attempt, follows, verdict, member.lock_id) for member, follows in carried]
+        ended = {entry.request_id for entry in done}
+        lease.settle(done, [member.lock_id for member in self._members if member.lock_id not in ended])
+
+    def _entry(self, attempt: Attempt, follows: Follows, verdict: Verdict, request_id: str) -> JournalEntry:
+        assert verdict.plan is not None
+        return JournalEntry(
+            request_id=request_id,
+            table=table_name(attempt.table),
+            table_uuid=str(follows.metadata.table_uuid),
+            metadata_location=verdict.plan.location,
+            snapshot_ids=follows.snapshot_ids,
+        )
 
     def _plan(self, tries: int) -> PlanResult:
         coordinator, attempt = self._coordinator, self._attempt
@@ -329,15 +417,10 @@ class _Commit:
             return Refusal(reason="the table was dropped since it was read")
         head = coordinator.read(pointer)
         self._rebased |= pointer != attempt.base_location
-        assert self._lease is not None
-        result = follow(
-            attempt,
-            head,
-            pointer,
-            generation=self._lease.generation,
-            now_ms=coordinator.clock.wall_ms(),
-            file_id=str(uuid.uuid4()),
-        )
+        if attempt.append is not None and head.snapshot_by_id(attempt.append.snapshot_id) is not None:
+            # A holder took our offer, swapped, and was gone before it could tell us.
+            return Answered(payload=self._landed(pointer, (attempt.append.snapshot_id,)))
+        result = self._follow(attempt, head, pointer)
         match result:
             case Refused(reason=reason):
                 return Refusal(reason=reason)
@@ -350,6 +433,33 @@ class _Commit:
             case _:
                 assert_never(result)
 
+    def _follow(self, attempt: Attempt, head: TableMetadata, location: str | None) -> Follows | Stale | Refused:
+        assert self._lease is not None
+        return follow(
+            attempt,
+            head,
+            location,
+            generation=self._lease.generation,
+            now_ms=self._coordinator.clock.wall_ms(),
+            file_id=str(uuid.uuid4()),
+        )
+
+    def _carry(self, own: Follows) -> list[tuple[_Member, Follows]]:
+        """Return those of the attempts that we took which may stand behind *own*, each behind the one before."""
+        carried: list[tuple[_Member, Follows]] = []
+        head = own.metadata
+        for member in self._members:
+            try:
+                result = self._follow(member.attempt, head, None)
+            except Exception:
+                # Whatever is wrong with it must not harm the others. Its owner meets the same error, in its turn.
+                logger.warning("an offered attempt can't be carried: %s", member.attempt.request_id, exc_info=True)
+                continue
+            if isinstance(result, Follows):
+                carried.append((member, result))
+                head = result.metadata
+        return carried
+
     def _plan_creation(self, pointer: str | None) -> PlanResult:
         if pointer is not None:
             return Refusal(reason="the table exists already")
@@ -360,6 +470,7 @@ class _Commit:
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None, 0)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None, tries: int) -> Planned:
+        carried = self._carry(follows)
         metadata = follows.metadata
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
@@ -367,7 +478,7 @@ class _Commit:
         name = _file_name(self._attempt.request_id, fresh=not (tries or self._repeatable))
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
-        payload = _Payload(follows=follows, io=io, base=head, written=[], unused=[])
+        payload = _Payload(own=follows, carried=carried, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
     def _already(self, pointer: str | None) -> Committed | None:
@@ -388,7 +499,36 @@ class _Commit:
 
     def _write(self, plan: Planned) -> None:
         payload: _Payload = plan.payload
-        follows, listed = payload.follows, payload.follows.manifest_list
+        if not payload.carried:
+            # The two do not read each other, and on an object store each is a round trip under the latch.
+            writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
+            try:
+                self._write_list(payload, payload.own)
+            finally:
+                wait([writing])  # whoever deletes what was written must find it
+            writing.result()
+            return
+        self._write_list(payload, payload.own)
+        for position, (member, follows) in enumerate(payload.carried):
+            try:
+                self._write_list(payload, follows)
+            except Exception:
+                # Those behind it stand on it, so they are left to their owners too.
+                logger.warning("an offered attempt can't be carried: %s", member.attempt.request_id, exc_info=True)
+                del payload.carried[position:]
+                break
+        self._write_metadata(payload, plan.location)
+
+    def _write_metadata(self, payload: _Payload, location: str) -> None:
+        data = lean.dump(payload.metadata, location)
+        payload.written.append(location)
+        with payload.io.new_output(location).create() as output:
+            output.write(data)
+        self._coordinator.cache.put(location, payload.metadata, len(data))
+
+    @staticmethod
+    def _write_list(payload: _Payload, follows: Follows) -> None:
+        listed = follows.manifest_list
         if listed is not None:
             payload.written.append(listed.location)
             merged = manifest_list.write_appended(
@@ -406,11 +546,6 @@ class _Commit:
             )
             if listed.merge is not None and not merged:
                 payload.unused.append(listed.merge.merged.manifest_path)
-        data = lean.dump(follows.metadata, plan.location)
-        payload.written.append(plan.location)
-        with payload.io.new_output(plan.location).create() as output:
-            output.write(data)
-        self._coordinator.cache.put(plan.location, follows.metadata, len(data))
 
     def _discard(self, plan: Planned) -> None:
         payload: _Payload = plan.payload
@@ -444,18 +579,18 @@ class _Commit:
     @staticmethod
     def _uuid(plan: Planned) -> str:
         payload: _Payload = plan.payload
-        return str(payload.follows.metadata.table_uuid)
+        return str(payload.metadata.table_uuid)
 
     def _outcome(self, verdict: Verdict) -> Committed:
         attempt = self._attempt
         facts = {"table": table_name(attempt.table), "request_id": attempt.request_id}
         if verdict.status is CommitStatus.UNKNOWN:
-            assert verdict.plan is not None
             raise CommitStateUnknown(
                 "whether the commit landed could not be found out; every file is kept",
                 **facts,
-                location=verdict.plan.location,
-            )
+                location=verdict.plan.location if verdict.plan else None,
+                reason=verdict.reason or None,
+            ) from verdict.error
         if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._looked_up:
             # This try failed, but an earlier one with the same request id may have landed, with the same files.
             raise CommitStateUnknown(
@@ -473,31 +608,41 @@ class _Commit:
         assert verdict.plan is not None
         payload: _Payload = verdict.plan.payload
         if self._repeatable:
-            self._remember(payload.follows, verdict.plan.location)
+            self._remember(self._entry(attempt, payload.own, verdict, attempt.request_id))
         for path in payload.unused:
             delete_quietly(payload.io, path)
         _delete_old_metadata(payload)
-        return Committed(
-            metadata=payload.follows.metadata,
-            location=verdict.plan.location,
-            snapshot_ids=payload.follows.snapshot_ids,
-        )
+        metadata = payload.metadata
+        if payload.carried:
+            metadata = lean.as_of(metadata, payload.own.snapshot_ids[-1])
+        return Committed(metadata=metadata, location=verdict.plan.location, snapshot_ids=payload.own.snapshot_ids)
 
-    def _remember(self, follows: Follows, location: str) -> None:
+    def _remember(self, entry: JournalEntry) -> None:
         if not self._coordinator.locks.guarantees.journal:
             return
-        entry = JournalEntry(
-            request_id=self._attempt.request_id,
-            table=table_name(self._attempt.table),
-            table_uuid=str(follows.metadata.table_uuid),
-            metadata_location=location,
-            snapshot_ids=follows.snapshot_ids,
-        )
         try:
             self._coordinator.locks.remember(entry, lifetime_ms=self._coordinator._journal_lifetime_ms)
         except Exception:
             # The commit has landed; its summary and file name still carry the request id.
             logger.warning("the journal did not take request %s", entry.request_id, exc_info=True)
+
+
+def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequest:
+    return LockRequest.of(
+        LockScope.COMMIT,
+        {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
+        owner=this_owner(statement),
+        request_id=str(uuid.uuid4()),
+        offer=offer,
+    )
+
+
+def _carried(verdict: Verdict) -> list[tuple[_Member, Follows]]:
+    """Return what was published along with our own attempt."""
+    if verdict.status is not CommitStatus.SUCCESS or verdict.plan is None:
+        return []
+    payload: _Payload = verdict.plan.payload
+    return payload.carried
 
 
 def _landed(metadata: TableMetadata, location: str, table: Table, request_id: str) -> JournalEntry | None:
@@ -548,7 +693,7 @@ def _version(location: str | None) -> int:
 
 def _delete_old_metadata(payload: _Payload) -> None:
     """Delete the metadata files that fell out of the log, when the table's properties ask for it."""
-    metadata = payload.follows.metadata
+    metadata = payload.metadata
     if payload.base is None or not property_as_bool(
         metadata.properties, "write.metadata.delete-after-commit.enabled", False
     ):

@@ -6,6 +6,7 @@
     ├── LockError                         raised by lock managers; knows nothing of commits
     │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
     │   ├── LockRefused                   the request was answered with no (deny policy, re-entrancy)
+    │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised by the coordinator alone
@@ -45,6 +46,7 @@ class ErrorKind(StrEnum):
     COMMIT_STATE_UNKNOWN = "commit-state-unknown"
     CONFIG = "config"
     INTERNAL = "internal"
+    OFFER_LOST = "offer-lost"
     METASTORE_UNAVAILABLE = "metastore-unavailable"
 
 
@@ -96,6 +98,15 @@ class LockRefused(LockError):
     """The request was refused at once: a conflict under ``deny``, or a lock that its owner holds already."""
 
     kind = ErrorKind.LOCK_REFUSED
+
+
+class OfferLost(LockError):
+    """The request was not granted, and what it offered may have been carried out by another holder, or may yet be.
+
+    What to do: look for the result before doing it again.
+    """
+
+    kind = ErrorKind.OFFER_LOST
 
 
 class LockLost(LockError):

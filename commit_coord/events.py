@@ -47,6 +47,7 @@ class CommitEnded:
         held_ms: Time under the latch.
         tries: Swaps tried.
         rebased: Whether the head had moved since the attempt was made.
+        carried: Attempts of others that the same swap published.
     """
 
     table: str
@@ -56,6 +57,7 @@ class CommitEnded:
     held_ms: float
     tries: int
     rebased: bool
+    carried: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

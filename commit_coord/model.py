@@ -126,6 +126,7 @@ class LockRequest:
         owner: Who asks.
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
+        offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
     """
 
     scope: LockScope
@@ -133,6 +134,7 @@ class LockRequest:
     owner: Owner
     request_id: str
     explicit: bool = False
+    offer: str = field(default="", repr=False)
 
     @classmethod
     def of(
@@ -143,6 +145,7 @@ class LockRequest:
         owner: Owner,
         request_id: str,
         explicit: bool = False,
+        offer: str = "",
         database_parents: bool = False,
     ) -> LockRequest:
         """Return a request for *locks*: parents added in S, duplicates merged, sorted.
@@ -153,6 +156,7 @@ class LockRequest:
             owner: Who asks.
             request_id: Unique id of this request.
             explicit: Taken by a LOCK statement.
+            offer: What the owner would do once it is granted.
             database_parents: Also hold S on the database of every table and partition.
 
         Source: Hive wiki "Locking": a partition lock in any mode holds S on all its parents;
@@ -173,11 +177,24 @@ class LockRequest:
             if merged.get(resource) is not LockMode.EXCLUSIVE:
                 merged[resource] = mode
         ordered = tuple(sorted(merged.items()))
-        return cls(scope=scope, locks=ordered, owner=owner, request_id=request_id, explicit=explicit)
+        return cls(scope=scope, locks=ordered, owner=owner, request_id=request_id, explicit=explicit, offer=offer)
 
     def __str__(self) -> str:
         """Return ``S db/t, X db/t/k=v``."""
         return ", ".join(f"{mode.letter} {resource}" for resource, mode in self.locks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a waiting request would do once it is granted.
+
+    Args:
+        request_id: The lock request.
+        text: As its owner wrote it; means nothing to a lock manager.
+    """
+
+    request_id: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +242,7 @@ class Guarantees:
         explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
+        carries: A holder can carry out what waiting requests offer.
     """
 
     mutual_exclusion: bool
@@ -236,6 +254,7 @@ class Guarantees:
     explicit_locks: bool
     journal: bool
     clock: str
+    carries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,7 @@ def measure(
     shutil.rmtree(folder)
     latencies = [ms for answer in answers for ms in answer["acknowledged_ms"]]
     failed = sum(len(answer["failed_ms"]) for answer in answers)
+    swaps = sum(answer["swaps"] for answer in answers)
     cell = {
         "kind": kind,
         "layout": layout,
@@ -110,6 +111,7 @@ def measure(
         "least_by_one_writer": min(answer["acknowledged"] for answer in answers),
         "most_by_one_writer": max(answer["acknowledged"] for answer in answers),
         "cpu_ms_each": _rounded(sum(answer["cpu_s"] for answer in answers) * 1000 / max(1, acknowledged)),
+        "attempts_per_swap": _rounded(acknowledged / swaps) if swaps else None,
         "snapshots_added": added,
         "unbroken": unbroken,
         "locks_left": left,

@@ -66,7 +66,10 @@ def _commits(found: dict[str, Any]) -> list[str]:
         "acknowledged appends. *proved*: as many snapshots were added as appends were acknowledged, in one unbroken "
         "chain, with their rows, and no lock is left."
     )
-    head = ("tables, writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "failed", "CPU ms each", "proved")
+    head = (
+        *("tables, writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "failed", "CPU ms each"),
+        *("appends a swap", "proved"),
+    )
     rows = [
         (
             f"{cell['layout']}, {cell['writers']}",
@@ -76,6 +79,7 @@ def _commits(found: dict[str, Any]) -> list[str]:
             cell["p99_ms"],
             cell["failed"],
             cell["cpu_ms_each"],
+            cell["attempts_per_swap"],
             "yes" if cell["proved"] else "NO",
         )
         for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], c["kind"]))

@@ -89,7 +89,8 @@ def append_for_a_while(
             "errors": dict(errors),
             "cpu_s": _cpu_s() - cpu,
             "waited_ms": [event.waited_ms for event in ended],
-            "held_ms": [event.held_ms for event in ended],
+            "held_ms": [event.held_ms for event in ended if event.tries],
+            "swaps": sum(event.tries for event in ended),
             "phases": stopwatch.totals() if stopwatch else {},
         }
 

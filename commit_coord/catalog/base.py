@@ -24,6 +24,7 @@ from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.registry import create_lock_manager
@@ -73,6 +74,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             clock=SYSTEM_CLOCK,
             events=self.events,
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
+            group_max_size=settings.commit_group_max_size,
         )
 
     # Operation locks.
@@ -153,6 +155,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             table=tuple(table.name()),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
+            base_sequence_number=lean.sequence_number(table.metadata),
             requirements=requirements,
             updates=updates,
         )

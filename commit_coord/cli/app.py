@@ -22,10 +22,12 @@ from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
-from commit_coord.cli.output import Output, json
+from commit_coord.cli.local import local
+from commit_coord.cli.output import DEBUG, JSON, Output, json
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
@@ -92,8 +94,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
-_DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _CATALOG = Annotated[
     str | None,
     typer.Option("--catalog", "-c", help="The catalog's name in PyIceberg's configuration.", metavar="NAME"),
@@ -131,8 +131,8 @@ def locks(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Who holds and who waits for which lock, since when, until when, blocked by whom.
 
@@ -238,8 +238,8 @@ def unlock(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Free locks by force: one request, or every request that locks exactly this resource.
 
@@ -316,8 +316,8 @@ def commits(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
 
@@ -342,18 +342,11 @@ def commits(
 
 
 def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
-    try:
-        request_id = str(uuid.UUID(_whole_id(catalog, table, text)))
-    except ValueError:
-        raise CommandFailed(
-            f"{text!r} is no request id: it is a UUID, as `commit-coord commits {table}` and errors print it",
-            ExitCode.USAGE,
-            "usage",
-        ) from None
+    request_id = request_uuid(_whole_id(catalog, table, text))
     entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
     if entry is None:
         raise CommandFailed(
-            f"request {request_id} is not known to have landed in {table}. If its writer still runs, it may yet; "
+            f"request {text!r} is not known to have landed in {table}. If its writer still runs, it may yet; "
             "if it has ended, the write can be repeated with the same request id",
             ExitCode.REFUSED,
             "not-found",
@@ -396,8 +389,8 @@ def config(
     uri: _URI = None,
     warehouse: _WAREHOUSE = None,
     properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """Every property, its value and where it came from, and what the lock manager guarantees. Opens nothing.
 
@@ -467,7 +460,10 @@ def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, y
     )
 
 
-# -- demo and bench ----------------------------------------------------------------------------------------
+# -- local, demo and bench ---------------------------------------------------------------------------------
+
+
+app.add_typer(local)
 
 
 @app.command()
@@ -478,20 +474,29 @@ def demo(
             help="An empty or new folder for the run. Without it, a temporary one, which is kept.", metavar="FOLDER"
         ),
     ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it.",
+            metavar="BACKEND",
+        ),
+    ] = "embedded",
     seed: Annotated[
         int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
     ] = 1,
-    as_json: _JSON = False,
-    debug: _DEBUG = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
 ) -> None:
     """A dozen concurrent PySpark and PyIceberg writers load real data, one is killed, and the result is proved.
 
     Exit code 0 only if every proof holds.
     """
-    from commit_coord.demo import DemoFailed, FolderInUse, NotInstalled, run
+    from commit_coord.demo import Backend, DemoFailed, FolderInUse, NotInstalled, run
 
+    if backend not in tuple(Backend):
+        raise CommandFailed(f"unknown backend {backend!r}: it is {' or '.join(Backend)}", ExitCode.USAGE, "usage")
     try:
-        proved = run(folder=folder, seed=seed, as_json=as_json)
+        proved = run(folder=folder, backend=Backend(backend), seed=seed, as_json=as_json)
     except NotInstalled as error:
         raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
     except FolderInUse as error:

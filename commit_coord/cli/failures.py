@@ -28,6 +28,7 @@ from commit_coord.errors import (
     LockError,
     MetastoreUnavailable,
 )
+from commit_coord.local import NotInstalled, ServerFailed
 
 
 class ExitCode(IntEnum):
@@ -45,9 +46,11 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "Done. A question was answered.",
-    ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold.",
+    ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold; "
+    "no servers are up, or they are up already.",
     ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
-    ExitCode.FAILED: "A lock was not granted, a commit was refused, or a writer of the demo failed.",
+    ExitCode.FAILED: "A lock was not granted, a commit was refused, a writer of the demo failed, or a server did not "
+    "start or does not answer.",
     ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
     ExitCode.BUG: "An error that nobody expected. Please report it with what `--debug` shows.",
@@ -120,6 +123,14 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
         case ModuleNotFoundError():
             wanted = f"{error.name} is not installed" if error.name else str(error)
             return ExitCode.MISSING, "missing", f"{wanted}: pip install 'commit-coord[local]'"
+        case NotInstalled():
+            return ExitCode.MISSING, "missing", str(error)
+        case ServerFailed():
+            return (
+                ExitCode.FAILED,
+                "server-failed",
+                f"{error.message}; its log stands above" if error.log else str(error),
+            )
         case OSError():
             return ExitCode.FAILED, "input-output", str(error)
     name = type(error).__name__

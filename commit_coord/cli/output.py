@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
+
+JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
+DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 _PIPE_WIDTH = 240
 

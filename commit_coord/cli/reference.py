@@ -23,7 +23,7 @@ def render() -> str:
         "",
         "Catalogs come from PyIceberg's ordinary configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`); what",
         "`--uri`, `--warehouse` and `--property` say goes before it. No command here makes a database file or a table,",
-        "but for `demo` and `bench`, in folders of their own.",
+        "but for `demo`, `bench` and `local up`, in folders of their own.",
         "",
         "With `--json`, stdout holds one JSON document and nothing else; progress and errors go to stderr. A failed",
         'command prints `{"error": {"kind", "message", "exit_code"}}`.',
@@ -31,7 +31,9 @@ def render() -> str:
         "",
     ]
     for name, command in group.commands.items():
-        lines += _command(name, command)
+        below = getattr(command, "commands", {"": command})  # a group's, else the command itself
+        for last, each in below.items():
+            lines += _command(f"{name} {last}".strip(), each)
     lines += [
         "## Exit codes",
         "",

@@ -14,7 +14,9 @@ Theory of operation
     tables, read by unmodified PyIceberg and by Spark, with the source, and the history with the synced notes.
 """
 
+from commit_coord.demo.backend import Backend
 from commit_coord.demo.job import run
-from commit_coord.demo.run import DemoFailed, FolderInUse, NotInstalled
+from commit_coord.demo.run import DemoFailed, FolderInUse
+from commit_coord.local import NotInstalled
 
-__all__ = ["DemoFailed", "FolderInUse", "NotInstalled", "run"]
+__all__ = ["Backend", "DemoFailed", "FolderInUse", "NotInstalled", "run"]

@@ -19,15 +19,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.demo import proof, source
+from commit_coord.demo.backend import SHOWN, Backend, plain, serving
 from commit_coord.demo.board import Board, Kill
 from commit_coord.demo.notes import Tail, noted
 from commit_coord.demo.picture import draw, timeline
@@ -60,13 +59,16 @@ _STALL_SECONDS = 180.0
 """Nothing heard from any process for so long: something hangs."""
 
 
-def run(*, folder: Path | None = None, seed: int = 1, as_json: bool = False) -> bool:
+def run(
+    *, folder: Path | None = None, backend: Backend = Backend.EMBEDDED, seed: int = 1, as_json: bool = False
+) -> bool:
     """Run the demo and return whether every proof holds.
 
     Guarantee: whichever way this ends, no process that it started is left.
 
     Args:
         folder: Empty or new; None makes a temporary one, which is kept unless the run is interrupted.
+        backend: What it runs on.
         seed: Of all that is left to chance. The data is always the same.
         as_json: The result goes to stdout as JSON, the progress to stderr.
 
@@ -80,10 +82,10 @@ def run(*, folder: Path | None = None, seed: int = 1, as_json: bool = False) -> 
     check_installed()
     made = folder is None
     place = _prepared(folder)
-    job = _Job(Run(folder=place, seed=seed, run_id=str(uuid.uuid4())), console)
     try:
-        with _terminable():
-            document = job.do()
+        with _terminable(), serving(backend, place) as properties:
+            made_run = Run(folder=place, seed=seed, run_id=str(uuid.uuid4()), backend=backend, properties=properties)
+            document = _Job(made_run, console).do()
     except KeyboardInterrupt:
         if made:
             shutil.rmtree(place, ignore_errors=True)
@@ -144,7 +146,7 @@ class _Job:
             self._create_tables(catalog)
             self._say(
                 f"{len(DRIVERS)} PySpark drivers with {len(WRITERS) - len(REFERENCE) - len(FEEDS)} writers, "
-                f"{len(REFERENCE) + len(FEEDS)} PyIceberg processes, SQLite catalog, lease locks"
+                f"{len(REFERENCE) + len(FEEDS)} PyIceberg processes, {SHOWN[self._run.backend]}"
             )
             try:
                 wrote = self._write(board, catalog)
@@ -271,9 +273,8 @@ class _Job:
         while (left := catalog.locks.locks()) and time.monotonic() - ended < lease:
             time.sleep(_LOOK_SECONDS)
         proofs = [proof.no_lock_left(left, time.monotonic() - ended)]
-        # PyIceberg's own catalog class on the same database: whatever ours might hide, this one shows.
-        plain = SqlCatalog(CATALOG, uri=run_.uri.removeprefix(COORDINATED_URI_PREFIX), warehouse=run_.warehouse)
-        tables = {name: plain.load_table(table_id(name)) for name in TABLES}
+        reader = plain(CATALOG, run_.properties)
+        tables = {name: reader.load_table(table_id(name)) for name in TABLES}
         history = {name: history_of(table) for name, table in tables.items()}
         current = {name: table.metadata.current_snapshot_id for name, table in tables.items()}
         metadata = [str(path) for path in (run_.folder / "warehouse").rglob("*.metadata.json")]
@@ -295,7 +296,7 @@ class _Job:
             keys, measures = source.SUMS[name]
             expected = source.sums(source.table(name), keys, measures)
             proofs.append(proof.same_sums(name, keys, measures, expected, found[name], "Spark"))
-        plain.close()
+        reader.close()
         return proofs
 
     def _read_by_spark(self) -> dict[str, dict[str, list[int]]]:
@@ -344,9 +345,10 @@ class _Job:
         console.print()
         verdict = "Nothing lost, nothing doubled." if proved else "The proof failed."
         console.print(Text.assemble((verdict, "bold green" if proved else "bold red"), f" {seconds:.0f} s in all."))
-        at = f"-c {CATALOG} --uri {shlex.quote(run_.uri)}"
         console.print(f"picture    {picture}", soft_wrap=True, markup=False)
-        console.print(f"look on    commit-coord commits {table_id('flights')} {at}", soft_wrap=True, markup=False)
+        if run_.backend is Backend.EMBEDDED:  # the servers of another one have ended
+            at = f"-c {CATALOG} --uri {shlex.quote(run_.properties['uri'])}"
+            console.print(f"look on    commit-coord commits {table_id('flights')} {at}", soft_wrap=True, markup=False)
         console.print(f"clear away rm -r {shlex.quote(str(run_.folder))}", soft_wrap=True, markup=False)
         return document
 

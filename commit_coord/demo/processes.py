@@ -14,7 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import commit_coord
-from commit_coord.demo.run import NotInstalled, Run
+from commit_coord.demo.run import Run
+from commit_coord.local import NotInstalled
+from commit_coord.local.java import java_version
 
 _JAVA = 17
 """Spark 4.1 runs on Java 17 and later."""
@@ -33,21 +35,13 @@ def check_installed() -> None:
     if missing:
         raise NotInstalled(f"the demo needs {', '.join(missing)}: pip install 'commit-coord[demo]', or run `make demo`")
     install = f"install one (Debian: sudo apt-get install openjdk-{_JAVA}-jre-headless) or point JAVA_HOME to it"
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not shutil.which(java):
-        where = f"JAVA_HOME={home} has no bin/java" if home else "no java was found"
-        raise NotInstalled(f"PySpark needs Java {_JAVA} or later, and {where}: {install}")
-    try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired) as error:
+    home = os.environ.get("JAVA_HOME")  # PySpark looks there, else at PATH, and nowhere else
+    version = java_version(Path(home, "bin", "java") if home else Path(shutil.which("java") or "java"))
+    if version < _JAVA:
+        found = f"has version {version}" if version else "has none that starts"
         raise NotInstalled(
-            f"PySpark needs Java {_JAVA} or later, and {java} does not start ({error}): {install}"
-        ) from error
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
-    if version is None or int(version[1]) < _JAVA:
-        found = version[1] if version else "unreadable"
-        raise NotInstalled(f"PySpark needs Java {_JAVA} or later, and {java} is version {found}: {install}")
+            f"PySpark needs Java {_JAVA} or later, and {f'JAVA_HOME={home}' if home else 'PATH'} {found}: {install}"
+        )
 
 
 class Writer:

@@ -12,6 +12,7 @@ from typing import Any
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
+from commit_coord.demo.backend import Backend
 
 CATALOG = "demo"
 NAMESPACE = "nyc"
@@ -29,7 +30,6 @@ FEEDS = ("feed-1", "feed-2", "feed-3", "feed-4")
 IMPATIENT = "feed-4"
 """The one that does not wait: it is refused, and comes back with a new request."""
 
-IMPATIENCE_MS = 4
 FEED_BATCHES = 150
 FEED_ROWS = 20
 SPAN_SECONDS = 15.0
@@ -49,10 +49,6 @@ class DemoFailed(Exception):
     """The job could not be carried out; nothing is running any more. The message says why and where to look."""
 
 
-class NotInstalled(Exception):
-    """Java or a package is missing; the message says what to install."""
-
-
 class FolderInUse(Exception):
     """The folder for the run holds something already, or can't be used."""
 
@@ -65,38 +61,32 @@ class Run:
         folder: Holds everything: catalog, tables, source, notes, logs, picture.
         seed: Of all that is left to chance.
         run_id: Makes the request ids of this run its own.
+        backend: What it runs on.
+        properties: Of the catalog.
     """
 
     folder: Path
     seed: int
     run_id: str
+    backend: Backend
+    properties: Mapping[str, str]
 
     @classmethod
     def load(cls, folder: Path) -> Run:
         """Return the run that :meth:`save` wrote."""
         known = json.loads((folder / "run.json").read_text())
-        return cls(folder=folder, seed=known["seed"], run_id=known["run_id"])
+        return cls(**{**known, "folder": folder, "backend": Backend(known["backend"])})
 
     def save(self) -> None:
         """Write what the writers need to know, and make the folders."""
         for name in ("source", "events", "acknowledged", "refused", "unknown", "logs", "spark"):
             (self.folder / name).mkdir()
-        document = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
+        document = {**asdict(self), "folder": str(self.folder)}
         (self.folder / "run.json").write_text(json.dumps(document))
 
-    @property
-    def uri(self) -> str:
-        """The catalog's database; ``coord+`` keeps uncoordinated writers out."""
-        return f"coord+sqlite:///{self.folder}/catalog.db"
-
-    @property
-    def warehouse(self) -> str:
-        """Where the tables lie."""
-        return f"file://{self.folder}/warehouse"
-
     def catalog(self, **more: str) -> CoordinatedCatalog:
-        """Open the run's catalog: SQLite and lease locks, all by default."""
-        properties: dict[str, Any] = {"uri": self.uri, "warehouse": self.warehouse, **more}
+        """Open the run's catalog."""
+        properties: dict[str, Any] = {**self.properties, **more}
         return load_catalog(CATALOG, **properties)
 
     def source(self, name: str) -> Path:

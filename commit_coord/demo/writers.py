@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.demo.backend import IMPATIENCE_MS
 from commit_coord.demo.notes import Notebook
 from commit_coord.demo.run import (
     DRIVERS,
@@ -27,7 +28,6 @@ from commit_coord.demo.run import (
     FEEDS,
     FOLLOW,
     HEAD_START,
-    IMPATIENCE_MS,
     IMPATIENT,
     READER,
     REFERENCE,
@@ -85,7 +85,7 @@ def _wait(run: Run, notes: Notebook, gate: str) -> None:
 
 def _appends(run: Run, notes: Notebook, writer: str) -> None:
     """Append a table, or a feed's part of the hot table, batch by batch."""
-    options = {"lock.acquire-timeout-ms": str(IMPATIENCE_MS)} if writer == IMPATIENT else {}
+    options = {"lock.acquire-timeout-ms": str(IMPATIENCE_MS[run.backend])} if writer == IMPATIENT else {}
     name = table_of(writer)
     think = random.Random(f"{run.seed}/{writer}")  # noqa: S311 - a pause, no secret
     with _opened(run.catalog(**options), notes) as catalog:

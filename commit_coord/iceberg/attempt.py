@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,17 @@ from commit_coord.iceberg import manifest_list
 
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
+
+
+_NAMESPACE = uuid.UUID("9d0c6b57-2d0b-5a9e-9a51-0f6c6f1f4c5e")
+
+
+def request_uuid(text: str) -> str:
+    """Return the request id that *text* means: itself when it is a UUID, else one made of it, always the same."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return str(uuid.uuid5(_NAMESPACE, text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +68,8 @@ class Attempt:
         table: Namespace and name.
         table_uuid: Iceberg's id of the table that was read; None when the commit creates the table.
         base_location: The pointer that was read; None when the commit creates the table.
+        base_sequence_number: The last one that was seen there: a table that was committed along with others shows
+            itself as of its own commit, which need not be the file's last.
         requirements: Checked against the head.
         updates: Applied to the head, behind them *append*.
         append: A pure append, or None.
@@ -69,11 +83,17 @@ class Attempt:
     table: tuple[str, ...]
     table_uuid: str | None
     base_location: str | None
+    base_sequence_number: int = 0
     requirements: tuple[TableRequirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
     append: Append | None = None
     reads_data: bool = False
     properties_read: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def is_pure_append(self) -> bool:
+        """Whether this is an append and nothing else, so that it may stand behind any other commit."""
+        return self.append is not None and not self.updates and not self.reads_data
 
     def to_json(self) -> bytes:
         """Return the attempt as JSON; :meth:`from_json` reads it back in any process."""
@@ -95,6 +115,7 @@ class Attempt:
                 "table": self.table,
                 "table-uuid": self.table_uuid,
                 "base-location": self.base_location,
+                "base-sequence-number": self.base_sequence_number,
                 "requirements": [r.model_dump(mode="json") for r in self.requirements],
                 "updates": [u.model_dump(mode="json") for u in self.updates],
                 "append": append,
@@ -114,6 +135,7 @@ class Attempt:
             table=tuple(raw["table"]),
             table_uuid=raw["table-uuid"],
             base_location=raw["base-location"],
+            base_sequence_number=raw["base-sequence-number"],
             requirements=_REQUIREMENTS.validate_python(raw["requirements"]),
             updates=_UPDATES.validate_python(raw["updates"]),
             append=append

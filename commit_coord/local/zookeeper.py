@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from commit_coord.local.java import LOG4J, find_java, pyspark_jars
-from commit_coord.local.server import LocalServer, free_ports, write_properties
+from commit_coord.local.server import LOOPBACK, LocalServer, free_ports, write_properties
 
 _JAVA = range(17, 26)
 
@@ -42,7 +42,9 @@ class ZooKeeperServer(LocalServer):
         settings: Further lines of ``zoo.cfg``.
         jvm: Further options of the JVM.
         number: Its place among *peers*, from 1.
-        peers: Of each server of the ensemble, its ports: for followers, for elections, for clients. Empty: it is alone.
+        peers: All servers of the ensemble, each as ``host:port:port;address:port``: for followers, for elections, and
+            where it listens for clients. Empty: it is alone.
+        address: Where it listens for clients when it is alone.
     """
 
     def __init__(
@@ -53,7 +55,8 @@ class ZooKeeperServer(LocalServer):
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
         number: int = 1,
-        peers: Sequence[tuple[int, int, int]] = (),
+        peers: Sequence[str] = (),
+        address: str = LOOPBACK,
     ) -> None:
         super().__init__(folder, port)
         self.name = f"ZooKeeper {number}" if peers else "ZooKeeper"
@@ -61,6 +64,7 @@ class ZooKeeperServer(LocalServer):
         self._jvm = jvm
         self._number = number
         self._peers = peers
+        self._address = address
 
     @property
     def connect_string(self) -> str:
@@ -74,27 +78,18 @@ class ZooKeeperServer(LocalServer):
     @property
     def mode(self) -> str:
         """``standalone``, ``leader``, ``follower``, or nothing while it does not serve."""
-        mode = re.search(r"^Mode: (\w+)", self.ask("srvr"), re.MULTILINE)
-        return mode[1] if mode else ""
+        return mode(self.port)
 
     def ask(self, word: str) -> str:
         """Return the answer to one of ZooKeeper's four letter words, nothing when there is none."""
-        answer = b""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-            connection.sendall(word.encode())
-            while more := connection.recv(65536):
-                answer += more
-        return answer.decode(errors="replace")
+        return _ask(self.port, word)
 
     def _prepare(self) -> None:
         (self.folder / "data").mkdir(exist_ok=True)
         (self.folder / "data" / "myid").write_text(str(self._number))
         (self.folder / "log4j2.properties").write_text(LOG4J)
-        peers = {
-            f"server.{number}": f"127.0.0.1:{follow}:{elect};127.0.0.1:{serve}"
-            for number, (follow, elect, serve) in enumerate(self._peers, 1)
-        }
-        alone = {"clientPort": str(self.port), "clientPortAddress": "127.0.0.1"}
+        peers = {f"server.{number}": peer for number, peer in enumerate(self._peers, 1)}
+        alone = {"clientPort": str(self.port), "clientPortAddress": self._address}
         settings = {**self._settings, "dataDir": str(self.folder / "data"), **(peers or alone)}
         write_properties(self.folder / "zoo.cfg", settings)
 
@@ -114,6 +109,21 @@ class ZooKeeperServer(LocalServer):
         ]
 
 
+def mode(port: int) -> str:
+    """Return the mode of the ZooKeeper server at *port*, nothing when none serves there."""
+    found = re.search(r"^Mode: (\w+)", _ask(port, "srvr"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _ask(port: int, word: str) -> str:
+    answer = b""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(word.encode())
+        while more := connection.recv(65536):
+            answer += more
+    return answer.decode(errors="replace")
+
+
 class ZooKeeperEnsemble:
     """Several ZooKeeper servers that are one service.
 
@@ -122,6 +132,7 @@ class ZooKeeperEnsemble:
         size: How many; 1, 3 or 5.
         settings: Further lines of ``zoo.cfg``.
         jvm: Further options of the JVM.
+        ports: Where clients connect, one for each server. Without them, free ones.
     """
 
     def __init__(
@@ -129,21 +140,26 @@ class ZooKeeperEnsemble:
         folder: Path | None = None,
         size: int = 3,
         *,
+        ports: Sequence[int] = (),
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
     ) -> None:
-        ports = free_ports(3 * size)
-        peers = [(ports[3 * i], ports[3 * i + 1], ports[3 * i + 2]) for i in range(size)]
+        free = free_ports(3 * size)
+        serve = ports or free[2 * size :]
+        peers = [
+            f"{LOOPBACK}:{follow}:{elect};{LOOPBACK}:{port}"
+            for follow, elect, port in zip(free[:size], free[size : 2 * size], serve, strict=True)
+        ]
         self.servers = [
             ZooKeeperServer(
                 folder and folder / f"zookeeper-{number}",
-                serve,
+                port,
                 settings=settings,
                 jvm=jvm,
                 number=number,
                 peers=peers if size > 1 else (),
             )
-            for number, (_, _, serve) in enumerate(peers, 1)
+            for number, port in enumerate(serve, 1)
         ]
 
     @property

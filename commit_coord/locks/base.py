@@ -6,6 +6,11 @@ Theory of operation
     place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
     What is granted is a *lease*: it ends by release, by expiry, or by force.
 
+    A request may say what its owner would do once it is granted: its *offer*. A holder may *take* the offers that wait
+    right behind it, do them along with its own work, and *settle* them with its release: those requests end without
+    ever being granted. So one holder carries many waiters, and none is overtaken. An offer that was taken can't be
+    withdrawn any more; until it is settled its owner does not know what becomes of it.
+
     The manager is the client of a service and lives as long as the catalog; the lease is what is held.
     Where one process serves many threads, one manager serves them all.
 
@@ -33,6 +38,7 @@ from commit_coord.model import (
     LockEntry,
     LockRequest,
     LockScope,
+    Offer,
     Resource,
 )
 
@@ -146,6 +152,30 @@ class Lease(ABC):
         Source: Iceberg Java ``HiveLock.ensureActive``.
         """
 
+    def take(self, limit: int) -> Sequence[Offer]:
+        """Take the offers that wait right behind this lease, oldest first, at most *limit*.
+
+        The first request that offers nothing ends them, so nobody is overtaken; as does one whose offer an earlier
+        holder took and never settled: it may still be carrying it out.
+
+        Raises:
+            LockError: The service did not answer. Some offers may have been taken; they stay with their owners.
+        """
+        return ()
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """Say what became of offers that were taken. Told to their owners together with the release.
+
+        Args:
+            done: Carried out; ``request_id`` is that of the lock request, whose ``submit`` returns the entry.
+            returned: Lock requests whose offers were not carried out and never will be.
+        """
+        raise LockRefused("this lock manager carries no offers", locks=self.request)
+
+    def retract(self) -> bool:
+        """Take back the own offer. Return whether it is certain that nobody has taken it or will."""
+        return True
+
     @abstractmethod
     def release(self) -> None:
         """Give the locks back. Never raises, never blocks for long, may be called again.
@@ -217,6 +247,20 @@ class LockManager(ABC):
                 the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """
+
+    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
+        """Block until *request* is granted, or until another holder has carried out what it offers.
+
+        Where the guarantees declare no carrying this is :meth:`acquire`.
+
+        Returns:
+            A held lease; or the holder's answer, and nothing is held.
+
+        Raises:
+            OfferLost: Not granted, and the offer may have been carried out.
+            LockError: As :meth:`acquire`; it is certain that nobody has carried out the offer or will.
+        """
+        return self.acquire(request, deadline=deadline)
 
     @abstractmethod
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:

@@ -8,6 +8,9 @@ Theory of operation
 
     One heartbeat extends all leases and all waiting requests of the manager with one statement.
 
+    A waiter that offers something watches in the same way. When its request is gone, the journal says whether a holder
+    has carried the offer out.
+
 A lost reply
     1. The enter transaction commits; the connection is cut before the answer arrives.
     2. The same transaction is sent again and meets its own request id.
@@ -27,13 +30,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.lease_store import DuplicateRequest, Interrupted, Rows, Step, id_list, open_store
-from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.locks.queueing import Blocker, Carried, QueueingLockManager
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -44,6 +47,7 @@ from commit_coord.model import (
     LockRequest,
     LockScope,
     LockState,
+    Offer,
     Owner,
     Resource,
 )
@@ -63,6 +67,9 @@ _LOOK_AGAIN = 1.0
 
 _BRIEFLY = 1.0
 """Seconds for which what nobody waits for is tried again: enough for a connection that was cut while it was idle."""
+
+_ANSWER_LEASES = 10
+"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -97,6 +104,7 @@ class SqlLease(Lease):
         super().__init__(ticket.request, Generation(ticket.place))
         self._manager = manager
         self._ticket = ticket
+        self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
 
     @property
     def state(self) -> LeaseState:
@@ -107,6 +115,18 @@ class SqlLease(Lease):
     def ensure_active(self, max_age_ms: int | None = None) -> None:
         """See :meth:`Lease.ensure_active`. Asking the service extends the lease too."""
         self._manager._ensure_active(self, max_age_ms)
+
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return self._manager._take(self._ticket, limit)
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`Lease.settle`."""
+        self._settled = done, returned
+
+    def retract(self) -> bool:
+        """See :meth:`Lease.retract`."""
+        return self._manager._retract(self.request)
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
@@ -152,6 +172,7 @@ class LeaseLockManager(QueueingLockManager):
             explicit_locks=True,
             journal=True,
             clock="server" if server else "host",
+            carries=True,
         )
         self._space = quote(space, safe="")
         self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-heartbeat")
@@ -236,6 +257,8 @@ class LeaseLockManager(QueueingLockManager):
         )
         for resource, mode in request.locks:
             steps.append((lease_sql.ENTER_LOCK, {**common, "resource": str(resource), "mode": mode.letter}))
+        if request.offer:
+            steps.append((lease_sql.ENTER_OFFER, {**common, "offer": request.offer}))
         steps.append((lease_sql.LOOK, self._look_values(request)))
         return steps
 
@@ -293,11 +316,39 @@ class LeaseLockManager(QueueingLockManager):
         rows = self._persist(lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline)
         if rows:
             return self._seen(rows)
+        if request.offer:
+            # Whoever removed it took the offer before, or did not.
+            self._tickets.pop(request.request_id, None)
+            if entry := self.recall(request.request_id):
+                raise Carried(entry)
+            raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
         if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self._tickets[request.request_id]
         return self._enter(request, deadline)
+
+    def _retract(self, request: LockRequest) -> bool:
+        if not request.offer:
+            return True
+        try:
+            return bool(self._ask(lease_sql.RETRACT, {"request_id": request.request_id}))
+        except LockServiceUnavailable:
+            return False
+
+    def _take(self, ticket: _Ticket, limit: int) -> Sequence[Offer]:
+        ((resource, _),) = ticket.request.locks
+        rows = self._ask(
+            lease_sql.TAKE,
+            {
+                "scope": self._scope(ticket.request.scope),
+                "resource": str(resource),
+                "request_id": ticket.request.request_id,
+                "place": ticket.place,
+                "limit": limit,
+            },
+        )
+        return [Offer(request_id=request_id, text=text) for _, request_id, text in sorted(rows)]
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
@@ -326,7 +377,30 @@ class LeaseLockManager(QueueingLockManager):
     def _remove_ticket(self, ticket: _Ticket) -> None:
         request = ticket.request
         named = [(str(resource), mode.letter) for resource, mode in request.locks]
-        self._remove(request.scope, request.request_id, ticket.place, forced=True, named=named)
+        done, returned = ticket.lease._settled if ticket.lease else ((), ())
+        self._remove(
+            request.scope,
+            request.request_id,
+            ticket.place,
+            forced=True,
+            named=named,
+            waking=_waking(done),
+            settling=[*self._answers(done), *_given_back(returned, ticket.place)],
+        )
+
+    def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
+        """Return what ends the requests of *done* and leaves each an answer."""
+        if not done:
+            return []
+        ids = {"ids": id_list([entry.request_id for entry in done])}
+        lifetime_ms = _ANSWER_LEASES * self.settings.lease_ms
+        return [
+            *((lease_sql.REMEMBER, _remembered(entry, lifetime_ms)) for entry in done),
+            (lease_sql.END_REQUESTS, ids),
+            (lease_sql.END_LOCKS, ids),
+            (lease_sql.END_OFFERS, ids),
+            (lease_sql.FORGET, {}),
+        ]
 
     # Hold.
 
@@ -443,6 +517,8 @@ class LeaseLockManager(QueueingLockManager):
         *,
         forced: bool,
         named: Sequence[tuple[str, str]] | None = None,
+        waking: Sequence[Step] = (),
+        settling: Sequence[Step] = (),
     ) -> bool:
         """Delete a request and wake those that it kept waiting; return whether this call deleted it.
 
@@ -452,17 +528,22 @@ class LeaseLockManager(QueueingLockManager):
             place: At which place.
             forced: Whatever it is; else only if it has expired by the service's clock.
             named: Its resources and modes; None looks them up.
+            waking: Chooses whom else to wake.
+            settling: Done in the same transaction.
         """
         connection, request = self._store.connection, {"request_id": request_id, "place": place}
         if named is None:
             named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
         lock = {"scope": self._scope(scope), "place": place}
-        removed, _ = connection.run(
+        removed, *_ = connection.run(
             [
                 (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
                 (lease_sql.REMOVE_LOCKS, request),
+                (lease_sql.REMOVE_OFFER, request),
+                *settling,
             ],
             then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
+            waking=waking,
             durable=False,
         )
         return bool(removed)
@@ -522,15 +603,7 @@ class LeaseLockManager(QueueingLockManager):
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""
         self._here()
-        values = {
-            "request_id": entry.request_id,
-            "table_name": entry.table,
-            "table_uuid": entry.table_uuid,
-            "metadata_location": entry.metadata_location,
-            "snapshot_ids": ",".join(map(str, entry.snapshot_ids)),
-            "lifetime_ms": lifetime_ms,
-        }
-        steps: list[Step] = [(lease_sql.REMEMBER, values), (lease_sql.FORGET, {})]
+        steps: list[Step] = [(lease_sql.REMEMBER, _remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})]
         self._persist(lambda: self._store.connection.run(steps), self._clock.now() + _BRIEFLY)
 
     def recall(self, request_id: str) -> JournalEntry | None:
@@ -579,6 +652,25 @@ class LeaseLockManager(QueueingLockManager):
                     raise
             self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
             tries += 1
+
+
+def _waking(done: Sequence[JournalEntry]) -> list[Step]:
+    return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
+
+
+def _given_back(request_ids: Sequence[str], place: int) -> list[Step]:
+    return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids), "place": place})] if request_ids else []
+
+
+def _remembered(entry: JournalEntry, lifetime_ms: int) -> dict[str, Any]:
+    return {
+        "request_id": entry.request_id,
+        "table_name": entry.table,
+        "table_uuid": entry.table_uuid,
+        "metadata_location": entry.metadata_location,
+        "snapshot_ids": ",".join(map(str, entry.snapshot_ids)),
+        "lifetime_ms": lifetime_ms,
+    }
 
 
 def _entry(row: tuple[Any, ...]) -> LockEntry:

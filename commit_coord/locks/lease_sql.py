@@ -10,7 +10,10 @@ The tables
     ``commit_coord_requests``  one row a request: its place, its owner, until when it is kept.
     ``commit_coord_locks``     one row a request and resource. Its primary key answers both questions that an acquire
                                asks, each by one step into the index: the nearest X before a place, the nearest S.
-    ``commit_coord_journal``   one row a commit that is remembered.
+    ``commit_coord_offers``    one row a request that offers something: what, and at which place the holder stands that
+                               took it.
+    ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
+                               under the id of its request.
 
     A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
     places come from: the whole operation scope is one, since a request there touches many resources; in the commit
@@ -76,8 +79,17 @@ CREATE = (
         expires_at_ms BIGINT NOT NULL
     )""",
     "CREATE INDEX IF NOT EXISTS commit_coord_journal_expiry ON commit_coord_journal (expires_at_ms)",
+    """
+    CREATE TABLE IF NOT EXISTS commit_coord_offers (
+        request_id {text} PRIMARY KEY,
+        place BIGINT NOT NULL,
+        offer {text} NOT NULL,
+        taken BIGINT
+    )""",
 )
 """What is made where it is missing. The last one tells whether all are there."""
+
+CREATED = "commit_coord_offers"
 
 # A request has expired when its time is over, or when it counted by the clock of an earlier boot of this host: all
 # its processes ended with that boot. One without expiry stays until UNLOCK.
@@ -140,6 +152,11 @@ ENTER_LOCK = """
     INSERT INTO commit_coord_locks (scope, resource, mode, place, request_id)
     SELECT :scope, :resource, :mode, place, :request_id FROM commit_coord_places WHERE queue = :queue"""
 
+# Put what the request offers beside it.
+ENTER_OFFER = """
+    INSERT INTO commit_coord_offers (request_id, place, offer)
+    SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
+
 # Where does my request stand, and who is in its way? No row: it was removed. Blocker columns null: granted. Asking both
 # at once matters: a waiter that slept past its own lease would find nobody before its place and believe it holds.
 LOOK = f"""
@@ -173,10 +190,47 @@ REMOVE = f"""
     WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
     RETURNING request_id"""
 
-# Delete the locks of a request that is gone.
-REMOVE_LOCKS = """
-    DELETE FROM commit_coord_locks WHERE request_id = :request_id AND place = :place AND NOT EXISTS (
+# Delete the locks of a request that is gone, and its offer.
+_GONE = """
+    WHERE request_id = :request_id AND place = :place AND NOT EXISTS (
         SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)"""
+REMOVE_LOCKS = f"DELETE FROM commit_coord_locks {_GONE}"
+REMOVE_OFFER = f"DELETE FROM commit_coord_offers {_GONE}"
+
+# Take the offers behind a holder of one lock, up to the first request that offers nothing or whose offer was taken by
+# an earlier holder, which may still carry it out. A holder whose request was removed takes none. From here on the owner
+# can't withdraw: taking and withdrawing write the same row, so of the two one comes first, and the other one finds it
+# done.
+TAKE = """
+    UPDATE commit_coord_offers SET taken = :place
+    WHERE request_id IN (
+        SELECT l.request_id FROM commit_coord_locks l
+        JOIN commit_coord_offers o ON o.request_id = l.request_id
+        WHERE l.scope = :scope AND l.resource = :resource AND l.mode = 'X' AND l.place > :place
+          AND l.place < COALESCE((
+            SELECT min(n.place) FROM commit_coord_locks n
+            WHERE n.scope = :scope AND n.resource = :resource AND n.place > :place
+              AND NOT EXISTS (
+                SELECT 1 FROM commit_coord_offers p WHERE p.request_id = n.request_id AND p.taken IS NULL)),
+            9223372036854775807)
+        ORDER BY l.place LIMIT :limit)
+      AND EXISTS (SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)
+    RETURNING place, request_id, offer"""
+
+# Withdraw an offer that nobody has taken.
+RETRACT = "DELETE FROM commit_coord_offers WHERE request_id = :request_id AND taken IS NULL RETURNING request_id"
+
+# Give offers back that were taken at :place and not carried out. A release whose reply was lost is done again, and by
+# then the next holder may have taken them.
+GIVE_BACK = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {ids} AND taken = :place"
+
+# Wake the owners of these requests.
+WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id IN {ids}"
+
+# End requests whose offers were carried out.
+END_REQUESTS = "DELETE FROM commit_coord_requests WHERE request_id IN {ids}"
+END_LOCKS = "DELETE FROM commit_coord_locks WHERE request_id IN {ids}"
+END_OFFERS = "DELETE FROM commit_coord_offers WHERE request_id IN {ids}"
 
 # Wake those whose nearest blocker on :resource was the lock in :mode at :place, and nobody else: the first X behind
 # it if no S stands between, and behind an X every S up to the next X. Runs after the commit of the removal,

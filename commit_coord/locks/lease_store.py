@@ -58,8 +58,18 @@ class Connection(ABC):
     """Where a wake-up for this thread is sent to."""
 
     @abstractmethod
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
+    def run(
+        self,
+        steps: Sequence[Step],
+        then: Sequence[Step] = (),
+        *,
+        waking: Sequence[Step] = (),
+        durable: bool = True,
+    ) -> list[Rows]:
         """Run *steps* in one transaction, commit, then run *then* behind it; return the rows of *steps*.
+
+        *then* and *waking* choose whom to wake, who is woken after the commit. *waking* is run before *steps*, in the
+        transaction: it finds those whom *steps* will delete.
 
         What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
         Removals are so: a request that comes back is extended by nobody and expires.
@@ -236,17 +246,27 @@ class SqliteConnection(Connection):
         """A thread ended."""
         self._close_now()
 
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
+    def run(
+        self,
+        steps: Sequence[Step],
+        then: Sequence[Step] = (),
+        *,
+        waking: Sequence[Step] = (),
+        durable: bool = True,
+    ) -> list[Rows]:
         """See :meth:`Connection.run`."""
         with self._lock, self._translated():
             db = self._open()
             try:
                 db.execute("BEGIN IMMEDIATE")
+                awake = [address for step in waking for (address,) in self._execute(db, *step)]
                 rows = [self._execute(db, *step) for step in steps]
                 db.execute("COMMIT")
             except BaseException:
                 self._roll_back(db)
                 raise
+            for address in awake:
+                self._send(address)
             for step in then:
                 for (address,) in self._execute(db, *step):
                     self._send(address)
@@ -304,7 +324,7 @@ class SqliteConnection(Connection):
                 # No fsync for each lock: after a power failure no holder is alive, and TAKE_PLACE skips the places
                 # that may have been forgotten. The database stays whole either way.
                 db.execute("PRAGMA synchronous = NORMAL")
-                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'commit_coord_journal_expiry'").fetchall():
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (lease_sql.CREATED,)).fetchall():
                     db.execute("BEGIN IMMEDIATE")
                     for text in lease_sql.CREATE:
                         db.execute(_sqlite_text(text))
@@ -460,7 +480,14 @@ class PostgresConnection(Connection):
         if self._pid == os.getpid():
             self._close_now()
 
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = (), *, durable: bool = True) -> list[Rows]:
+    def run(
+        self,
+        steps: Sequence[Step],
+        then: Sequence[Step] = (),
+        *,
+        waking: Sequence[Step] = (),
+        durable: bool = True,
+    ) -> list[Rows]:
         """See :meth:`Connection.run`."""
         with self._lock, self._translated():
             db = self._open()
@@ -469,6 +496,8 @@ class PostgresConnection(Connection):
                     db.execute("BEGIN")
                     if not durable:
                         db.execute("SET LOCAL synchronous_commit = off")
+                    for text, values in waking:  # the server sends notifications with the commit
+                        db.execute(_postgres_text(text), values)
                     cursors = [db.execute(_postgres_text(text), values) for text, values in steps]
                     db.execute("COMMIT")
                     for text, values in then:
@@ -529,7 +558,7 @@ class PostgresConnection(Connection):
                 db.execute(f"SET statement_timeout = {patience:d}".encode())
                 db.execute(f"SET idle_in_transaction_session_timeout = {patience:d}".encode())
                 db.execute(b"SET client_min_messages = warning")
-                if not db.execute(b"SELECT to_regclass('commit_coord_journal_expiry')::text").fetchall()[0][0]:
+                if not db.execute(b"SELECT to_regclass(%s)::text", (lease_sql.CREATED,)).fetchall()[0][0]:
                     self._create(db)
             except BaseException:
                 db.close()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockRefused
+from commit_coord.errors import LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.locks.queueing import Blocker, Carried, QueueingLockManager
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -27,10 +27,14 @@ from commit_coord.model import (
     LockRequest,
     LockScope,
     LockState,
+    Offer,
     Resource,
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.contention import nearest_blocker
+
+_ANSWER_LEASES = 10
+"""Leases for which the answer to an offer is kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +47,26 @@ class _Ticket:
     lost: Callable[[], None]
     blocker: int | None = None
     turn: threading.Event = field(default_factory=threading.Event)
+    taken: bool = False
+    retracted: bool = False
+
+
+class _Journal:
+    """Entries that all live for the same time, so the oldest expire first."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[float, JournalEntry]] = {}
+
+    def put(self, entry: JournalEntry, now: float, lifetime_ms: int) -> None:
+        self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
+        for request_id, (expires_at, _) in list(self._entries.items()):
+            if expires_at > now:
+                break
+            self._entries.pop(request_id, None)
+
+    def get(self, request_id: str, now: float) -> JournalEntry | None:
+        expires_at, entry = self._entries.get(request_id, (0.0, None))
+        return entry if expires_at > now else None
 
 
 class _Space:
@@ -59,7 +83,8 @@ class _Space:
         self._by_place: dict[int, _Ticket] = {}
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
-        self.journal: dict[str, tuple[float, JournalEntry]] = {}
+        self.journal = _Journal()
+        self.answers = _Journal()
 
     def enter(self, request: LockRequest, now_ms: int, lost: Callable[[], None]) -> _Ticket:
         """Put *request* behind everyone and return its ticket. *lost* is called when it is freed by force."""
@@ -86,6 +111,40 @@ class _Space:
             with self._mutex:
                 self._remove(ticket)
             raise
+
+    def take(self, ticket: _Ticket, limit: int) -> list[Offer]:
+        """Take the offers that wait right behind *ticket*."""
+        with self._mutex:
+            if self._tickets.get(ticket.request.request_id) is not ticket:
+                return []
+            ((resource, mode),) = ticket.request.locks
+            offers: list[Offer] = []
+            for place in self._queues[ticket.request.scope][resource][mode]:
+                other = self._by_place[place]
+                if other is ticket:
+                    continue
+                if not other.request.offer or other.taken or other.retracted or len(offers) == limit:
+                    break
+                other.taken = True
+                offers.append(Offer(request_id=other.request.request_id, text=other.request.offer))
+            return offers
+
+    def retract(self, ticket: _Ticket) -> bool:
+        """Let nobody take the offer of *ticket* from now on; return whether nobody has."""
+        with self._mutex:
+            ticket.retracted = not ticket.taken
+            return ticket.retracted
+
+    def settle(self, done: Iterable[str], returned: Iterable[str]) -> None:
+        """End the requests *done*, whose answers are in the journal; leave the *returned* ones to their owners."""
+        with self._mutex:
+            for request_id in done:
+                if ticket := self._tickets.get(request_id):
+                    self._remove(ticket)
+                    ticket.turn.set()
+            for request_id in returned:
+                if ticket := self._tickets.get(request_id):
+                    ticket.taken = False
 
     def find(self, request_id: str) -> _Ticket | None:
         """Return the ticket of a request."""
@@ -152,18 +211,33 @@ os.register_at_fork(after_in_child=_SPACES.clear)
 class MemoryLease(Lease):
     """Ends by release or by force; its process is its liveness."""
 
-    def __init__(self, space: _Space, ticket: _Ticket) -> None:
+    def __init__(self, manager: MemoryLockManager, space: _Space, ticket: _Ticket) -> None:
         super().__init__(ticket.request, Generation(ticket.place))
+        self._manager = manager
         self._space = space
         self._ticket = ticket
+        self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
         """Return unless it was released or freed by force: asking costs nothing here."""
         self._raise_if_over()
 
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return self._space.take(self._ticket, limit)
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`Lease.settle`."""
+        self._settled = done, returned
+
+    def retract(self) -> bool:
+        """See :meth:`Lease.retract`."""
+        return self._space.retract(self._ticket)
+
     def release(self) -> None:
         """Give the locks back and wake whom that grants."""
-        self._transition(LeaseState.RELEASED)
+        if self._transition(LeaseState.RELEASED):
+            self._manager._settle(*self._settled)
         self._space.remove(self._ticket)
 
 
@@ -189,6 +263,7 @@ class MemoryLockManager(QueueingLockManager):
         explicit_locks=True,
         journal=True,
         clock="none",
+        carries=True,
     )
 
     def __init__(
@@ -224,13 +299,20 @@ class MemoryLockManager(QueueingLockManager):
         return self._seen(space.enter(request, self._clock.wall_ms(), lambda: self._lost(request_id)))
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        ticket = self._mine(request)
         # The turn is given by whoever removes the last one in the way.
-        ticket.turn.wait(max(0.0, deadline - self._clock.now()))
+        self._mine(request).turn.wait(max(0.0, deadline - self._clock.now()))
         return self._seen(self._mine(request))
 
+    def _retract(self, request: LockRequest) -> bool:
+        return self._space.retract(self._mine(request))
+
+    def _settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        for entry in done:
+            self._space.answers.put(entry, self._clock.now(), _ANSWER_LEASES * self.settings.lease_ms)
+        self._space.settle([entry.request_id for entry in done], returned)
+
     def _grant(self, request: LockRequest) -> Lease:
-        lease = MemoryLease(self._space, self._mine(request))
+        lease = MemoryLease(self, self._space, self._mine(request))
         self._leases[request.request_id] = lease
         lease.add_listener(lambda lease, state: self._forget(lease))
         return lease
@@ -270,18 +352,11 @@ class MemoryLockManager(QueueingLockManager):
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""
-        journal, now = self._here().journal, self._clock.now()
-        journal[entry.request_id] = now + lifetime_ms / 1000, entry
-        # Entries are in the order of their writing, so with one lifetime the oldest expire first.
-        for request_id, (expires_at, _) in list(journal.items()):
-            if expires_at > now:
-                break
-            journal.pop(request_id, None)
+        self._here().journal.put(entry, self._clock.now(), lifetime_ms)
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
-        expires_at, entry = self._here().journal.get(request_id, (0.0, None))
-        return entry if expires_at > self._clock.now() else None
+        return self._here().journal.get(request_id, self._clock.now())
 
     def close(self) -> None:
         """Release every lease of this client that is not explicit."""
@@ -292,9 +367,13 @@ class MemoryLockManager(QueueingLockManager):
 
     def _mine(self, request: LockRequest) -> _Ticket:
         ticket = self._space.find(request.request_id)
-        if ticket is None or ticket.request is not request:
+        if ticket is not None and ticket.request is request:
+            return ticket
+        if not request.offer:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
-        return ticket
+        if entry := self._space.answers.get(request.request_id, self._clock.now()):
+            raise Carried(entry)
+        raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
 
     def _seen(self, ticket: _Ticket) -> Blocker | None:
         other = self._space.blocker(ticket)

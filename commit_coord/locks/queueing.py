@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockRefused, LockTimeout
+from commit_coord.errors import LockError, LockRefused, LockTimeout, OfferLost
 from commit_coord.events import Events, LockAcquired
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.model import LeaseState, LockEntry, LockRequest, LockScope, Owner
+from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockRequest, LockScope, Owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.modes import compatible
 
@@ -40,6 +40,14 @@ class Blocker:
     request_id: str
     owner: Owner
     requested_at_ms: int
+
+
+class Carried(Exception):
+    """Another holder has carried out what the request offered; the request is gone."""
+
+    def __init__(self, entry: JournalEntry) -> None:
+        super().__init__(entry)
+        self.entry = entry
 
 
 class QueueingLockManager(LockManager):
@@ -63,7 +71,12 @@ class QueueingLockManager(LockManager):
 
     @abstractmethod
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        """Block until *blocker* may have gone, at most until *deadline*; return who is in the way now."""
+        """Block until *blocker* may have gone, at most until *deadline*; return who is in the way now.
+
+        Raises:
+            Carried: The request ended that way.
+            OfferLost: It is gone, and what became of its offer is not known.
+        """
 
     @abstractmethod
     def _grant(self, request: LockRequest) -> Lease:
@@ -73,7 +86,18 @@ class QueueingLockManager(LockManager):
     def _withdraw(self, request: LockRequest) -> None:
         """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt."""
 
+    def _retract(self, request: LockRequest) -> bool:
+        """Take back the offer of *request*; return whether it is certain that nobody has taken it or will."""
+        return True
+
     # What every manager does with it.
+
+    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
+        """See :meth:`LockManager.submit`."""
+        try:
+            return self.acquire(request, deadline=deadline)
+        except Carried as answer:
+            return answer.entry
 
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`."""
@@ -90,6 +114,8 @@ class QueueingLockManager(LockManager):
                 assert isinstance(policy, DenyPolicy)
                 assert refused is not None
                 attempt = self._pause(policy, attempt, deadline, refused)
+        except Carried:
+            raise
         except BaseException:
             # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
             self._give_up(request)
@@ -101,19 +127,34 @@ class QueueingLockManager(LockManager):
         """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
         try:
             blocker = self._enter(request, deadline)
+            until = deadline
             while blocker is not None and not isinstance(policy, DenyPolicy):
-                if self._clock.now() >= deadline:
-                    raise self._timeout(request, blocker, started)
-                blocker = self._wait(request, blocker, deadline)
+                if self._clock.now() >= until:
+                    until = self._after_deadline(request, blocker, deadline, started)
+                blocker = self._wait(request, blocker, until)
             if blocker is None:
                 return self._granted(request, started), None
             # Described while we still stand behind it: a moment later it may be gone.
             refused = self._refusal(request, blocker, attempt)
             self._withdraw(request)
             return None, refused
+        except Carried:
+            raise
         except BaseException:
             self._give_up(request)
             raise
+
+    def _after_deadline(self, request: LockRequest, blocker: Blocker, deadline: float, started: float) -> float:
+        """Raise, or return until when to wait for the answer to an offer that somebody has taken.
+
+        Whoever took it answers soon, or loses its lease and lets us in.
+        """
+        if not request.offer or self._retract(request):
+            raise self._timeout(request, blocker, started)
+        until = deadline + 2 * self.settings.lease_ms / 1000
+        if self._clock.now() >= until:
+            raise OfferLost("the holder that took the offer did not answer", locks=request)
+        return until
 
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)

@@ -7,11 +7,23 @@ Theory of operation
 
     ::
 
-        Acquire ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Release
-                    ▲ │                              │
-                    │ └─ Replan (the owner plans     │ MOVED: somebody else swapped; plan on the new head
-                    │    the attempt again)          │ LOST_REPLY: Locate, repeat the identical swap
-                    └────────────────────────────────┘
+        Acquire ─► Gather ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Release
+           │                  ▲ │                              │
+           │ answered: a      │ └─ Replan (the owner plans     │ MOVED: somebody else swapped; plan on the new head
+           │ holder carried   │    the attempt again)          │ LOST_REPLY: Locate, repeat the identical swap
+           ▼ it along         └────────────────────────────────┘
+        Verdict
+
+Many attempts, one swap
+    A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
+    behind us offer, ``Plan`` puts it behind our own attempt, ``Release`` tells each what became of it. An offer that
+    somebody has taken is out of its owner's hands:
+
+    1. L holds the latch and takes M's offer.   2. L stalls, and loses its lease.
+    3. M is granted the latch and fails: nothing of M was swapped.
+    4. L wakes up and swaps, M's attempt with it: the pointer is still where L read it.
+
+    So M's failure is proven only if its offer could be taken back (``Retract``). In any other case it is UNKNOWN.
 
 The lock is not the safety; the swap is
     It is a compare-and-set on the location that ``Plan`` read under the latch. A holder that was paused past its
@@ -36,7 +48,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from commit_coord.errors import CommitError, LockError, LockLost
+from commit_coord.errors import CommitError, LockError, LockLost, OfferLost
 from commit_coord.model import CommitStatus
 
 
@@ -61,7 +73,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Take the latch. Result: None. Raises LockError."""
+    """Take the latch. Result: None; or :class:`Answered` by a holder that carried the attempt along, nothing is held.
+
+    Raises LockError. ``OfferLost`` among them: the attempt may have been carried out.
+    """
+
+    offering: bool
+    """Whether somebody else may carry the attempt out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Take the attempts that those behind us offer; from now on ``Plan`` carries what follows ours. Raises nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """Take the own offer back. Result: whether it is certain that nobody has taken it or will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +151,13 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the latch back. Never raises and never changes a verdict."""
+    """Give the latch back and tell those whose attempts were taken. Never raises and never changes a verdict."""
+
+    verdict: Verdict | None
+    """None when there is none: nothing is known of what was taken."""
 
 
-Effect = Acquire | Plan | Replan | Write | EnsureActive | Swap | Locate | Pause | Discard | Release
+Effect = Acquire | Gather | Plan | Replan | Write | EnsureActive | Swap | Locate | Pause | Discard | Retract | Release
 
 
 # Results.
@@ -230,21 +261,33 @@ Steps = Generator[Effect, Any, Verdict]
 def commit(limits: Limits) -> Steps:
     """Yield the steps of one commit; return its verdict.
 
-    Guarantee: every path on which ``Acquire`` was asked for ends in ``Release``; a verdict of FAILURE is returned
+    Guarantee: every path on which ``Acquire`` granted the latch ends in ``Release``; a verdict of FAILURE is returned
     only where it is proven, and only then ``Discard`` is asked for.
     """
-    replans = 0
+    replans, in_doubt = 0, False
     while True:
         try:
-            yield Acquire()
+            answered: Answered | None = yield Acquire(offering=not in_doubt)
+        except OfferLost:
+            # The table itself says what became of it, and Plan looks there. So do it ourselves, if it is not there.
+            in_doubt = True
+            continue
         except LockError as error:
-            return Verdict(status=CommitStatus.FAILURE, cause=Cause.LOCK, reason=str(error), error=error)
+            failure = Verdict(status=CommitStatus.FAILURE, cause=Cause.LOCK, reason=str(error), error=error)
+            return _doubted(failure) if in_doubt else failure
+        if answered is not None:
+            return Verdict(status=CommitStatus.SUCCESS, answered=answered)
+        verdict: Verdict | None = None
         try:
+            yield Gather()
             verdict = yield from _under_latch(limits, replans)
+            if verdict is not None and verdict.status is CommitStatus.FAILURE:
+                retracted: bool = yield Retract()
+                in_doubt = in_doubt or not retracted
         finally:
-            yield Release()
+            yield Release(verdict)
         if verdict is not None:
-            return verdict
+            return _doubted(verdict) if in_doubt and verdict.status is CommitStatus.FAILURE else verdict
         replans += 1
         try:
             yield Replan(under_latch=False)
@@ -252,6 +295,16 @@ def commit(limits: Limits) -> Steps:
             raise
         except Exception as error:  # noqa: BLE001
             return _not_swapped(error)
+
+
+def _doubted(failure: Verdict) -> Verdict:
+    """Return the verdict on an attempt that failed here and that somebody else may have carried out."""
+    return Verdict(
+        status=CommitStatus.UNKNOWN,
+        reason=f"another writer had taken it to be committed along and did not answer, and here {failure.reason}",
+        error=failure.error,
+        tries=failure.tries,
+    )
 
 
 def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict | None]:

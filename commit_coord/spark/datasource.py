@@ -33,6 +33,7 @@ from pyspark.sql.datasource import (
 
 import commit_coord
 from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder
 from commit_coord.spark.filters import from_spark, parse
@@ -40,7 +41,7 @@ from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.locks import Mode, check_inside, write_locks
 from commit_coord.spark.read import bare_schema, plan, travel
 from commit_coord.spark.schema import SchemaMismatch, check_fits
-from commit_coord.spark.write import batch_done, stream_marks, stream_request, uuid_of
+from commit_coord.spark.write import batch_done, stream_marks, stream_request
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,7 +181,7 @@ class CommitCoordDataSource(DataSource):
         bounds = parse(given.get("overwrite-filter") or "")
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
-        request = uuid_of(given.get("request-id")) or str(uuid.uuid4())
+        request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
         _, table = given.open()
         check_fits(schema, table.schema())
         locked = _lock(self.holder, request, given, table, mode, bounds)

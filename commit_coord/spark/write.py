@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder, written_files
 from commit_coord.spark.filters import parse
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 MODES: tuple[Mode, ...] = ("append", "overwrite", "dynamic")
 TableOrName = Table | tuple["Catalog", str | Identifier]
 
-_NAMESPACE = uuid.UUID("9d0c6b57-2d0b-5a9e-9a51-0f6c6f1f4c5e")
 WRITER_PROPERTY = "commit-coord.stream."
 """Table property of a streaming writer: its last batch id. Behind it stands the writer's id."""
 
@@ -124,7 +123,7 @@ def write_table(
     found = resolve(table, df.schema if create else None, partition_by, properties or {})
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
-    request = uuid_of(request_id)
+    request = None if request_id is None else request_uuid(request_id)
     if request is not None and found.find_commit(request) is not None:
         logger.info("request %s was committed before, nothing is written", request_id)
         found.refresh()
@@ -155,16 +154,6 @@ def write_table(
             request_id=request,
         )
     return found
-
-
-def uuid_of(request_id: str | None) -> str | None:
-    """Return *request_id* as a UUID: itself when it is one, else one made from it, always the same."""
-    if request_id is None:
-        return None
-    try:
-        return str(uuid.UUID(request_id))
-    except ValueError:
-        return str(uuid.uuid5(_NAMESPACE, request_id))
 
 
 def resolve(
@@ -399,7 +388,7 @@ def commit(
 
 def stream_request(writer_id: str, batch_id: int) -> str:
     """Return the request id of a batch: the same for every replay of it."""
-    return str(uuid.uuid5(_NAMESPACE, f"{writer_id}/{batch_id}"))
+    return request_uuid(f"{writer_id}/{batch_id}")
 
 
 def stream_marks(writer_id: str, batch_id: int) -> tuple[dict[str, str], dict[str, str]]:

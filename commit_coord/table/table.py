@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Literal
 
@@ -20,6 +19,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.model import JournalEntry
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -93,11 +93,11 @@ class CoordinatedTable(Table):
             branch: Where the snapshot goes.
             snapshot_properties: Go into the snapshot's summary.
             properties: Table properties set by the same commit.
-            request_id: A UUID chosen by the caller.
+            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other.
         """
         tx = self.transaction()
         if request_id is not None:
-            tx.request_id = str(uuid.UUID(request_id))
+            tx.request_id = request_uuid(request_id)
             tx.repeatable = True
         with tx:
             if properties:
@@ -113,7 +113,7 @@ class CoordinatedTable(Table):
 
     def find_commit(self, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
-        return self._coordinator.find(tuple(self.name()), str(uuid.UUID(request_id)))
+        return self._coordinator.find(tuple(self.name()), request_uuid(request_id))
 
 
 class _Maintenance(MaintenanceTable):

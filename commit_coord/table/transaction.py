@@ -340,6 +340,7 @@ class CoordinatedTransaction(Transaction):
             table=tuple(self._table.name()),
             table_uuid=str(base.table_uuid),
             base_location=self._table.metadata_location,
+            base_sequence_number=lean.sequence_number(base),
             requirements=(*self._requirements, AssertTableUUID(uuid=base.table_uuid)),
             updates=self._updates,
             append=append,
@@ -461,11 +462,14 @@ class CoordinatedTransaction(Transaction):
             return
         self._lease = lease
         weakref.finalize(self, lease.release)
-        if (
-            not self._updates
-            and self._pending is None
-            and self._base[1] != catalog.coordinator.store.pointer(self._table.name())
-        ):
+        if not self._updates and self._pending is None:
+            self._see_the_head(catalog.coordinator)
+
+    def _see_the_head(self, coordinator: Coordinator) -> None:
+        """Go on from the table as it is now, unless that is what is seen already."""
+        head, location = coordinator.load(tuple(self._table.name()))
+        seen, seen_location = self._base
+        if (location, lean.sequence_number(head)) != (seen_location, lean.sequence_number(seen)):
             self._target.refresh()
             self._table.metadata, self._table.metadata_location = self._target.metadata, self._target.metadata_location
             self._base = (self._table.metadata, self._table.metadata_location)

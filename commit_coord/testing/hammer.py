@@ -6,6 +6,9 @@ Theory of operation
     in the snapshot's summary, and as a column of the rows. A killed writer is replaced by a new process that goes
     on where the slot's acknowledgements end; it never repeats an append whose outcome it does not know.
 
+    Processes are forked from a server that has imported everything and opened nothing: to start one costs little
+    beside what it is killed in.
+
     So what must hold can be read off the logs: an id that was acknowledged stands in the table exactly once, one that
     was only tried at most once, any other never.
 
@@ -17,16 +20,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,9 +40,18 @@ import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 
 TABLE = ("hammer", "t")
+_IMPORTED = [
+    "commit_coord.catalog.sql",
+    "pyiceberg.io.pyarrow",
+    "pandas",
+    "pyarrow.pandas_compat",
+    "sqlite3",
+    "rich.console",
+    "rich.table",
+]
+"""What a writer would import with its first append."""
 ROWS = 10
 _MARK = "hammer-id"
-_MODULE = "commit_coord.testing.hammer"  # __name__ is another one when this file is the program
 _SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string()), ("value", pa.float64())])
 
 
@@ -101,9 +113,7 @@ def hammer(
     catalog.create_namespace_if_not_exists(TABLE[0])
     catalog.create_table(TABLE, _SCHEMA)
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
-    starting = [_spawn() for _ in range(writers)]
-    slots = {slot: _send(process, folder, slot, appends, given) for slot, process in enumerate(starting)}
-    spare = _spawn() if kill_every_s else None
+    slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
     broken: list[str] = []
     tried_at_start: dict[int, int] = {}
@@ -114,10 +124,9 @@ def hammer(
                 break
             time.sleep(0.02)
             for slot, process in list(slots.items()):
-                if process.poll() == 0:
-                    del slots[slot]
-                elif process.returncode is not None:
-                    broken.append(f"the writer of slot {slot} ended with status {process.returncode}")
+                if process.exitcode is not None:
+                    if process.exitcode:
+                        broken.append(f"the writer of slot {slot} ended with status {process.exitcode}")
                     del slots[slot]
             if kills == kills_max:
                 next_kill = None
@@ -129,19 +138,17 @@ def hammer(
                 if not busy:
                     continue
                 victim = dice.choice(busy)
-                slots[victim].send_signal(signal.SIGKILL)
-                slots[victim].wait()
+                slots[victim].kill()
+                slots[victim].join()
                 tried_at_start[victim] = tried[victim]
-                assert spare is not None
-                slots[victim], spare = _send(spare, folder, victim, appends, given), _spawn()
+                slots[victim] = _start(folder, victim, appends, given)
                 kills += 1
                 next_kill = max(next_kill + kill_every_s, time.monotonic())
                 say(f"killed {kills}, acknowledged {sum(len(_log(folder, s).acked) for s in range(writers))}")
     finally:
-        for process in (*slots.values(), *([spare] if spare else [])):
+        for process in slots.values():
             process.kill()
-            with process:  # waits, and closes the pipe of a spare one that was never given a slot
-                pass
+            process.join()
     seconds = time.monotonic() - began
     report = _prove(catalog, folder, writers, appends, seconds, kills, broken)
     catalog.close()
@@ -182,19 +189,12 @@ def _log(folder: Path, slot: int) -> _Log:
     return log
 
 
-def _spawn() -> subprocess.Popen[bytes]:
-    """Start a writer that has no slot yet. One stands by while others are killed: imports take longer than appends."""
-    return subprocess.Popen([sys.executable, "-m", _MODULE, "--slot"], stdin=subprocess.PIPE)
-
-
-def _send(
-    process: subprocess.Popen[bytes], folder: Path, slot: int, appends: int, properties: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Give the writer its slot."""
-    spec = {"folder": str(folder), "slot": slot, "appends": appends, "properties": dict(properties)}
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(spec).encode())
-    process.stdin.close()
+def _start(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> ForkServerProcess:
+    """Start a writer of *slot*."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    process = context.Process(target=_write, args=(folder, slot, appends, dict(properties)), daemon=True)
+    process.start()
     return process
 
 
@@ -306,15 +306,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--appends", type=int, default=200, help="for each writer")
     parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slot", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.slot:
-        text = sys.stdin.read()
-        if not text:
-            return 0  # it stood by and was not needed
-        spec = json.loads(text)
-        _write(Path(spec["folder"]), spec["slot"], spec["appends"], spec["properties"])
-        return 0
     with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:
         report = hammer(
             Path(folder),

@@ -13,8 +13,7 @@ from tests.catalog.kit import Kit, kit
 @pytest.fixture(scope="session")
 def postgres_url(postgres: PostgresServer) -> str:
     """A database of our own on the tests' PostgreSQL server."""
-    postgres.psql("postgres", "--command", "create database catalogs")
-    return postgres.url_of("catalogs")
+    return postgres.database("catalogs").url
 
 
 @pytest.fixture(scope="module")

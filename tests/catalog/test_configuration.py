@@ -153,6 +153,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "hive.client-timeout-ms": "7777",
         "hive.compare-and-set": "ignored",
         "hive.table-property-max-size": "7000",
+        "commit.group.max-size": "7",
     }
     assert values.keys() == {prop.key for prop in PROPERTIES}
     environment = {

@@ -303,7 +303,7 @@ def test_adopt_locks(shell: Shell, catalog: CoordinatedCatalog) -> None:
         pytest.param("locks other shop.sales", 2, "two catalogs", id="two catalogs"),
         pytest.param("unlock shop/nothing --yes", 1, "no lock 'shop/nothing'", id="no such lock"),
         pytest.param("unlock // --yes", 1, "no lock '//'", id="no resource at all"),
-        pytest.param("commits shop.sales --request-id 42", 2, "UUID", id="a request id that is none"),
+        pytest.param("commits shop.sales --request-id 42", 1, "'42' is not known", id="a text that nobody committed"),
         pytest.param(f"commits shop.sales --request-id {uuid.UUID(int=1)}", 1, "not known to have", id="not there"),
         pytest.param("commits shop.sales -n -1", 2, "greater than or equal to 0", id="a number out of range"),
         pytest.param("commits", 2, "TABLE", id="a missing argument"),

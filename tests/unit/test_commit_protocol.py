@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.errors import LockLost, LockTimeout
+from commit_coord.errors import LockLost, LockTimeout, OfferLost
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
     Acquire,
@@ -16,6 +16,7 @@ from commit_coord.protocol.commit import (
     Discard,
     Effect,
     EnsureActive,
+    Gather,
     Limits,
     Locate,
     NeedsReplan,
@@ -25,6 +26,7 @@ from commit_coord.protocol.commit import (
     Refusal,
     Release,
     Replan,
+    Retract,
     Swap,
     SwapResult,
     Verdict,
@@ -44,7 +46,7 @@ def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdic
 
     def answer(effect: Effect) -> Any:
         asked.append(effect)
-        prepared = answers.get(type(effect), [None])
+        prepared = answers.get(type(effect), [isinstance(effect, Retract) or None])
         return prepared.pop(0) if len(prepared) > 1 else prepared[0]
 
     verdict = drive(commit(limits), answer)
@@ -66,7 +68,60 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
 def test_an_undisturbed_commit_takes_each_step_once() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    assert asked == ["Acquire", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+    assert asked == ["Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+
+
+def test_an_attempt_that_the_holder_carried_along_is_a_success_and_holds_nothing() -> None:
+    verdict, asked = run({Acquire: [Answered(payload="theirs")]})
+    assert (verdict.status, verdict.answered) == (CommitStatus.SUCCESS, Answered(payload="theirs"))
+    assert asked == ["Acquire"]
+
+
+def test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at() -> None:
+    effects: list[Effect] = []
+
+    def answer(effect: Effect) -> Any:
+        effects.append(effect)
+        if isinstance(effect, Acquire):
+            return OfferLost("gone") if effect.offering else None
+        return Answered(payload="there") if isinstance(effect, Plan) else None
+
+    verdict = drive(commit(LIMITS), answer)
+    assert verdict.status is CommitStatus.SUCCESS
+    assert [type(effect).__name__ for effect in effects] == ["Acquire", "Acquire", "Gather", "Plan", "Release"]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        {Acquire: [OfferLost("gone"), LockTimeout("held")]},
+        {Acquire: [OfferLost("gone"), None], Plan: [OSError("full")]},
+    ],
+)
+def test_after_an_offer_was_lost_no_failure_is_proven(then: dict[type, list[Any]]) -> None:
+    verdict, _ = run(then)
+    assert verdict.status is CommitStatus.UNKNOWN
+
+
+def test_a_failure_is_proven_only_if_the_offer_could_be_taken_back() -> None:
+    refused: dict[type, list[Any]] = {Plan: [Refusal(reason="a column is gone")]}
+    assert run({**refused, Retract: [True]})[0].status is CommitStatus.FAILURE
+    verdict, asked = run({**refused, Retract: [False]})
+    assert verdict.status is CommitStatus.UNKNOWN
+    assert "a column is gone" in verdict.reason
+    assert asked[-2:] == ["Retract", "Release"]
+
+
+def test_the_release_is_told_the_verdict_on_what_was_swapped() -> None:
+    told: list[Release] = []
+
+    def answer(effect: Effect) -> Any:
+        if isinstance(effect, Release):
+            told.append(effect)
+        return {Plan: PLAN, Swap: SwapResult.SWAPPED}.get(type(effect))
+
+    verdict = drive(commit(LIMITS), answer)
+    assert told == [Release(verdict)]
 
 
 def test_without_the_latch_nothing_is_planned() -> None:
@@ -95,13 +150,13 @@ def test_what_fails_before_the_swap_lands_nothing_and_leaves_nothing(step: type,
     assert verdict.status is CommitStatus.FAILURE
     assert verdict.error is error
     assert "Swap" not in asked
-    assert asked[-2:] == ["Discard", "Release"]
+    assert asked[-3:] == ["Discard", "Retract", "Release"]
 
 
 def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [PermissionError("read-only")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.ERROR)
-    assert asked[-2:] == ["Discard", "Release"]
+    assert asked[-3:] == ["Discard", "Retract", "Release"]
 
 
 def test_an_interrupt_while_writing_releases_and_discards() -> None:
@@ -204,11 +259,12 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
         {Plan: [NeedsReplan(reason="moved")] * 3 + [PLAN], Swap: [SwapResult.SWAPPED]}, Limits(replans_outside=2)
     )
     assert verdict.status is CommitStatus.SUCCESS
-    round_outside = ["Acquire", "Plan", "Release", "Replan"]
+    round_outside = ["Acquire", "Gather", "Plan", "Release", "Replan"]
     assert asked == [
         *round_outside,
         *round_outside,
         "Acquire",
+        "Gather",
         "Plan",
         "Replan",
         "Plan",
@@ -222,16 +278,16 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
 def test_a_refusal_publishes_nothing() -> None:
     verdict, asked = run({Plan: [Refusal(reason="the table was dropped")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.CONFLICT)
-    assert asked == ["Acquire", "Plan", "Release"]
+    assert asked == ["Acquire", "Gather", "Plan", "Retract", "Release"]
 
 
 def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
     verdict, asked = run({Plan: [Answered(payload="v2")]})
     assert verdict.status is CommitStatus.SUCCESS
     assert verdict.answered == Answered(payload="v2")
-    assert asked == ["Acquire", "Plan", "Release"]
+    assert asked == ["Acquire", "Gather", "Plan", "Release"]
 
 
 def test_every_effect_is_known_to_this_file() -> None:
-    known = {Acquire, Plan, Replan, Write, EnsureActive, Swap, Locate, Pause, Discard, Release}
+    known = {Acquire, Plan, Replan, Write, EnsureActive, Swap, Locate, Pause, Discard, Release, Gather, Retract}
     assert known == set(Effect.__args__)

@@ -1,0 +1,325 @@
+"""The part of the lock contract that concerns offers: what waits may be carried out by the holder before it.
+
+To be inherited beside :class:`~commit_coord.testing.contract.LockContract`, with the same fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from commit_coord.errors import LockRefused, LockTimeout, OfferLost
+from commit_coord.locks.base import Lease, LockManager
+from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+from commit_coord.testing.contract import (
+    TABLE,
+    Service,
+    blocked,
+    interrupted_at,
+    latch,
+    soon,
+    standing,
+    until,
+)
+
+
+def offering(text: str, table: Resource = TABLE) -> LockRequest:
+    """Return a request for the commit latch of *table* that offers *text*."""
+    return LockRequest.of(
+        LockScope.COMMIT,
+        {table: LockMode.EXCLUSIVE},
+        owner=this_owner("offers", application="contract"),
+        request_id=uuid.uuid4().hex,
+        offer=text,
+    )
+
+
+def answer(request_id: str) -> JournalEntry:
+    """Return what a holder says that carried out the offer of *request_id*."""
+    return JournalEntry(
+        request_id=request_id, table="db.t", table_uuid="u", metadata_location="s3://m", snapshot_ids=(7,)
+    )
+
+
+class Submitter:
+    """A thread that submits a request and keeps what it got."""
+
+    def __init__(self, manager: LockManager, wanted: LockRequest, *, seconds: float = 20.0) -> None:
+        self.request = wanted
+        self.got: Lease | JournalEntry | None = None
+        self.error: BaseException | None = None
+        self._manager, self._deadline = manager, soon(seconds)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.got = self._manager.submit(self.request, deadline=self._deadline)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    @property
+    def waits(self) -> bool:
+        """Whether neither an answer nor a lease has come."""
+        return self._thread.is_alive()
+
+    def queued(self) -> Submitter:
+        """Return once the request stands in the queue."""
+        until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
+        return self
+
+    def lease(self) -> Lease:
+        """Wait for the grant."""
+        self._end()
+        assert isinstance(self.got, Lease), self.error or self.got
+        return self.got
+
+    def answer(self) -> JournalEntry:
+        """Wait for the answer of a holder."""
+        self._end()
+        assert isinstance(self.got, JournalEntry), self.error or self.got
+        return self.got
+
+    def failed(self) -> BaseException:
+        """Wait for an error."""
+        self._end()
+        assert self.error is not None, self.got
+        return self.error
+
+    def _end(self) -> None:
+        self._thread.join(30.0)
+        assert not self._thread.is_alive(), f"still waiting: {self.request}"
+
+
+def in_line(manager: LockManager, *texts: str) -> list[Submitter]:
+    """Return submitters that stand in the queue in this order; an empty text offers nothing."""
+    return [Submitter(manager, offering(text)).queued() for text in texts]
+
+
+class CarryingContract:
+    """What every lock manager keeps that carries offers, and that the others carry none."""
+
+    @pytest.fixture
+    def carriers(self, service: Service) -> tuple[LockManager, LockManager]:
+        """Two clients."""
+        return service.open(), service.open()
+
+    @pytest.fixture
+    def carries(self, carriers: tuple[LockManager, LockManager]) -> bool:
+        """Whether the manager declares it."""
+        return carriers[0].guarantees.carries
+
+    def test_who_carries_no_offers_says_so(self, carriers: tuple[LockManager, LockManager], carries: bool) -> None:
+        """An offer is then no more than a request."""
+        manager, _ = carriers
+        with manager.acquire(latch(), deadline=soon()) as lease:
+            assert [] == list(lease.take(10))
+            if not carries:
+                with pytest.raises(LockRefused, match="offers"):
+                    lease.settle([], [])
+        granted = manager.submit(offering("a"), deadline=soon())
+        assert isinstance(granted, Lease)
+        assert granted.retract()
+        granted.release()
+
+    def test_a_holder_carries_what_waits_right_behind_it(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """In the order in which they wait, up to the first that offers nothing: nobody is overtaken."""
+        if not carries:
+            return
+        manager, other = carriers
+        holder = manager.acquire(latch(), deadline=soon())
+        a, b, c, d = in_line(other, "a", "b", "", "d")
+        assert ["a", "b"] == [offer.text for offer in holder.take(10)]
+        holder.settle([answer(a.request.request_id)], [b.request.request_id])
+        assert a.waits
+        holder.release()
+        assert a.answer() == answer(a.request.request_id)
+        next_lease = b.lease()
+        assert (c.waits, d.waits) == (True, True)
+        assert [] == list(next_lease.take(10))
+        assert next_lease.retract()
+        next_lease.release()
+        c.lease().release()
+        d.lease().release()
+        until(lambda: not manager.locks(), "an empty queue")
+
+    def test_a_group_has_a_bound(self, carriers: tuple[LockManager, LockManager], carries: bool) -> None:
+        """Only so many are taken; the next holder takes the rest."""
+        if not carries:
+            return
+        manager, other = carriers
+        holder = manager.acquire(latch(), deadline=soon())
+        waiters = in_line(other, "a", "b", "c")
+        assert ["a"] == [offer.text for offer in holder.take(1)]
+        holder.settle([answer(waiters[0].request.request_id)], [])
+        holder.release()
+        second = waiters[1].lease()
+        assert ["c"] == [offer.text for offer in second.take(1)]
+        second.settle([answer(waiters[2].request.request_id)], [])
+        second.release()
+        waiters[2].answer()
+
+    def test_an_offer_that_was_not_taken_goes_with_its_request(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """After a timeout nobody can carry it out any more."""
+        if not carries:
+            return
+        manager, other = carriers
+        with manager.acquire(latch(), deadline=soon()) as holder:
+            waiter = Submitter(other, offering("a"), seconds=0.2)
+            assert isinstance(waiter.failed(), LockTimeout)
+            assert [] == list(holder.take(10))
+
+    def test_an_offer_that_was_taken_waits_for_its_answer(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """Beyond its own deadline: whether it is carried out is out of its hands."""
+        if not carries:
+            return
+        manager, other = carriers
+        with manager.acquire(latch(), deadline=soon()) as holder:
+            deadline = soon(0.4)
+            waiter = Submitter(other, offering("a"), seconds=0.4).queued()
+            (offer,) = holder.take(10)
+            until(lambda: soon(0) > deadline + 0.2, "the deadline")
+            assert waiter.waits
+            holder.settle([answer(offer.request_id)], [])
+        assert waiter.answer() == answer(offer.request_id)
+
+    def test_a_holder_that_settles_nothing_leaves_doubt(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """The owner is granted in its turn and knows that its offer is out of its hands; nobody takes it again."""
+        if not carries:
+            return
+        manager, other = carriers
+        holder = manager.acquire(latch(), deadline=soon())
+        a, b, c = in_line(other, "a", "b", "c")
+        assert 2 == len(holder.take(2))
+        holder.release()
+        first = a.lease()
+        assert [] == list(first.take(10))
+        assert not first.retract()
+        first.release()
+        second = b.lease()
+        assert ["c"] == [offer.text for offer in second.take(10)]
+        second.release()
+        c.lease().release()
+
+    def test_a_waiter_that_is_freed_by_force_does_not_know(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """Its offer may have been taken before."""
+        if not carries:
+            return
+        manager, other = carriers
+        with manager.acquire(latch(), deadline=soon()):
+            (waiter,) = in_line(other, "a")
+            manager.unlock(request_id=waiter.request.request_id)
+            assert isinstance(waiter.failed(), OfferLost)
+
+    def test_a_holder_that_was_freed_takes_nothing(
+        self, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """Its place is gone, and with it what stood behind it."""
+        if not carries:
+            return
+        manager, other = carriers
+        holder = manager.acquire(latch(), deadline=soon())
+        with other.acquire(latch(Resource(("db", "another"))), deadline=soon()):
+            (waiter,) = in_line(other, "a")
+            other.unlock(request_id=holder.request.request_id)
+            assert [] == list(holder.take(10))
+            lease = waiter.lease()
+            assert lease.retract()
+            lease.release()
+
+    def test_the_offers_of_a_holder_that_died_are_left_to_their_owners(
+        self, service: Service, carriers: tuple[LockManager, LockManager], carries: bool
+    ) -> None:
+        """After kill -9 with offers in hand each owner is granted in turn, in doubt."""
+        manager, other = carriers
+        if not carries or manager.guarantees.reach == "process":
+            return
+
+        def work(client: LockManager) -> None:
+            lease = client.acquire(latch(), deadline=soon())
+            give_up = time.monotonic() + 20
+            while not (taken := lease.take(10)) and time.monotonic() < give_up:
+                time.sleep(0.002)
+            os._exit(0 if taken else 1)
+
+        child = service.fork(work)
+        until(lambda: standing(manager), "a holder")
+        waiter = Submitter(other, offering("a"))
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        lease = waiter.lease()
+        assert not lease.retract()
+        lease.release()
+
+    def test_an_interrupt_at_any_line_leaves_no_offer(self, service: Service, carries: bool) -> None:
+        """Whatever line of a submit is interrupted, nothing stays that a later holder could take."""
+        if not carries:
+            return
+        manager, other = service.open(), service.open()
+        holder = other.acquire(latch(), deadline=soon())
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
+
+        def action() -> None:
+            try:
+                manager.submit(offering("a"), deadline=soon(0.01))
+            except LockTimeout:
+                return
+
+        for step in range(1, 5000):
+            reached = interrupted_at(step, action, files)
+            until(lambda: set(standing(other)) == {holder.request.request_id}, f"nothing left after line {step}")
+            assert [] == list(holder.take(10))
+            if not reached:
+                break
+        else:
+            pytest.fail("submit has no end")
+        holder.release()
+        assert not blocked(manager, latch())
+
+    def test_many_threads_are_answered_or_granted(self, service: Service, carries: bool) -> None:
+        """Whoever holds carries the others: each offer is carried out exactly once, by itself or by a holder."""
+        if not carries:
+            return
+        clients = [service.open(), service.open()]
+        done: list[str] = []
+        errors: list[BaseException] = []
+
+        def carry_out(lease: Lease, own: str) -> None:
+            taken = lease.take(5)
+            done.extend([own, *(offer.text for offer in taken)])
+            lease.settle([answer(offer.request_id) for offer in taken], [])
+
+        def work(number: int) -> None:
+            try:
+                for turn in range(10):
+                    text = f"{number}-{turn}"
+                    granted = clients[number % 2].submit(offering(text), deadline=soon(60))
+                    if isinstance(granted, Lease):
+                        with granted:
+                            carry_out(granted, text)
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+
+        threads: Sequence[threading.Thread] = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [] == errors
+        assert sorted(done) == sorted(f"{number}-{turn}" for number in range(8) for turn in range(10))
+        until(lambda: not clients[0].locks(), "an empty queue")

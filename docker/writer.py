@@ -1,0 +1,16 @@
+"""An example writer: appends rows to one table, again and again, beside as many others as you like."""
+
+import os
+import socket
+
+import pyarrow as pa
+
+import commit_coord
+
+catalog = commit_coord.load_catalog("local")
+catalog.create_namespace_if_not_exists("shop")
+schema = pa.schema([("writer", pa.string()), ("number", pa.int64())])
+table = catalog.create_table_if_not_exists("shop.sales", schema=schema)
+for number in range(int(os.environ.get("ROWS", "20"))):
+    table.append(pa.table({"writer": [socket.gethostname()], "number": [number]}, schema=schema))
+    print(f"{socket.gethostname()}: row {number} is in the table", flush=True)

@@ -1,0 +1,372 @@
+"""One commit that publishes what waits behind it: each writer's append as a snapshot of its own, in one swap."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from commit_coord import CommitConflict, CommitStateUnknown, load_catalog
+from commit_coord.events import CommitEnded, Event
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.model import LockScope
+from commit_coord.protocol.commit import Limits, SwapResult
+
+TABLE = ("db", "t")
+Action = Callable[[Any], object]
+
+
+class Counting:
+    """The real pointer store with its swaps counted; *swap*, when given, is asked instead of it."""
+
+    def __init__(self, real: Any, swap: Callable[..., SwapResult] | None = None) -> None:
+        self._real, self._swap = real, swap
+        self.swaps: list[str] = []
+
+    def pointer(self, table: tuple[str, ...]) -> str | None:
+        location: str | None = self._real.pointer(table)
+        return location
+
+    def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        self.swaps.append(location)
+        result: SwapResult = (self._swap or self._call)(self._real.swap, table, base, location)
+        return result
+
+    @staticmethod
+    def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
+        return real(*arguments)
+
+    def file_io(self, properties: dict[str, str], location: str) -> Any:
+        return self._real.file_io(properties, location)
+
+
+def number(value: int) -> pa.Table:
+    return pa.table({"id": pa.array([value], pa.int64())})
+
+
+def appending(value: int, branch: str = "main") -> Action:
+    def action(table: Any) -> object:
+        table.append(number(value), branch=branch)
+        return table
+
+    return action
+
+
+@pytest.fixture(params=["memory", "lease"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    catalog = open_catalog(tmp_path, request.param)
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    yield catalog
+    assert catalog.locks.locks() == []
+    catalog.close()
+
+
+def open_catalog(folder: Path, locks: str, **properties: str) -> Any:
+    return load_catalog(
+        "groups",
+        **{"uri": f"coord+sqlite:///{folder}/c.db", "warehouse": f"file://{folder}/wh", "lock-impl": locks},
+        **properties,
+    )
+
+
+def in_line(catalog: Any, *actions: Action) -> list[Any]:
+    """Run *actions*, each on the table in a thread, so that they wait in this order; return what came of each.
+
+    The latch is held until all of them stand in the queue.
+    """
+    results: list[Any] = [None] * len(actions)
+
+    def run(position: int, table: Any) -> None:
+        try:
+            results[position] = actions[position](table)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results[position] = error
+
+    tables = [catalog.load_table("db.t") for _ in actions]
+    threads = [
+        threading.Thread(target=run, args=(position, table), daemon=True) for position, table in enumerate(tables)
+    ]
+    with catalog.coordinator.latch(TABLE, statement="the test"):
+        for position, thread in enumerate(threads):
+            thread.start()
+            await_queue(catalog, position + 2)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return results
+
+
+def await_queue(catalog: Any, length: int) -> None:
+    give_up = time.monotonic() + 20
+    while len({entry.request_id for entry in catalog.locks.locks(scope=LockScope.COMMIT)}) < length:
+        assert time.monotonic() < give_up, f"the queue has no {length} requests"
+        time.sleep(0.002)
+
+
+def ids(catalog: Any, branch: str = "main") -> list[int]:
+    scan = catalog.load_table("db.t").scan().use_ref(branch)
+    return sorted(scan.to_arrow()["id"].to_pylist())
+
+
+def order(catalog: Any) -> list[int]:
+    """Return the rows in the order in which their snapshots were added; each snapshot holds one."""
+    table = catalog.load_table("db.t")
+    chain: list[int] = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        added = [
+            entry.data_file
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+            if entry.snapshot_id == snapshot.snapshot_id
+        ]
+        chain += [int.from_bytes(file.lower_bounds[1], "little") for file in added]
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return chain[::-1]
+
+
+def test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order(catalog: Any) -> None:
+    store = catalog.coordinator.store = Counting(catalog)
+    results = in_line(catalog, *(appending(value) for value in range(1, 6)))
+    assert len(store.swaps) == 1
+    assert order(catalog) == [0, 1, 2, 3, 4, 5]
+    metadata = catalog.load_table("db.t").metadata
+    assert [s.sequence_number for s in metadata.snapshots] == [1, 2, 3, 4, 5, 6]
+    assert [s.parent_snapshot_id for s in metadata.snapshots[1:]] == [s.snapshot_id for s in metadata.snapshots[:-1]]
+    assert [s.summary["total-records"] for s in metadata.snapshots] == ["1", "2", "3", "4", "5", "6"]
+    assert len({s.summary[REQUEST_ID] for s in metadata.snapshots}) == 6
+    assert len(metadata.metadata_log) == 2, "one file for each swap"
+    assert [entry.snapshot_id for entry in metadata.snapshot_log] == [s.snapshot_id for s in metadata.snapshots]
+    for position, table in enumerate(results):
+        assert table.current_snapshot() == metadata.snapshots[position + 1], "each sees its own as the last"
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(position + 2))
+
+
+def test_a_commit_says_how_many_it_carried(catalog: Any) -> None:
+    told: list[Event] = []
+    catalog.events.subscribe(told.append)
+    in_line(catalog, *(appending(value) for value in range(1, 4)))
+    ended = [event for event in told if isinstance(event, CommitEnded)]
+    assert sorted((event.status, event.carried, event.tries) for event in ended) == [
+        ("SUCCESS", 0, 0),
+        ("SUCCESS", 0, 0),
+        ("SUCCESS", 2, 1),
+    ]
+
+
+def test_a_group_of_one_commits_alone(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path, "memory", **{"commit.group.max-size": "1"})
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema)
+    store = catalog.coordinator.store = Counting(catalog)
+    in_line(catalog, appending(1), appending(2), appending(3))
+    assert (len(store.swaps), order(catalog)) == (3, [1, 2, 3])
+    catalog.close()
+
+
+def test_what_is_no_append_ends_the_group(catalog: Any) -> None:
+    """The overwrite has its turn before the last append, though it gives it away to be planned again."""
+    told: list[Event] = []
+    catalog.events.subscribe(told.append)
+
+    def overwriting(table: Any) -> object:
+        table.overwrite(number(9))
+        return table
+
+    in_line(catalog, appending(1), appending(2), overwriting, appending(3))
+    assert sorted(event.carried for event in told if isinstance(event, CommitEnded)) == [0, 0, 0, 1]
+    assert ids(catalog) in ([9], [3, 9])
+
+
+def test_what_conflicts_is_refused_alone(catalog: Any) -> None:
+    stale = catalog.load_table("db.t")
+    table = catalog.load_table("db.t")
+    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "x").commit()
+
+    def conflicting(_: Any) -> object:
+        stale.append(number(7), branch="x")
+        return stale
+
+    _, error, _ = in_line(catalog, appending(1), conflicting, appending(2))
+    assert isinstance(error, CommitConflict)
+    assert "is a tag" in str(error)
+    assert order(catalog) == [0, 1, 2]
+
+
+def test_what_cannot_be_carried_harms_nobody(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder can't write a member's manifest list; the member can, in its turn."""
+    real, holder = manifest_list.write_appended, []
+
+    def write(*arguments: Any, **kwargs: Any) -> bool:
+        holder.append(threading.get_ident())
+        if len(holder) == 3 and holder[2] == holder[0]:
+            raise OSError("a member's list")
+        return real(*arguments, **kwargs)
+
+    monkeypatch.setattr(manifest_list, "write_appended", write)
+    store = catalog.coordinator.store = Counting(catalog)
+    in_line(catalog, *(appending(value) for value in range(1, 5)))
+    assert order(catalog) == [0, 1, 2, 3, 4]
+    assert len(store.swaps) == 2
+
+
+def test_branches_travel_together(catalog: Any) -> None:
+    table = catalog.load_table("db.t")
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "dev").commit()
+    store = catalog.coordinator.store = Counting(catalog)
+    first, second, third = in_line(catalog, appending(1), appending(2, "dev"), appending(3))
+    assert len(store.swaps) == 1
+    assert (ids(catalog), ids(catalog, "dev")) == ([0, 1, 3], [0, 2])
+    assert (len(first.metadata.snapshots), len(second.metadata.snapshots), len(third.metadata.snapshots)) == (2, 3, 4)
+    head = third.metadata
+    assert first.metadata.refs["dev"].snapshot_id == head.snapshots[0].snapshot_id
+    assert second.metadata.refs["main"].snapshot_id == head.snapshots[1].snapshot_id
+    assert second.metadata.refs["dev"].snapshot_id == head.snapshots[2].snapshot_id
+
+
+def test_what_follows_a_carried_append_sees_the_whole_table(catalog: Any) -> None:
+    """Its table shows its own snapshot as the last, and is planned again on what came behind it in the same swap."""
+    first, _ = in_line(catalog, appending(1), appending(2))
+    assert sorted(first.scan().to_arrow()["id"].to_pylist()) == [0, 1]
+    first.delete("id = 2")
+    assert ids(catalog) == [0, 1]
+    second, _ = in_line(catalog, appending(4), appending(5))
+    second.overwrite(number(6), "id > 1")
+    assert ids(catalog) == [0, 1, 6]
+
+
+def test_a_stranger_s_commit_before_the_swap_moves_the_whole_group(catalog: Any) -> None:
+    def swap(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
+        if len(store.swaps) == 1:
+            stranger = SqlCatalog("groups", **{k: v for k, v in catalog.properties.items() if k != "lock-impl"})
+            stranger.load_table("db.t").append(number(8))
+            stranger.close()
+        return real(*arguments)
+
+    store = catalog.coordinator.store = Counting(catalog, swap)
+    in_line(catalog, appending(1), appending(2), appending(3))
+    assert len(store.swaps) == 2
+    assert order(catalog) == [0, 8, 1, 2, 3]
+
+
+def test_after_an_unknown_swap_each_member_goes_its_own_way(catalog: Any) -> None:
+    """The holder gives up without an answer; its change is still under way and comes in when others have committed."""
+    catalog.coordinator.limits = Limits(status_checks=1)
+    lost: list[tuple[Any, ...]] = []
+
+    def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
+        if not lost or location == lost[0][2]:
+            lost.append((table, base, location))
+            return SwapResult.LOST_REPLY
+        return real(table, base, location)
+
+    catalog.coordinator.store = Counting(catalog, swap)
+    first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
+    assert isinstance(first, CommitStateUnknown)
+    assert not isinstance(second, Exception)
+    assert not isinstance(third, Exception)
+    assert catalog.swap(*lost[0]) is SwapResult.MOVED
+    assert order(catalog) == [0, 2, 3]
+
+
+def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
+    """The holder gives up; its change lands before the first member has its turn, which finds itself in the table."""
+    catalog.coordinator.limits = Limits(status_checks=1)
+    lost: list[tuple[Any, ...]] = []
+
+    class Late(Counting):
+        def pointer(self, table: tuple[str, ...]) -> str | None:
+            if len(lost) == 2:
+                lost.append(())
+                assert catalog.swap(*lost[0]) is SwapResult.SWAPPED
+            return super().pointer(table)
+
+    def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
+        if not lost or location == lost[0][2]:
+            lost.append((table, base, location))
+            return SwapResult.LOST_REPLY
+        return real(table, base, location)
+
+    catalog.coordinator.store = Late(catalog, swap)
+    first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
+    assert isinstance(first, CommitStateUnknown)
+    assert not isinstance(second, Exception)
+    assert not isinstance(third, Exception)
+    assert order(catalog) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["before the swap", "after the swap"])
+def test_a_holder_that_dies_leaves_each_member_in_the_table_once(tmp_path: Path, swapped: bool) -> None:
+    catalog = open_catalog(tmp_path, "lease")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+
+    def die(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
+        if swapped:
+            real(*arguments)
+        os._exit(9)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which hold nothing that the child needs
+        child = fork(lambda: append_as_holder(tmp_path, die))
+    await_queue(catalog, 1)
+    results = run_together(catalog, [1, 2, 3])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert not [result for result in results if isinstance(result, Exception)]
+    assert ids(catalog) == [0, 1, 2, 3, *([7] if swapped else [])]
+    assert catalog.locks.locks() == []
+    catalog.close()
+
+
+def append_as_holder(folder: Path, swap: Callable[..., SwapResult]) -> None:
+    """Append while holding the latch until three wait behind, and meet *swap*."""
+    catalog = open_catalog(folder, "lease")
+    catalog.coordinator.store = Counting(catalog, swap)
+    locks, real = catalog.locks, catalog.locks.submit
+
+    def submit(*arguments: Any, **kwargs: Any) -> Any:
+        granted = real(*arguments, **kwargs)
+        await_queue(catalog, 4)
+        return granted
+
+    locks.submit = submit
+    catalog.load_table("db.t").append(number(7))
+
+
+def fork(work: Callable[[], object]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def run_together(catalog: Any, values: Sequence[int]) -> list[Any]:
+    results: list[Any] = [None] * len(values)
+
+    def run(position: int) -> None:
+        try:
+            results[position] = appending(values[position])(catalog.load_table("db.t"))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results[position] = error
+
+    threads = [threading.Thread(target=run, args=(position,), daemon=True) for position in range(len(values))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return results
