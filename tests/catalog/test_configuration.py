@@ -241,7 +241,6 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
         ({"iceberg.hive.lock-timeout-ms": "5000"}, ("lock_acquire_timeout_ms", 5000)),
         ({"iceberg.hive.lock-heartbeat-interval-ms": "500"}, ("lock_heartbeat_interval_ms", 500)),
         ({"lock.num-retries": "5", "hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
-<<<<<<< HEAD
         ({"lock.zk.session-timeout-ms": "20000"}, ("lock_heartbeat_timeout_ms", 20_000)),
         ({"hive.zookeeper.session.timeout": "120000"}, ("lock_heartbeat_timeout_ms", 120_000)),
         ({"hive.zookeeper.session.timeout": "120000ms"}, ("lock_heartbeat_timeout_ms", 120_000)),
@@ -269,7 +268,6 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
             },
             ("lock_impl", "zookeeper"),
         ),
-=======
         ({"engine.hive.lock-enabled": "false"}, ("lock_impl", "none")),
         ({"iceberg.engine.hive.lock-enabled": "true"}, ("lock_impl", "lease")),
         ({"iceberg.catalog.hive.lock-manager": "memory"}, ("lock_impl", "memory")),
@@ -283,7 +281,6 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
         ({"lock-check-max-wait-time": "60"}, ("lock_check_max_wait_ms", 60_000)),
         ({"hive.metastore.client.socket.timeout": "600s"}, ("hive_client_timeout_ms", 600_000)),
         ({"iceberg.hive.table-property-max-size": "4000"}, ("hive_table_property_max_size", 4000)),
->>>>>>> hive
     ],
 )
 def test_names_of_hive_and_iceberg_are_understood(
@@ -362,11 +359,7 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
 def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path) -> None:
     places = {"zookeeper": {"lock.uri": "127.0.0.1:2181"}, "hms": {"lock.uri": "thrift://127.0.0.1:9083"}}
     for name in LOCK_MANAGERS:
-<<<<<<< HEAD
         assert configure("t", given(tmp_path, **{"lock-impl": name}, **places.get(name, {}))).settings.lock_impl == name
-=======
-        place = {"lock.uri": "thrift://127.0.0.1:9083"} if name == "hms" else {}
-        assert configure("t", given(tmp_path, **{"lock-impl": name, **place})).settings.lock_impl == name
 
 
 @pytest.mark.parametrize(
@@ -398,7 +391,6 @@ def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
 def test_plain_pyiceberg_refuses_a_coordinated_metastore() -> None:
     with pytest.raises(ValueError, match=r"(?i)catalog type|coord"):
         pyiceberg.catalog.load_catalog("t", uri="coord+thrift://127.0.0.1:9083")
->>>>>>> hive
 
 
 def test_the_configuration_page_lists_every_property_and_alias() -> None:
