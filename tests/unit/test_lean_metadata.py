@@ -250,5 +250,7 @@ def test_what_was_cut_off_is_found_neither_there_nor_behind_what_is_added() -> N
     assert seen.snapshot_by_id(5) is None
     grown = lean.apply_updates(seen, appended(50, parent=4))
     assert grown.snapshot_by_id(5) is None
-    assert grown.snapshot_by_id(50).parent_snapshot_id == 4
+    added = grown.snapshot_by_id(50)
+    assert added is not None
+    assert added.parent_snapshot_id == 4
     assert whole.snapshot_by_id(5).snapshot_id == 5
