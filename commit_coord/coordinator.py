@@ -29,6 +29,7 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     InternalError,
+    LockError,
 )
 from commit_coord.events import CommitEnded, Events
 from commit_coord.iceberg import manifest_list
@@ -276,12 +277,18 @@ class _Commit:
         # A caller's own request id has to be looked up under the latch first, which only its owner does.
         self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not repeatable
         self._members: list[_Member] = []
+        self._taken: list[str] = []
+        """The lock requests of all offers that we took, readable or not."""
         self._rebased = False
         self._looked_up = False
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
-        verdict = self._drive()
+        try:
+            verdict = self._drive()
+        finally:
+            if self._lease is not None:
+                self._lease.release()  # an interrupt came while an effect was being performed
         self._coordinator.events.emit(
             CommitEnded(
                 table=table_name(self._attempt.table),
@@ -355,37 +362,57 @@ class _Commit:
         if isinstance(granted, Lease):
             self._lease = granted
             return None
-        return Answered(payload=self._landed(granted.metadata_location, granted.snapshot_ids))
+        return Answered(payload=granted)
 
-    def _landed(self, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
-        """Return our attempt as it stands in the metadata at *location*, or in newer one when that file is gone."""
-        coordinator = self._coordinator
+    def _carried_along(self, entry: JournalEntry) -> Committed:
+        """Return our attempt as another holder published it.
+
+        Raises:
+            CommitStateUnknown: It has landed, and the table can't be read. No other error would keep its files.
+        """
+        coordinator, location = self._coordinator, entry.metadata_location
         try:
-            metadata = coordinator.read(location)
-        except FileNotFoundError:
-            metadata, location = coordinator.load(self._attempt.table)
-        return Committed(metadata=lean.as_of(metadata, snapshot_ids[-1]), location=location, snapshot_ids=snapshot_ids)
+            try:
+                metadata = coordinator.read(location)
+            except Exception:  # noqa: BLE001 - above all, the file may be gone by now
+                metadata, location = coordinator.load(self._attempt.table)
+        except Exception as error:
+            raise CommitStateUnknown(
+                "the commit landed, but the table can't be read now; do not repeat it",
+                table=entry.table,
+                request_id=self._attempt.request_id,
+                location=entry.metadata_location,
+            ) from error
+        return _published(metadata, location, entry.snapshot_ids)
 
     def _gather(self) -> None:
         if not self._groups:
             return
         assert self._lease is not None
+        self._lease.retract()  # from here on a failure of ours is our own
         try:
             offers = self._lease.take(self._coordinator._group_max_size - 1)
-            self._members = [
-                _Member(lock_id=offer.request_id, attempt=Attempt.from_json(offer.text.encode())) for offer in offers
-            ]
-        except Exception:
+        except LockError:
             # What was taken stays with its owners, whose turn comes.
-            logger.warning("the offers of waiting writers could not be read; committing alone", exc_info=True)
+            logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
+            return
+        for offer in offers:
+            self._taken.append(offer.request_id)
+            try:
+                attempt = Attempt.from_json(offer.text.encode())
+            except Exception:
+                logger.warning("the offer of another version can't be read: %s", offer.request_id, exc_info=True)
+            else:
+                self._members.append(_Member(lock_id=offer.request_id, attempt=attempt))
 
     def _release(self, verdict: Verdict | None) -> None:
         if self._lease is not None:
-            if self._members and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:
-                self._settle(self._lease, verdict)
-            self._members = []
-            self._lease.release()
-            self._lease = None
+            try:
+                if self._taken and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:
+                    self._settle(self._lease, verdict)
+            finally:
+                self._lease.release()
+            self._lease, self._members, self._taken = None, [], []
             self._held += self._coordinator.clock.now() - self._acquired_at
 
     def _settle(self, lease: Lease, verdict: Verdict) -> None:
@@ -393,7 +420,7 @@ class _Commit:
         carried = _carried(verdict)
         done = [self._entry(member.attempt, follows, verdict, member.lock_id) for member, follows in carried]
         ended = {entry.request_id for entry in done}
-        lease.settle(done, [member.lock_id for member in self._members if member.lock_id not in ended])
+        lease.settle(done, [lock_id for lock_id in self._taken if lock_id not in ended])
 
     def _entry(self, attempt: Attempt, follows: Follows, verdict: Verdict, request_id: str) -> JournalEntry:
         assert verdict.plan is not None
@@ -419,7 +446,7 @@ class _Commit:
         self._rebased |= pointer != attempt.base_location
         if attempt.append is not None and head.snapshot_by_id(attempt.append.snapshot_id) is not None:
             # A holder took our offer, swapped, and was gone before it could tell us.
-            return Answered(payload=self._landed(pointer, (attempt.append.snapshot_id,)))
+            return Answered(payload=_published(head, pointer, (attempt.append.snapshot_id,)))
         result = self._follow(attempt, head, pointer)
         match result:
             case Refused(reason=reason):
@@ -448,6 +475,8 @@ class _Commit:
         """Return those of the attempts that we took which may stand behind *own*, each behind the one before."""
         carried: list[tuple[_Member, Follows]] = []
         head = own.metadata
+        if head.format_version < 2:
+            return carried  # Without sequence numbers a table could not tell that it shows less than its file.
         for member in self._members:
             try:
                 result = self._follow(member.attempt, head, None)
@@ -505,8 +534,14 @@ class _Commit:
             try:
                 self._write_list(payload, payload.own)
             finally:
-                wait([writing])  # whoever deletes what was written must find it
-            writing.result()
+                # The threads are PyIceberg's, and may all be busy with somebody's scan.
+                unused = writing.cancel()
+                if not unused:
+                    wait([writing])  # whoever deletes what was written must find it
+            if unused:
+                self._write_metadata(payload, plan.location)
+            else:
+                writing.result()
             return
         self._write_list(payload, payload.own)
         for position, (member, follows) in enumerate(payload.carried):
@@ -603,8 +638,8 @@ class _Commit:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             raise CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
         if verdict.answered is not None:
-            committed: Committed = verdict.answered.payload
-            return committed
+            found: Committed | JournalEntry = verdict.answered.payload
+            return self._carried_along(found) if isinstance(found, JournalEntry) else found
         assert verdict.plan is not None
         payload: _Payload = verdict.plan.payload
         if self._repeatable:
@@ -612,10 +647,10 @@ class _Commit:
         for path in payload.unused:
             delete_quietly(payload.io, path)
         _delete_old_metadata(payload)
-        metadata = payload.metadata
-        if payload.carried:
-            metadata = lean.as_of(metadata, payload.own.snapshot_ids[-1])
-        return Committed(metadata=metadata, location=verdict.plan.location, snapshot_ids=payload.own.snapshot_ids)
+        if not payload.carried:
+            own = payload.own
+            return Committed(metadata=own.metadata, location=verdict.plan.location, snapshot_ids=own.snapshot_ids)
+        return _published(payload.metadata, verdict.plan.location, payload.own.snapshot_ids)
 
     def _remember(self, entry: JournalEntry) -> None:
         if not self._coordinator.locks.guarantees.journal:
@@ -635,6 +670,11 @@ def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequ
         request_id=str(uuid.uuid4()),
         offer=offer,
     )
+
+
+def _published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
+    """Return the commit of *snapshot_ids*, the table as of the last of them."""
+    return Committed(metadata=lean.as_of(metadata, snapshot_ids[-1]), location=location, snapshot_ids=snapshot_ids)
 
 
 def _carried(verdict: Verdict) -> list[tuple[_Member, Follows]]:

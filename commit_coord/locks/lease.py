@@ -85,6 +85,8 @@ class _Ticket:
     lease: SqlLease | None = None
     waits: bool = False
     """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
+    waited: bool = False
+    """Whether somebody was in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class SqlLease(Lease):
         self._manager = manager
         self._ticket = ticket
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+        # Whoever did not wait was nobody's to take.
+        self._retracted = None if ticket.waited else True
 
     @property
     def state(self) -> LeaseState:
@@ -126,7 +130,9 @@ class SqlLease(Lease):
 
     def retract(self) -> bool:
         """See :meth:`Lease.retract`."""
-        return self._manager._retract(self.request)
+        if self._retracted is None:
+            self._retracted = self._manager._retract(self.request)
+        return self._retracted
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
@@ -208,7 +214,15 @@ class LeaseLockManager(QueueingLockManager):
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         first = self._clock.now()
-        return self._persist(lambda: self._enter_once(request, first), deadline)
+        if not (request.offer and self._store.remote):
+            return self._persist(lambda: self._enter_once(request, first), deadline)
+        try:
+            return self._enter_once(request, first)
+        except Interrupted:
+            try:
+                return self._persist(lambda: self._entered(request, first), deadline)
+            except LockServiceUnavailable as error:
+                raise OfferLost("whether the request entered is not known", locks=request) from error
 
     def _enter_once(self, request: LockRequest, first: float) -> Blocker | None:
         """Enter and look in one transaction; *first* is when the first try was sent."""
@@ -216,11 +230,27 @@ class LeaseLockManager(QueueingLockManager):
         try:
             rows = connection.run(self._steps_to_enter(request, connection.wake))[-1]
         except DuplicateRequest:
-            rows, sent = connection.ask(lease_sql.LOOK, self._look_values(request)), first
-            if not rows:
-                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
-            if rows[0][1] != self._client:
-                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request) from None
+            return self._entered(request, first)
+        return self._noted(request, rows, sent)
+
+    def _entered(self, request: LockRequest, first: float) -> Blocker | None:
+        """Return what stands in the way of *request*, which was sent at *first* and whose reply was lost.
+
+        A request with an offer is never sent a second time:
+
+        1. It enters; the reply is lost.   2. A holder carries its offer out, and ends it.
+        3. Sent again it would enter again, with an offer that is new to everybody, and be carried out twice.
+        """
+        rows = self._store.connection.ask(lease_sql.LOOK, self._look_values(request))
+        if not rows and request.offer:
+            raise self._gone(request)
+        if not rows:
+            raise Interrupted("the request came and went while its reply was lost", locks=request)
+        if rows[0][1] != self._client:
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        return self._noted(request, rows, first)
+
+    def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
         self._tickets[request.request_id] = _Ticket(request, rows[0][0], sent)
         if not request.explicit:
             self.heartbeat.ensure_running()
@@ -287,6 +317,7 @@ class LeaseLockManager(QueueingLockManager):
             until = min(until, blocker.expires_at)
         tick = self.settings.poll_interval_ms / 1000
         ticket = self._tickets[request.request_id]
+        ticket.waited = True
         while not self._over(blocker):
             connection = self._store.connection
             # Ask again before the first wait: a wake-up that was sent before found nobody. SQLite enters and removes
@@ -317,16 +348,22 @@ class LeaseLockManager(QueueingLockManager):
         if rows:
             return self._seen(rows)
         if request.offer:
-            # Whoever removed it took the offer before, or did not.
-            self._tickets.pop(request.request_id, None)
-            if entry := self.recall(request.request_id):
-                raise Carried(entry)
-            raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+            raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self._tickets[request.request_id]
         return self._enter(request, deadline)
+
+    def _gone(self, request: LockRequest) -> Exception:
+        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+
+        It is never entered again: the offer of the same id would be another one.
+        """
+        self._tickets.pop(request.request_id, None)
+        if entry := self.recall(request.request_id):
+            return Carried(entry)
+        return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
 
     def _retract(self, request: LockRequest) -> bool:
         if not request.offer:
@@ -386,6 +423,7 @@ class LeaseLockManager(QueueingLockManager):
             named=named,
             waking=_waking(done),
             settling=[*self._answers(done), *_given_back(returned, ticket.place)],
+            locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
         )
 
     def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
@@ -519,6 +557,7 @@ class LeaseLockManager(QueueingLockManager):
         named: Sequence[tuple[str, str]] | None = None,
         waking: Sequence[Step] = (),
         settling: Sequence[Step] = (),
+        locking: Sequence[str] = (),
     ) -> bool:
         """Delete a request and wake those that it kept waiting; return whether this call deleted it.
 
@@ -530,13 +569,16 @@ class LeaseLockManager(QueueingLockManager):
             named: Its resources and modes; None looks them up.
             waking: Chooses whom else to wake.
             settling: Done in the same transaction.
+            locking: All requests that it touches, where these are several.
         """
         connection, request = self._store.connection, {"request_id": request_id, "place": place}
         if named is None:
             named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
         lock = {"scope": self._scope(scope), "place": place}
-        removed, *_ = connection.run(
+        first: list[Step] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
+        results = connection.run(
             [
+                *first,
                 (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
                 (lease_sql.REMOVE_LOCKS, request),
                 (lease_sql.REMOVE_OFFER, request),
@@ -546,7 +588,7 @@ class LeaseLockManager(QueueingLockManager):
             waking=waking,
             durable=False,
         )
-        return bool(removed)
+        return bool(results[len(first)])
 
     # Look, and free by force.
 

@@ -3,7 +3,7 @@
 Parameters are written ``:name``. What the two databases spell differently stands in braces and is filled in by the
 store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{ids}`` the strings of the JSON
 list ``:ids``, ``{notify}`` what wakes the client of request ``r``, ``{text}`` the type of a text that is ordered by its
-bytes.
+bytes, ``{for update}`` what locks the rows that a question finds.
 
 The tables
     ``commit_coord_places``    one row a queue: the last place that was given.
@@ -171,7 +171,9 @@ LOOK = f"""
 # too: until somebody deletes it, nobody else was granted.
 RENEW = """
     UPDATE commit_coord_requests SET expires_at = {now} + lease_ms
-    WHERE request_id IN {ids} AND expires_at IS NOT NULL AND clock = :clock
+    WHERE request_id IN (
+        SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update})
+      AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
 # Which of these requests are there?
@@ -200,10 +202,11 @@ REMOVE_OFFER = f"DELETE FROM commit_coord_offers {_GONE}"
 # Take the offers behind a holder of one lock, up to the first request that offers nothing or whose offer was taken by
 # an earlier holder, which may still carry it out. A holder whose request was removed takes none. From here on the owner
 # can't withdraw: taking and withdrawing write the same row, so of the two one comes first, and the other one finds it
-# done.
+# done. That nobody else has taken it is asked of the row itself, too: on PostgreSQL a statement that waited for a row
+# looks at that row again, and at nothing else.
 TAKE = """
     UPDATE commit_coord_offers SET taken = :place
-    WHERE request_id IN (
+    WHERE taken IS NULL AND request_id IN (
         SELECT l.request_id FROM commit_coord_locks l
         JOIN commit_coord_offers o ON o.request_id = l.request_id
         WHERE l.scope = :scope AND l.resource = :resource AND l.mode = 'X' AND l.place > :place
@@ -226,6 +229,10 @@ GIVE_BACK = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {id
 
 # Wake the owners of these requests.
 WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id IN {ids}"
+
+# Lock requests in the order in which a heartbeat locks them: two that lock in different orders wait for each other.
+LOCK_REQUESTS = """
+    SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
 # End requests whose offers were carried out.
 END_REQUESTS = "DELETE FROM commit_coord_requests WHERE request_id IN {ids}"

@@ -104,6 +104,8 @@ class Store(ABC):
 
     clock_name: str
     """The clock that ``expires_at`` counts by. A row of another clock has expired."""
+    remote: bool
+    """Whether what was asked may have happened although no answer came."""
     concurrent: bool
     """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
 
@@ -182,6 +184,7 @@ _SQLITE_WORDS = {
     "{ids}": "(SELECT value FROM json_each(:ids))",
     "{notify}": "r.wake",
     "{text}": "TEXT",
+    "{for update}": "",
 }
 
 
@@ -199,6 +202,7 @@ class SqliteStore(Store):
     starts again with each boot, therefore each row says by which boot it counts.
     """
 
+    remote = False
     concurrent = False
 
     def __init__(self, url: URL, clock: Clock) -> None:
@@ -412,6 +416,7 @@ _POSTGRES_WORDS = {
     "{ids}": "(SELECT json_array_elements_text(CAST(:ids AS json)))",
     "{notify}": "pg_notify(r.wake, '')",
     "{text}": 'TEXT COLLATE "C"',
+    "{for update}": "FOR UPDATE",
 }
 _CREATION = 0x636F6D6D69745F63
 """The advisory lock of whoever creates the tables, ``commit_c`` in ASCII."""
@@ -428,6 +433,7 @@ class PostgresStore(Store):
     """A PostgreSQL database. The time is the server's, ``clock_timestamp()``."""
 
     clock_name = "server"
+    remote = True
     concurrent = True
 
     def __init__(self, url: URL, patience_ms: int) -> None:

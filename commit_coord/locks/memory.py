@@ -136,12 +136,12 @@ class _Space:
             return ticket.retracted
 
     def settle(self, done: Iterable[str], returned: Iterable[str]) -> None:
-        """End the requests *done*, whose answers are in the journal; leave the *returned* ones to their owners."""
+        """End the requests *done*, whose answers are there already; leave the *returned* ones to their owners."""
+        for request_id in done:
+            if ticket := self._tickets.get(request_id):
+                self.remove(ticket)
+                ticket.turn.set()
         with self._mutex:
-            for request_id in done:
-                if ticket := self._tickets.get(request_id):
-                    self._remove(ticket)
-                    ticket.turn.set()
             for request_id in returned:
                 if ticket := self._tickets.get(request_id):
                     ticket.taken = False
@@ -236,9 +236,11 @@ class MemoryLease(Lease):
 
     def release(self) -> None:
         """Give the locks back and wake whom that grants."""
-        if self._transition(LeaseState.RELEASED):
-            self._manager._settle(*self._settled)
-        self._space.remove(self._ticket)
+        try:
+            if self._transition(LeaseState.RELEASED):
+                self._manager._settle(*self._settled)
+        finally:
+            self._space.remove(self._ticket)
 
 
 class MemoryLockManager(QueueingLockManager):

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockRefused, LockTimeout, OfferLost
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import Events, LockAcquired
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockRequest, LockScope, Owner
@@ -131,7 +131,7 @@ class QueueingLockManager(LockManager):
             while blocker is not None and not isinstance(policy, DenyPolicy):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
-                blocker = self._wait(request, blocker, until)
+                blocker = self._wait_on(request, blocker, until)
             if blocker is None:
                 return self._granted(request, started), None
             # Described while we still stand behind it: a moment later it may be gone.
@@ -143,6 +143,15 @@ class QueueingLockManager(LockManager):
         except BaseException:
             self._give_up(request)
             raise
+
+    def _wait_on(self, request: LockRequest, blocker: Blocker, until: float) -> Blocker | None:
+        """Wait; a service that is gone has perhaps given the offer to somebody before."""
+        try:
+            return self._wait(request, blocker, until)
+        except LockServiceUnavailable as error:
+            if not request.offer or self._retract(request):
+                raise
+            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
 
     def _after_deadline(self, request: LockRequest, blocker: Blocker, deadline: float, started: float) -> float:
         """Raise, or return until when to wait for the answer to an offer that somebody has taken.

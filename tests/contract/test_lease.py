@@ -6,6 +6,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -18,11 +19,11 @@ from commit_coord.local.postgres import PostgresServer
 from commit_coord.locks import lease
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.lease import LeaseLockManager, SqlLease
-from commit_coord.locks.lease_store import _postgres_text
+from commit_coord.locks.lease_store import Interrupted, _postgres_text
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
-from commit_coord.testing.carrying import in_line
+from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
 
 X = LockMode.EXCLUSIVE
@@ -92,6 +93,64 @@ def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_to
         last = second.lease()
         assert not last.retract(), "it is in the hands of the second holder"
         last.release()
+
+
+@pytest.mark.postgres
+def test_an_offer_is_in_one_hand_only(on_postgres: Service) -> None:
+    """Two holders take at the same moment: one was freed by force while its statement waited for a row."""
+    manager, other = on_postgres.open(), on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    freed = manager.acquire(latch(), deadline=soon())
+    first, second = in_line(other, "a", "b")
+    with psycopg.connect(_plain(on_postgres.uri)) as slow, ThreadPoolExecutor(1) as pool:
+        slow.execute("SELECT 1 FROM commit_coord_offers WHERE request_id = %s FOR UPDATE", (second.request.request_id,))
+        taking = pool.submit(freed.take, 10)
+        until(lambda: _waiting_for_a_row(on_postgres.uri), "a statement that waits for the row")
+        other.unlock(request_id=freed.request.request_id)
+        next_holder = first.lease()
+        slow.execute("UPDATE commit_coord_offers SET taken = 99 WHERE request_id = %s", (second.request.request_id,))
+        slow.commit()
+        assert second.request.request_id not in {offer.request_id for offer in taking.result(20)}
+    next_holder.release()
+    second.lease().release()
+
+
+def _waiting_for_a_row(uri: str) -> bool:
+    with psycopg.connect(_plain(uri)) as looking:
+        found = looking.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+    return found is not None and found[0] > 0
+
+
+def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to its entering is lost; before it asks again, the holder has carried its offer out."""
+    with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
+        manager, other = service.open(), service.open()
+        assert isinstance(other, LeaseLockManager)
+        holder = manager.acquire(latch(), deadline=soon())
+        entered, carried = threading.Event(), threading.Event()
+        real = other._enter_once
+
+        def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
+            if entered.is_set():
+                return real(wanted, first)
+            real(wanted, first)
+            other._tickets.pop(wanted.request_id)
+            entered.set()
+            assert carried.wait(20)
+            raise Interrupted("the connection was cut")
+
+        monkeypatch.setattr(other, "_enter_once", enter_once)
+        monkeypatch.setattr(other._store, "remote", True)
+        waiter = Submitter(other, offering("a"))
+        assert entered.wait(20)
+        (offer,) = holder.take(10)
+        holder.settle([answer(offer.request_id)], [])
+        holder.release()
+        with manager.acquire(latch(), deadline=soon()):
+            carried.set()
+            assert waiter.answer() == answer(offer.request_id)
 
 
 @pytest.mark.parametrize(

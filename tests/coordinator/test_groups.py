@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord import CommitConflict, CommitStateUnknown, load_catalog
+from commit_coord import CommitConflict, CommitStateUnknown, coordinator, load_catalog
+from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import Append, Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import LockScope
 from commit_coord.protocol.commit import Limits, SwapResult
@@ -89,7 +93,7 @@ def in_line(catalog: Any, *actions: Action) -> list[Any]:
     def run(position: int, table: Any) -> None:
         try:
             results[position] = actions[position](table)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
             results[position] = error
 
     tables = [catalog.load_table("db.t") for _ in actions]
@@ -370,3 +374,171 @@ def run_together(catalog: Any, values: Sequence[int]) -> list[Any]:
         thread.join(60)
         assert not thread.is_alive()
     return results
+
+
+def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its append was taken before; the holder publishes it, and no file of it may be gone."""
+    catalog, unlucky = open_catalog(tmp_path, "lease"), open_catalog(tmp_path, "lease")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    broken, looked = threading.Event(), unlucky.locks._look
+
+    def look(*arguments: Any) -> Any:
+        if broken.is_set():
+            raise LockServiceUnavailable("the lock database failed")
+        return looked(*arguments)
+
+    monkeypatch.setattr(unlucky.locks, "_look", look)
+    monkeypatch.setattr(unlucky.locks, "_retract", lambda request: False)
+    monkeypatch.setattr(unlucky.locks, "acquire", only_once(unlucky.locks.acquire))
+    errors: list[BaseException] = []
+
+    def append() -> None:
+        try:
+            unlucky.load_table("db.t").append(number(2))
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            errors.append(error)
+
+    member = threading.Thread(target=append, daemon=True)
+
+    def swap(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
+        broken.set()
+        member.join(30)
+        return real(*arguments)
+
+    catalog.coordinator.store = Counting(catalog, swap)
+    locks, real = catalog.locks, catalog.locks.submit
+
+    def submit(*arguments: Any, **kwargs: Any) -> Any:
+        granted = real(*arguments, **kwargs)
+        member.start()
+        await_queue(catalog, 2)
+        return granted
+
+    monkeypatch.setattr(locks, "submit", submit)
+    catalog.load_table("db.t").append(number(1))
+    assert isinstance(errors[0], CommitStateUnknown)
+    assert ids(catalog) == [0, 1, 2]
+    unlucky.close()
+    catalog.close()
+
+
+def only_once(acquire: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *acquire*, which the second time finds no service."""
+    calls: list[int] = []
+
+    def once(*arguments: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            raise LockServiceUnavailable("the lock database failed")
+        return acquire(*arguments, **kwargs)
+
+    return once
+
+
+def test_tables_of_version_1_have_no_groups(catalog: Any) -> None:
+    """They have no sequence numbers, by which a table knows that it shows less than its file."""
+    catalog.drop_table("db.t")
+    catalog.create_table("db.t", number(0).schema, properties={"format-version": "1"}).append(number(0))
+    store = catalog.coordinator.store = Counting(catalog)
+    first, _ = in_line(catalog, appending(1), appending(2))
+    assert len(store.swaps) == 2
+    first.upsert(number(2), ["id"])
+    assert ids(catalog) == [0, 1, 2]
+
+
+def test_an_offer_that_cannot_be_read_is_left_to_its_owner(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer of another version stands in the line."""
+    real, read = Attempt.from_json, []
+
+    def from_json(data: bytes) -> Attempt:
+        read.append(data)
+        if len(read) == 1:
+            raise KeyError("a field of tomorrow")
+        return real(data)
+
+    monkeypatch.setattr(Attempt, "from_json", from_json)
+    store = catalog.coordinator.store = Counting(catalog)
+    in_line(catalog, appending(1), appending(2), appending(3))
+    assert order(catalog) == [0, 1, 3, 2]
+    assert len(store.swaps) == 2
+
+
+def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error may make its owner repeat it or delete its files."""
+    told: list[Event] = []
+    catalog.events.subscribe(told.append)
+    real = catalog.coordinator.read
+
+    def read(location: str) -> Any:
+        if store.swaps and threading.get_ident() != holder[0]:
+            raise OSError("the store is gone")
+        return real(location)
+
+    holder: list[int] = []
+
+    def swap(real_swap: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
+        holder.append(threading.get_ident())
+        return real_swap(*arguments)
+
+    store = catalog.coordinator.store = Counting(catalog, swap)
+    monkeypatch.setattr(catalog.coordinator, "read", read)
+    _, error = in_line(catalog, appending(1), appending(2))
+    monkeypatch.undo()
+    assert isinstance(error, CommitStateUnknown)
+    assert "landed" in str(error)
+    assert ids(catalog) == [0, 1, 2]
+    assert [event.status for event in told if isinstance(event, CommitEnded)] == ["SUCCESS", "SUCCESS"]
+
+
+@pytest.mark.parametrize("step", ["_settle", "_entry"])
+def test_an_interrupt_while_settling_frees_the_latch(catalog: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Each member then has its turn, and finds itself in the table."""
+    real, struck = getattr(coordinator._Commit, step), list[int]()
+
+    def strike(*arguments: Any) -> Any:
+        if not struck:
+            struck.append(1)
+            raise Interrupted
+        return real(*arguments)
+
+    monkeypatch.setattr(coordinator._Commit, step, strike)
+    first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
+    assert isinstance(first, Interrupted)
+    assert not isinstance(second, BaseException)
+    assert not isinstance(third, BaseException)
+    assert order(catalog) == [0, 1, 2, 3]
+
+
+class Interrupted(BaseException):
+    """Comes at any moment, as Ctrl-C does."""
+
+
+def test_a_lone_commit_does_not_wait_for_pyicebergs_threads(catalog: Any) -> None:
+    """They may all be busy with a scan."""
+    busy, pool = threading.Event(), ExecutorFactory.get_or_create()
+    blockers = [pool.submit(busy.wait, 60) for _ in range(100)]
+    table = catalog.load_table("db.t")
+    catalog.coordinator.commit([prepared(table, busy)])
+    assert not busy.is_set()
+    busy.set()
+    for blocker in blockers:
+        blocker.result(60)
+    assert len(catalog.load_table("db.t").metadata.snapshots) == 2
+
+
+def prepared(table: Any, busy: threading.Event) -> Attempt:
+    """Return an append whose files are written: that takes PyIceberg's threads, too."""
+    parts = table.metadata.current_snapshot().manifests(table.io)
+    append = Append(snapshot_id=77, branch="main", manifests=(), summary={}, schema_id=table.schema().schema_id)
+    assert parts
+    assert not busy.is_set()
+    return Attempt(
+        request_id=str(uuid.uuid4()),
+        table=TABLE,
+        table_uuid=str(table.metadata.table_uuid),
+        base_location=table.metadata_location,
+        append=append,
+    )
