@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,10 +60,9 @@ def up(
     wanted = Wanted(hms=hms, zookeeper=zookeeper, postgres=postgres)
     try:
         if foreground:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # while they start it ends us as Ctrl-C does
             with keeper.keep(place, wanted, temporary=folder is None, say=output.note) as state:
-                _show(output, state)
-                output.console.file.flush()
-                keeper.await_end()
+                keeper.await_end(partial(_announce, output, state))
                 output.note("stopping")
         else:
             _show(output, keeper.up(place, wanted, temporary=folder is None, say=output.note))
@@ -134,6 +135,11 @@ def _found(folder: Path | None) -> State:
         return keeper.status(_place(folder))
     except NotUp as error:
         raise CommandFailed(str(error), ExitCode.REFUSED, "not-up") from error
+
+
+def _announce(output: Output, state: State) -> None:
+    _show(output, state)
+    output.console.file.flush()
 
 
 def _show(output: Output, state: State) -> list[bool]:

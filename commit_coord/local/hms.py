@@ -208,7 +208,7 @@ class HiveMetastore(LocalServer):
         super().start()
 
     def _make_schema(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         if self._version.schema:
             self._prepare()
             self._run_schema_tool()

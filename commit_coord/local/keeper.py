@@ -263,10 +263,16 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
-def await_end() -> None:
-    """Return on SIGTERM or Ctrl-C. From then on neither interrupts what has to be put in order."""
+def await_end(announce: Callable[[], None]) -> None:
+    """Announce that all is up, and return on SIGTERM or Ctrl-C; from before the announcement on neither interrupts us.
+
+    Args:
+        announce: Tells whoever may then end us. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
+            not held back before step 1, it would end us instead, and nothing would be put in order.
+    """
     ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # one that comes before the next line is kept for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    announce()
     signal.sigwait(ends)
 
 
@@ -289,8 +295,7 @@ def main(spec: dict[str, Any]) -> None:
         with keep(
             Path(spec["folder"]), Wanted(**spec["wanted"]), temporary=spec["temporary"], say=lambda text: tell(say=text)
         ):
-            tell(up=True)
-            await_end()
+            await_end(lambda: tell(up=True))
     except tuple(_ERRORS.values()) as error:
         # A ConfigError's facts are no arguments of it; its text has them.
         tell(error=type(error).__name__, arguments=[str(error)] if isinstance(error, ConfigError) else error.args)

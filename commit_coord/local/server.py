@@ -145,7 +145,7 @@ class LocalServer(ABC):
             ServerFailed: The port is taken.
         """
         assert not self.running
-        self.folder.mkdir(mode=0o700 if self._temporary else 0o777, parents=True, exist_ok=True)
+        self._make_folder()
         self._prepare()
         self._launch()
 
@@ -214,6 +214,9 @@ class LocalServer(ABC):
     ) -> None:
         """Stop."""
         self.close()
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700 if self._temporary else 0o777, parents=True, exist_ok=True)
 
     @abstractmethod
     def _prepare(self) -> None:

@@ -109,6 +109,15 @@ def test_servers_end_with_their_killed_keeper(folder: Path) -> None:
     assert "hms" == document("up", *place)["properties"]["lock-impl"]
 
 
+def test_a_signal_right_after_the_announcement_is_waited_for() -> None:
+    """Whoever is told that all is up may end it at once: that ends it in order."""
+    code = "import os, signal; from commit_coord.local import keeper; "
+    code += "keeper.await_end(lambda: os.kill(os.getpid(), signal.SIGTERM)); print('in order')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (0, "in order\n") == (done.returncode, done.stdout)
+
+
 @pytest.mark.hms
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import pytest
 
-from commit_coord.local import LocalServer, NotInstalled, PostgresServer, ServerFailed, ZooKeeperServer
+from commit_coord.local import HiveMetastore, LocalServer, NotInstalled, PostgresServer, ServerFailed, ZooKeeperServer
 from commit_coord.local.java import find_java
 from commit_coord.local.server import free_ports
 
@@ -257,6 +257,26 @@ def test_ports_are_no_ports_of_outgoing_connections() -> None:
 
     assert 20 == len(set(ports))
     assert all(1024 < port < lowest for port in ports)
+
+
+# -- the Hive Metastore ------------------------------------------------------------------------------------
+
+
+def test_a_schema_in_the_making_is_nobody_elses_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary folder, which will hold a password, is private from the first moment."""
+    metastore = HiveMetastore()
+    modes = []
+
+    def look(_: object) -> None:
+        modes.append(metastore.folder.stat().st_mode & 0o077)
+        raise ServerFailed("far enough")
+
+    monkeypatch.setattr(HiveMetastore, "_prepare", look)
+    with pytest.raises(ServerFailed, match="far enough"), metastore:
+        pass
+
+    assert [0] == modes
+    assert not metastore.folder.exists()
 
 
 # -- PostgreSQL --------------------------------------------------------------------------------------------
