@@ -269,6 +269,9 @@ class HiveMetastore(LocalServer):
             "hive.metastore.warehouse.dir": str(self._tables / "managed"),
             "datanucleus.schema.autoCreateAll": str(makes_schema).lower(),
             "datanucleus.connectionPoolingType": "HikariCP",
+            # On Derby each lock call holds a connection while it waits for its turn, in which it needs another one: as
+            # many calls at a time as there are connections (10 by default) stop the server for half a minute.
+            "datanucleus.connectionPool.maxPoolSize": "40",
             "hive.metastore.schema.verification": "false",
             "hive.metastore.event.db.notification.api.auth": "false",
             # Iceberg drops, moves and renames columns freely; by default the metastore refuses that, column by column.

@@ -571,6 +571,8 @@ class HmsLockManager(QueueingLockManager):
                 for one in self.metastore.show_locks(*place)
                 if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
             )
+        # What this client is still sending has no place yet, as far as it knows: freed now, it would be sent again.
+        standing = [one for one in standing if one.request_id not in self._sending]
         by_table: dict[tuple[str, str], list[_Standing]] = {}
         for one in standing:
             for key in {(listed.part.db, listed.part.table) for listed in one.listed}:
