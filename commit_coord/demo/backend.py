@@ -29,7 +29,7 @@ SHOWN: Mapping[Backend, str] = MappingProxyType(
     }
 )
 
-IMPATIENCE_MS: Mapping[Backend, int] = MappingProxyType({Backend.EMBEDDED: 4, Backend.HIVE: 40})
+IMPATIENCE_MS: Mapping[Backend, int] = MappingProxyType({Backend.EMBEDDED: 4, Backend.HIVE: 100})
 """What the writer that does not wait gives a commit: about as long as one takes."""
 
 

@@ -277,8 +277,8 @@ class _Job:
         tables = {name: reader.load_table(table_id(name)) for name in TABLES}
         history = {name: history_of(table) for name, table in tables.items()}
         current = {name: table.metadata.current_snapshot_id for name, table in tables.items()}
-        metadata = [str(path) for path in (run_.folder / "warehouse").rglob("*.metadata.json")]
-        assert metadata, "the warehouse holds the metadata of the tables"
+        metadata = [str(path) for path in run_.folder.rglob("*.metadata.json")]
+        assert metadata, "the folder holds the metadata of the tables"
         proofs.append(proof.unbroken(history, current))
         proofs.append(proof.exactly_once(history, noted(run_, "acknowledged"), noted(run_, "unknown")))
         proofs.append(proof.never(history, noted(run_, "refused"), metadata))

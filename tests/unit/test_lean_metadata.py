@@ -230,3 +230,25 @@ def test_a_head_whose_history_was_cut_is_read_anew(ids: set[int]) -> None:
     head = lean.parse(lean.dump(cut, "v.metadata.json"), "v.metadata.json", known)
     assert head == cut
     assert {s.snapshot_id for s in head.snapshots} == set(range(1, 301)) - ids
+
+
+def test_a_table_as_of_a_snapshot_is_what_it_was_when_that_was_the_last() -> None:
+    whole = parsed(6)
+    seen = lean.as_of(whole, 4)
+    then = stock(4)
+    assert list(seen.snapshots) == then.snapshots
+    assert list(seen.snapshot_log) == then.snapshot_log
+    assert (seen.current_snapshot_id, seen.refs, lean.sequence_number(seen)) == (4, then.refs, 4)
+    assert lean.as_of(whole, 6) is whole
+    assert lean.as_of(whole, 99) is whole, "it was expired meanwhile"
+
+
+def test_what_was_cut_off_is_found_neither_there_nor_behind_what_is_added() -> None:
+    whole = parsed(6)
+    assert whole.snapshot_by_id(6) is not None  # makes the index, which the cut shares
+    seen = lean.as_of(whole, 4)
+    assert seen.snapshot_by_id(5) is None
+    grown = lean.apply_updates(seen, appended(50, parent=4))
+    assert grown.snapshot_by_id(5) is None
+    assert grown.snapshot_by_id(50).parent_snapshot_id == 4
+    assert whole.snapshot_by_id(5).snapshot_id == 5
