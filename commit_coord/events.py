@@ -60,7 +60,26 @@ class CommitEnded:
     carried: int = 0
 
 
-Event = LockAcquired | LockLeaseLost | LockReleaseFailed | CommitEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOverwritten:
+    """A commit of ours that had landed is not in the table's history any more: a writer without our rules replaced it.
+
+    Args:
+        table: ``db.table``.
+        location: The metadata file that had published it; it and its data files are still there.
+        found: The metadata file that the table has instead.
+        found_at_ms: When that was written, by its writer's clock.
+        summary: Of its current snapshot, which may name who wrote it.
+    """
+
+    table: str
+    location: str
+    found: str
+    found_at_ms: int
+    summary: str
+
+
+Event = LockAcquired | LockLeaseLost | LockReleaseFailed | CommitEnded | CommitOverwritten
 
 
 class Events:

@@ -42,6 +42,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.config import configure
 from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -52,7 +53,7 @@ from commit_coord.hms.connection import (
     NoSuchObject,
     ServerFailed,
 )
-from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe
+from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
@@ -66,16 +67,24 @@ logger = logging.getLogger(__name__)
 _MODIFIED = "The table has been modified"
 """How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
 
+_INCOMPATIBLE = "types incompatible with the existing columns"
+
 _TRIES = 10
 """Of a creation whose answer got lost, and of a swap that meets one server after the other."""
 
 _AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
 
 
+class NoSuchName(NoSuchTableError, ValueError):
+    """The identifier is not a database and a table. PyIceberg raises the one or the other, as the operation goes."""
+
+
 class _Tables(HiveCatalog):
     """PyIceberg's ``HiveCatalog`` on our client, and what it would do to tables beside commits, made safe."""
 
     metastore: MetastoreClient
+    _landed: dict[tuple[str, ...], str]
+    """The last swap of this client, by table."""
 
     def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
         return self.metastore
@@ -106,7 +115,29 @@ class _Tables(HiveCatalog):
         table = self.identifier_to_database_and_table(identifier, NoSuchTableError)
         if self._find(table) is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        self._landed.pop(table, None)
         super().drop_table(identifier)
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """Return the Iceberg tables of a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+        """
+        found = super().list_tables(namespace)
+        if not found:
+            self.load_namespace_properties(namespace)
+        return found
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Return all namespaces; none below another: the metastore has one level.
+
+        Raises:
+            NoSuchNamespaceError: *namespace* does not exist.
+        """
+        if namespace:
+            self.load_namespace_properties(namespace)
+        return super().list_namespaces(namespace)
 
     @abstractmethod
     def _find(self, table: tuple[str, ...]) -> Any: ...
@@ -133,11 +164,11 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if settings.lock_impl == HmsLockManager.name and settings.lock_uri == configuration.properties["uri"]:
             settings = dataclasses.replace(settings, lock_uri=self.metastore.service)
             configuration = dataclasses.replace(configuration, settings=settings)
-        assumed = None if settings.hive_compare_and_set == "probe" else CompareAndSet(settings.hive_compare_and_set)
-        self._probe = Probe(self.metastore, assumed)
+        self._probe = Probe(self.metastore, assumed(settings.hive_compare_and_set))
         self._warned: set[str] = set()
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
+        self._landed: dict[tuple[str, ...], str] = {}
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
@@ -170,7 +201,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
-        database, table = Catalog.identifier_to_database_and_table(identifier, error)
+        database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
         return database.lower(), table.lower()
 
     # The pointer store.
@@ -192,15 +223,46 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """
         if base is None:
             return self._create(self._new_table(table, location), location)
+        self._look_for_lost(table, base)
         for _ in range(_TRIES):
             able = self.capabilities()
             try:
                 if able.compare_and_set is CompareAndSet.HONOURED:
-                    return self._compare_and_set(table, base, location, able.server)
-                return self._check_and_set(table, base, location, able.server)
+                    result = self._compare_and_set(table, base, location, able.server)
+                else:
+                    result = self._check_and_set(table, base, location, able.server)
             except FailedOver:
                 continue  # Nothing was sent; what the other server can do is another question.
+            if result is SwapResult.SWAPPED:
+                self._landed[table] = location
+            return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
+
+    def _look_for_lost(self, table: tuple[str, ...], base: str) -> None:
+        """Say so when the last swap of this client is not in the history that *base* has.
+
+        Our condition keeps us from overwriting others. Nothing keeps a writer that neither compares nor holds our
+        lock from overwriting us: here it is noticed, and what was lost can be put back from the file that is named.
+        """
+        landed = self._landed.get(table)
+        if landed is None or landed == base:
+            return
+        ours, found = self.coordinator.read(landed), self.coordinator.read(base)
+        log = [entry.metadata_file for entry in found.metadata_log]
+        longest = int(found.properties.get("write.metadata.previous-versions-max", 100))
+        del self._landed[table]
+        if landed in log or len(log) >= longest or found.table_uuid != ours.table_uuid:
+            return  # It is there, or was trimmed away, or this is another table of the same name.
+        snapshot = found.current_snapshot()
+        lost = CommitOverwritten(
+            table=table_name(table),
+            location=landed,
+            found=base,
+            found_at_ms=found.last_updated_ms,
+            summary=str(snapshot.summary) if snapshot is not None else "",
+        )
+        logger.error("a commit was overwritten by a writer that neither compares nor locks as we do: %s", lost)
+        self.events.emit(lost)
 
     def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
         found = self._as_read(table, base) or self._find(table)
@@ -270,6 +332,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             except (MetaError, InvalidOperation, ServerFailed) as error:
                 if _MODIFIED in str(error) or self.pointer(table) != base:
                     return SwapResult.LOST_REPLY
+                if _INCOMPATIBLE in str(error):
+                    raise _column_change_refused(error) from error
                 # Answered with a failure, and nothing changed. Yet the server's database may have carried out what it
                 # did not answer to the server, a moment later: only the same answer to the same call is proof.
                 refusals.append(str(error))
@@ -410,7 +474,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """Return whether there is an Iceberg table of that name, without reading its metadata."""
         try:
             return super().table_exists(identifier)
-        except NoSuchIcebergTableError:
+        except NoSuchTableError:
             return False
 
     def close(self) -> None:
@@ -419,3 +483,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if self._hms_locks is not None:
             self._hms_locks.close()
         self.metastore.close()
+
+
+def _column_change_refused(error: Exception) -> InvalidOperation:
+    return InvalidOperation(
+        "the metastore refuses the change of columns; set hive.metastore.disallow.incompatible.col.type.changes=false "
+        f"on it, as Iceberg needs: {error}"
+    )

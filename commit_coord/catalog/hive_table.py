@@ -21,6 +21,9 @@ METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 TABLE_TYPE = "table_type"
 
+LONGEST_KEY = 256
+"""``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
+
 _HMS_NAMES = {"gc.enabled": "external.table.purge"}
 """Iceberg's properties that have another name in Hive."""
 
@@ -58,7 +61,15 @@ def parameters(
         base: What that points to.
         longest: Of the schema, snapshot summary, spec and sort order those that are longer are left out; 0 leaves
             all of them out.
+
+    Raises:
+        ValueError: A property's name is longer than the metastore takes.
     """
+    for key in metadata.properties:
+        if len(key) > LONGEST_KEY:
+            raise ValueError(
+                f"the metastore takes property names of up to {LONGEST_KEY} characters, not of {len(key)}: {key!r}"
+            )
     made = dict(found or {})
     for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():
         made.pop(_HMS_NAMES.get(key, key), None)

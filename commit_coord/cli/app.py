@@ -98,7 +98,12 @@ _CATALOG = Annotated[
     str | None,
     typer.Option("--catalog", "-c", help="The catalog's name in PyIceberg's configuration.", metavar="NAME"),
 ]
-_URI = Annotated[str | None, typer.Option("--uri", help="The catalog's database: coord+sqlite:///…", metavar="URI")]
+_URI = Annotated[
+    str | None,
+    typer.Option(
+        "--uri", help="The catalog's database or metastore: coord+sqlite:///…, coord+thrift://…", metavar="URI"
+    ),
+]
 _WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where tables lie.", metavar="LOCATION")]
 _PROPERTY = Annotated[
     list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
@@ -389,6 +394,8 @@ def config(
 ) -> None:
     """Every property, its value and where it came from, and what the lock manager guarantees. Opens nothing.
 
+    Of a Hive Metastore it also tries out what the server can do: a scratch view and a scratch lock, removed at once.
+
     --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager.
     """
     output = Output(as_json=as_json)
@@ -412,17 +419,27 @@ def config(
         "lock_manager": settings.lock_impl,
         "guarantees": {name: getattr(guarantees, name) for name in guarantees.__dataclass_fields__},
     }
-    output.answer(
-        document,
+    parts = [
         views.config_table(records, title=f"catalog {configuration.name}"),
         "",
         views.guarantee_table(guarantees, title=f"the lock manager {settings.lock_impl!r} promises"),
-    )
+    ]
+    if configuration.properties["uri"].startswith("thrift:"):
+        from commit_coord.cli.metastore import metastore_record, metastore_table
+
+        found = metastore_record(configuration)
+        document["metastore"] = found
+        parts += ["", metastore_table(found)]
+    output.answer(document, *parts)
 
 
 def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, yes: bool) -> None:
     if output.as_json and not yes:
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    if configure(choice.catalog, arguments).properties["uri"].startswith("thrift:"):
+        raise CommandFailed(
+            "a catalog on a metastore declares no lock manager: there is nothing to adopt", ExitCode.USAGE, "usage"
+        )
     # What load_catalog would say against this catalog counts here too; that others declared another lock manager
     # is what we are here for.
     declared = "none"

@@ -26,7 +26,7 @@ from hive_metastore.ttypes import (
     ShowLocksRequest,
     UnlockRequest,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import (
@@ -37,12 +37,17 @@ from commit_coord.hms.connection import (
     LostReply,
     MetaError,
     NotSent,
+    ServerFailed,
     UnknownMethod,
 )
 from commit_coord.hms.pool import Pool
 
 _NO_TXN = 6
 """``DataOperationType.NO_TXN``: servers that run with ``hive.in.test`` refuse locks whose operation is unset."""
+
+
+_FAILURES = 4
+"""Times that a server may fail in a call that changes nothing: 4.0.1 lists its locks not always while they change."""
 
 
 class LockType(IntEnum):
@@ -120,7 +125,7 @@ class MetastoreClient:
         # What is sent may be carried out, so only what was not sent is sent again…
         self._once = self._retrying(NotSent)
         # … and what changes nothing, or ends the same way when it is done twice.
-        self._again = self._retrying(NotSent, LostReply)
+        self._again = self._retrying(NotSent, LostReply, ServerFailed)
 
     @classmethod
     def of(cls, text: str) -> MetastoreClient:
@@ -351,22 +356,23 @@ class MetastoreClient:
             self.calls[name] += 1
             return connection.call(name, *arguments)
 
+    def _passes(self, state: RetryCallState, errors: tuple[type[Exception], ...]) -> bool:
+        """Return whether what failed is of *errors* and may be over soon."""
+        error = state.outcome.exception() if state.outcome is not None else None
+        if not isinstance(error, errors) or isinstance(error, FailedOver):
+            return False  # What fails over to another server is for the caller to decide.
+        if isinstance(error, ServerFailed):
+            return state.attempt_number < _FAILURES
+        return self._pool.reached or isinstance(error, LostReply)
+
     def _retrying(self, *errors: type[Exception]) -> Any:
-        """Return what calls a function again on *errors*: while a server restarts, not while it does not answer."""
+        """Return what calls a function again on *errors*, for one timeout, and until each server had its chance."""
         return Retrying(
-            retry=_Retry(errors),
+            retry=lambda state: self._passes(state, errors),
             wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=stop_after_delay(self.access.timeout_ms / 1000),
+            stop=stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
             reraise=True,
         )
-
-
-class _Retry(retry_if_exception_type):
-    """Errors to try again on; a server that was left for another one is the caller's business."""
-
-    def __init__(self, errors: tuple[type[Exception], ...]) -> None:
-        super().__init__(errors)
-        self.predicate = lambda error: isinstance(error, errors) and not isinstance(error, FailedOver)
 
 
 def client_of(properties: Mapping[str, str], *, timeout_ms: int) -> MetastoreClient:

@@ -11,6 +11,7 @@ A call ends in one of four ways, and callers need to tell them apart:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from socket import create_connection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -113,12 +114,14 @@ class Connection:
         self.clean = True
         """Whether every call was answered to its end, so that the next answer belongs to the next call."""
         parts = urlsplit(address)
-        self._socket = TSocket(parts.hostname, parts.port or 9083)
-        self._socket.setTimeout(access.timeout_ms)
+        self._socket = TSocket()
         self._transport = _transport(self._socket, str(parts.hostname), access)
         self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(self._transport))
         try:
-            self._transport.open()
+            # Not by Thrift, which logs an error for each server that does not answer.
+            self._socket.setHandle(create_connection((parts.hostname, parts.port), access.timeout_ms / 1000))
+            if access.kerberos_service is not None:
+                self._transport.open()
             if access.ugi:
                 self._client.set_ugi(*access.ugi.split(":"))
         except Exception as error:

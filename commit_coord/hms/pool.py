@@ -23,6 +23,8 @@ class Pool:
         self._addresses = tuple(addresses)
         self._connect = connect
         self._most_idle = idle
+        self.reached = False
+        """Whether any server ever let us in: else the addresses are wrong, more likely than a server is restarting."""
         self._lock = threading.Lock()
         self._start_over(0)
 
@@ -78,17 +80,16 @@ class Pool:
         for _ in self._addresses:
             address = self.address
             try:
-                return self._connect(address)
+                connection = self._connect(address)
             except NotSent as error:
                 failures.append(error)
                 self._leave(address)
-        raise (
-            failures[0]
-            if len(failures) == 1
-            else NotSent(
-                "none of the metastores can be reached", causes="; ".join(str(failure) for failure in failures)
-            )
-        )
+            else:
+                self.reached = True
+                return connection
+        if len(failures) == 1:
+            raise failures[0]
+        raise NotSent("none of the metastores can be reached", causes="; ".join(str(failure) for failure in failures))
 
     def _leave(self, address: str) -> None:
         """Use the next server, unless another thread went on already."""

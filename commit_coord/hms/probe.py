@@ -70,12 +70,12 @@ class Probe:
 
     Args:
         client: Of the metastore.
-        assumed: What to believe without trying; None tries.
+        believed: What to believe without trying; None tries.
     """
 
-    def __init__(self, client: MetastoreClient, assumed: CompareAndSet | None = None) -> None:
+    def __init__(self, client: MetastoreClient, believed: CompareAndSet | None = None) -> None:
         self._client = client
-        self._assumed = assumed
+        self._believed = believed
         self._lock = threading.Lock()
         self._known: Capabilities | None = None
 
@@ -98,11 +98,16 @@ class Probe:
             version = self._client.version()
             server = self._client.address
             try:
-                found = self._assumed or _compare_and_set(self._client, server)
+                found = self._believed or _compare_and_set(self._client, server)
             except (FailedOver, LostReply):
                 continue  # the next server, or the same one on a new connection
-            return Capabilities(server=server, version=version, compare_and_set=found, tried=self._assumed is None)
+            return Capabilities(server=server, version=version, compare_and_set=found, tried=self._believed is None)
         raise MetastoreUnavailable("no metastore answered for long enough to be tried", uris=self._client.addresses)
+
+
+def assumed(setting: str) -> CompareAndSet | None:
+    """Return what the property ``hive.compare-and-set`` says; None where it asks for a trial."""
+    return None if setting == "probe" else CompareAndSet(setting)
 
 
 def _compare_and_set(client: MetastoreClient, server: str) -> CompareAndSet:

@@ -271,6 +271,9 @@ class HiveMetastore(LocalServer):
             "datanucleus.connectionPoolingType": "HikariCP",
             "hive.metastore.schema.verification": "false",
             "hive.metastore.event.db.notification.api.auth": "false",
+            # Iceberg drops, moves and renames columns freely; by default the metastore refuses that, column by column.
+            "hive.metastore.disallow.incompatible.col.type.changes": "false",
+            "metastore.disallow.incompatible.col.type.changes": "false",
             "hive.async.log.enabled": "false",
             "hive.in.test": str(self._making_lock_tables).lower(),
         }

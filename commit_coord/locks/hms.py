@@ -5,9 +5,9 @@ Theory of operation
     Who waits asks with ``check_lock``; nobody is woken. ``hms_names`` says what is locked for what.
 
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits), so a request that sleeps
-    at the head of the queue stops everybody behind it. Therefore a waiter sleeps in proportion to the requests
-    before it, and no longer than a quarter of the time for which the one in its way has been there: the head of the
-    queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long as the requests before it
+    should take, going by its own, or a quarter of the time for which the one in its way has been there: the head of
+    the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
 
 Liveness
     Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
@@ -67,6 +67,9 @@ logger = logging.getLogger(__name__)
 _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
+_FAILURES = 3
+"""Times that a server may fail in a lock call; where it has no lock tables it always does."""
+
 _PATIENCE = 0.25
 """The part of the time for which a blocker has been in the way that its waiter sleeps until it asks again."""
 
@@ -88,6 +91,8 @@ class _Ticket:
     lock_id: int
     word: float
     """When the last confirmed renewal was sent, on ``Clock.now``."""
+    granted: float = 0.0
+    """When the lease began, on the same clock."""
     lease: HmsLease | None = None
     blocked_by: int | None = None
     turn: threading.Event = field(default_factory=threading.Event)
@@ -208,6 +213,7 @@ class HmsLockManager(QueueingLockManager):
         self._unreleased: dict[int, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
         self._beats: dict[int, tuple[int, float]] = {}
+        self._hold = 0.0
         self._thread = threading.local()
 
     def _here(self) -> None:
@@ -261,7 +267,9 @@ class HmsLockManager(QueueingLockManager):
                     lock_id, acquired = self.metastore.lock(
                         parts, user=hms_names.user(owner), host=hms_names.host(owner), agent=agent
                     )
-                except LostReply:
+                except (LostReply, ServerFailed) as error:
+                    if isinstance(error, ServerFailed) and tries >= _FAILURES:
+                        raise
                     self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
                     own = self._own(request)
                     if own:
@@ -310,9 +318,10 @@ class HmsLockManager(QueueingLockManager):
     def _until_next(self, blocker: _HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self.settings.check_min_wait_ms, self.settings.check_max_wait_ms
-        wait_ms = max(shortest * max(1, blocker.ahead), (now - blocker.since) * 1000 * _PATIENCE)
-        pause = Backoff(initial_ms=wait_ms, maximum_ms=longest)
-        return next_wait(pause, 0, self._clock.random())
+        # Those before us will take as long as we do, and the first of them has begun already.
+        expected_ms = (self._hold * (blocker.ahead - 0.4) - (now - blocker.looked)) * 1000
+        wait_ms = max(shortest * max(1, blocker.ahead), expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
+        return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
     def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
         """Ask whether *ticket* is granted; return who is in the way."""
@@ -399,6 +408,7 @@ class HmsLockManager(QueueingLockManager):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
+        ticket.granted = self._clock.now()
         ticket.lease = HmsLease(self, ticket)
         return ticket.lease
 
@@ -511,6 +521,8 @@ class HmsLockManager(QueueingLockManager):
         lease._transition(LeaseState.RELEASED)
         if self._tickets.get(ticket.request.request_id) is ticket:  # Else released before, or LOST.
             self._give_back(ticket)
+            if ticket.request.scope is LockScope.COMMIT:
+                self._hold += (self._clock.now() - ticket.granted - self._hold) / 4
 
     def _give_back(self, ticket: _Ticket) -> None:
         """Release *ticket*, now or in the background. An interrupt at any line leaves it to be released again."""

@@ -7,7 +7,7 @@ on a table matches every partition: S on a table would wait for X on one of its 
 table, X on the partition) let stand together. So each resource, of whatever level, becomes a *partition* of a table
 that nobody locks, and the parents that a request names in S do what Hive's hierarchy asks for:
 
-    X on db/t/day=1, S on db/t   →   EXCLUSIVE on r=db~2Ft~2Fday~3D1, SHARED_READ on r=db~2Ft
+    X on db/t/day=1, S on db/t   →   EXCLUSIVE on r=db~2ft~2fday~3d1, SHARED_READ on r=db~2ft
 
 One more component, EXCLUSIVE on the request id, makes an id usable once and lists all requests in one place.
 
@@ -191,9 +191,15 @@ def _operation(resource: Resource, mode: LockMode) -> LockPart:
     )
 
 
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.-")
+
+
 def _encoded(text: str) -> str:
-    """Return *text* in letters, digits and ``_.-~``: later servers take a partition apart and put it together again."""
-    return quote(text, safe="").replace("~", "%7E").replace("%", "~")
+    """Return *text* in small letters, digits and ``_.-~``.
+
+    Hive 4 takes a partition apart and puts it together again, which only such a value survives; 3.1 folds it.
+    """
+    return "".join(c if c in _PLAIN else "".join(f"~{byte:02x}" for byte in c.encode()) for c in text)
 
 
 def _fitting(text: str) -> str:

@@ -32,11 +32,12 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 import commit_coord
-from commit_coord.catalog import CoordinatedSqlCatalog
+from commit_coord.catalog.base import CoordinatedCatalog
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -154,12 +155,9 @@ def hammer(
     return report
 
 
-def _open(folder: Path, properties: Mapping[str, str]) -> CoordinatedSqlCatalog:
-    catalog = commit_coord.load_catalog(
-        "hammer", uri=f"coord+sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse", **properties
-    )
-    assert isinstance(catalog, CoordinatedSqlCatalog)
-    return catalog
+def _open(folder: Path, properties: Mapping[str, str]) -> CoordinatedCatalog:
+    place = {"uri": f"coord+sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    return commit_coord.load_catalog("hammer", **{**place, **properties})
 
 
 # One slot.
@@ -241,7 +239,7 @@ def _rows(mark: str, number: int) -> pa.Table:
 
 
 def _prove(
-    catalog: CoordinatedSqlCatalog,
+    catalog: CoordinatedCatalog,
     folder: Path,
     writers: int,
     appends: int,
@@ -259,7 +257,7 @@ def _prove(
     unanswered = tried - acked.keys() - {mark for mark, _ in refused}
     # From the file alone, so that a mistake of the library can't hide itself.
     location = catalog.load_table(TABLE).metadata_location
-    body: dict[str, Any] = json.loads(Path(location.removeprefix("file://")).read_bytes())
+    body: dict[str, Any] = json.loads(Path(urlsplit(location).path).read_bytes())
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
     by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
     if len(acked) != writers * appends:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 import commit_coord
-from commit_coord.catalog import CoordinatedSqlCatalog
+from commit_coord.catalog.base import CoordinatedCatalog
 
 NO_MATCH = "Delete operation did not match any records"
 """What PyIceberg warns of when a filter hits nothing."""
@@ -71,12 +72,17 @@ def files_of(table: Table) -> set[str]:
     for path, manifest in manifests.items():
         found.add(path)
         found |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=False)}
-    return {path.removeprefix("file://") for path in found}
+    return {local(path) for path in found}
 
 
 def files_in(folder: str | Path) -> set[str]:
     """Return every file under *folder*."""
-    return {str(path) for path in Path(str(folder).removeprefix("file://")).rglob("*") if path.is_file()}
+    return {str(path) for path in Path(local(str(folder))).rglob("*") if path.is_file()}
+
+
+def local(location: str) -> str:
+    """Return the path in *location*; Hadoop writes ``file:/path``."""
+    return re.sub("^file:(//)?", "", location)
 
 
 def orphans(table: Table) -> set[str]:
@@ -95,7 +101,7 @@ class Kit:
     Args:
         folder: Where everything is kept.
         impl: ``stock`` for PyIceberg's own catalog, else a ``lock-impl``.
-        uri: The database; None for SQLite in *folder*.
+        uri: The database or metastore; None for SQLite in *folder*.
         properties: Further catalog properties.
     """
 
@@ -106,20 +112,33 @@ class Kit:
         self.uri = uri or f"sqlite:///{folder}/catalog.db"
         self.warehouse = f"file://{folder}/warehouse"
         self.properties = properties
-        self.namespace = "db"
+        # A metastore has one set of namespaces for every catalog on it.
+        self.namespace = f"db{self.name}" if self.on_hive else "db"
         self.catalog: Any = self.open()
         self.catalog.create_namespace(self.namespace)
-        self.stock = SqlCatalog(self.name, uri=self.uri, warehouse=self.warehouse)
+        self.stock: Any = self._stock()
 
     @property
     def coordinated(self) -> bool:
         """Whether the catalog under test is ours."""
         return self.impl != "stock"
 
+    @property
+    def on_hive(self) -> bool:
+        """Whether the tables are in a Hive Metastore."""
+        return self.uri.startswith("thrift:")
+
+    def _stock(self) -> Any:
+        if self.on_hive:
+            from pyiceberg.catalog.hive import HiveCatalog
+
+            return HiveCatalog(self.name, uri=self.uri, warehouse=self.warehouse)
+        return SqlCatalog(self.name, uri=self.uri, warehouse=self.warehouse)
+
     def open(self) -> Any:
         """Return a new catalog object on the same database."""
         if not self.coordinated:
-            return SqlCatalog(self.name, uri=self.uri, warehouse=self.warehouse)
+            return self._stock()
         arguments = {"lock-impl": self.impl, "lock.acquire-timeout-ms": "20000", **self.properties}
         return commit_coord.load_catalog(self.name, uri=f"coord+{self.uri}", warehouse=self.warehouse, **arguments)
 
@@ -170,7 +189,7 @@ def kit(impl: str, uri: str | None = None, **properties: str) -> Iterator[Kit]:
             made.close()
 
 
-def coordinated(catalog: Any) -> CoordinatedSqlCatalog:
+def coordinated(catalog: Any) -> CoordinatedCatalog:
     """Return *catalog*, known to be ours."""
-    assert isinstance(catalog, CoordinatedSqlCatalog)
+    assert isinstance(catalog, CoordinatedCatalog)
     return catalog

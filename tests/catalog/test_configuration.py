@@ -151,10 +151,10 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "lock.max-partitions": "77",
         "operation-locks": "hive",
         "commit.journal-lifetime-ms": "777",
+        "hive.client-timeout-ms": "7777",
+        "hive.compare-and-set": "ignored",
+        "hive.table-property-max-size": "7000",
         "commit.group.max-size": "7",
-        "hive.client-timeout-ms": "7000",
-        "hive.compare-and-set": "honoured",
-        "hive.table-property-max-size": "7",
         "lock.zk.namespace": "locks",
         "lock.zk.client-port": "2182",
         "lock.zk.connection-timeout-ms": "777",
@@ -268,6 +268,19 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
             },
             ("lock_impl", "zookeeper"),
         ),
+        ({"engine.hive.lock-enabled": "false"}, ("lock_impl", "none")),
+        ({"iceberg.engine.hive.lock-enabled": "true"}, ("lock_impl", "lease")),
+        ({"iceberg.catalog.hive.lock-manager": "memory"}, ("lock_impl", "memory")),
+        (
+            {"iceberg.catalog.hive.lock-manager": "org.apache.iceberg.util.LockManagers$InMemoryLockManager"},
+            ("lock_impl", "memory"),
+        ),
+        ({"iceberg.hive.lock-check-min-wait-ms": "70"}, ("lock_check_min_wait_ms", 70)),
+        ({"iceberg.hive.lock-check-max-wait-ms": "700"}, ("lock_check_max_wait_ms", 700)),
+        ({"lock-check-min-wait-time": "0.1"}, ("lock_check_min_wait_ms", 100)),
+        ({"lock-check-max-wait-time": "60"}, ("lock_check_max_wait_ms", 60_000)),
+        ({"hive.metastore.client.socket.timeout": "600s"}, ("hive_client_timeout_ms", 600_000)),
+        ({"iceberg.hive.table-property-max-size": "4000"}, ("hive_table_property_max_size", 4000)),
     ],
 )
 def test_names_of_hive_and_iceberg_are_understood(
@@ -347,6 +360,37 @@ def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path)
     places = {"zookeeper": {"lock.uri": "127.0.0.1:2181"}, "hms": {"lock.uri": "thrift://127.0.0.1:9083"}}
     for name in LOCK_MANAGERS:
         assert configure("t", given(tmp_path, **{"lock-impl": name}, **places.get(name, {}))).settings.lock_impl == name
+
+
+@pytest.mark.parametrize(
+    "cls, expected",
+    [
+        ("org.apache.hadoop.hive.ql.lockmgr.DbLockManager", "hms"),
+        ("org.apache.iceberg.hive.MetastoreLock", "hms"),
+        ("org.apache.iceberg.hive.NoLock", "none"),
+        ("org.apache.hadoop.hive.ql.lockmgr.EmbeddedLockManager", "memory"),
+    ],
+)
+def test_lock_managers_of_java_are_known_by_their_classes(cls: str, expected: str) -> None:
+    given = {"uri": "coord+thrift://127.0.0.1:9083", "iceberg.catalog.hive.lock-manager": cls}
+    assert configure("t", given).settings.lock_impl == expected
+
+
+def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
+    settings = configure("t", {"uri": "coord+thrift://a:1,thrift://b:2"}).settings
+    assert (settings.lock_impl, settings.lock_uri) == ("hms", "thrift://a:1,thrift://b:2")
+    for more in ({"type": "sql"}, {"py-catalog-impl": IMPL}):
+        with pytest.raises(ConfigError, match="clash"):
+            commit_coord.load_catalog("t", uri="coord+thrift://a:1", **more)
+    with pytest.raises(ConfigError, match="no uri of a metastore"):
+        commit_coord.load_catalog("t", uri="coord+thrift://a:port")
+    with pytest.raises(ConfigError, match="longer than the longest"):
+        configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000"})
+
+
+def test_plain_pyiceberg_refuses_a_coordinated_metastore() -> None:
+    with pytest.raises(ValueError, match=r"(?i)catalog type|coord"):
+        pyiceberg.catalog.load_catalog("t", uri="coord+thrift://127.0.0.1:9083")
 
 
 def test_the_configuration_page_lists_every_property_and_alias() -> None:

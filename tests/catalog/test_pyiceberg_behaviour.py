@@ -44,7 +44,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from tests.catalog.kit import ARROW, NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, row_ids, rows
+from tests.catalog.kit import ARROW, NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, local, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 
@@ -54,12 +54,23 @@ def _spec(spec: PartitionSpec | None) -> dict[str, Any]:
 
 
 @pytest.fixture(
-    scope="module", params=["stock", "memory", "lease", pytest.param("postgres", marks=pytest.mark.postgres)]
+    scope="module",
+    params=[
+        "stock",
+        "memory",
+        "lease",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        # PyIceberg's own HiveCatalog fails in nine of these tests (no purge, raw errors of the metastore).
+        pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
+    ],
 )
 def shared(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """One catalog of each kind for the whole module."""
     if request.param == "postgres":
         with kit("lease", request.getfixturevalue("postgres_url")) as made:
+            yield made
+    elif request.param == "hms":
+        with kit("hms", request.getfixturevalue("hms").uri) as made:
             yield made
     else:
         with kit(request.param) as made:
@@ -97,6 +108,10 @@ def test_a_namespace_is_made_once(coord: Kit) -> None:
 
 def test_nested_namespaces_are_listed_below_their_parent(coord: Kit) -> None:
     catalog = coord.catalog
+    if coord.on_hive:
+        with pytest.raises(ValueError, match="hierarchical namespaces are not supported"):
+            catalog.create_namespace(("outer", "inner"))
+        return
     catalog.create_namespace(("outer", "inner"))
     assert catalog.list_namespaces("outer") == [("outer", "inner")]
     assert catalog.namespace_exists("outer")
@@ -113,7 +128,9 @@ def test_namespace_properties_are_set_replaced_and_removed(coord: Kit) -> None:
     catalog.create_namespace("props", {"a": "1", "b": "2"})
     summary = catalog.update_namespace_properties("props", {"b", "missing"}, {"a": "3", "c": "4"})
     assert (set(summary.removed), set(summary.updated), set(summary.missing)) == ({"b"}, {"a", "c"}, {"missing"})
-    assert catalog.load_namespace_properties("props") == {"a": "3", "c": "4"}
+    found = catalog.load_namespace_properties("props")
+    assert coord.on_hive == (found.pop("location", None) is not None)
+    assert found == {"a": "3", "c": "4"}
     with pytest.raises(ValueError, match="overlap"):
         catalog.update_namespace_properties("props", {"a"}, {"a": "5"})
     catalog.drop_namespace("props")
@@ -225,17 +242,24 @@ def test_names_without_a_namespace_are_refused_alike(coord: Kit) -> None:
             lambda: catalog.load_table(()),
             lambda: catalog.load_table(""),
         ]
+        if coord.on_hive:
+            # There PyIceberg's own says False, and leaves purging out.
+            assert not catalog.table_exists("bare")
+            calls = [call for number, call in enumerate(calls) if number not in (2, 7)]
         for call in calls:
             with pytest.raises(Exception) as error:  # noqa: PT011 - compared below
                 call()
             raised.append(error.type)
         return raised
 
-    assert refusals(coord.catalog) == refusals(coord.stock)
+    for mine, theirs in zip(refusals(coord.catalog), refusals(coord.stock), strict=True):
+        assert issubclass(mine, theirs)
 
 
 def test_a_namespace_is_found_however_its_levels_are_written(coord: Kit) -> None:
     """PyIceberg joins them with dots and strips the blanks around them."""
+    if coord.on_hive:
+        pytest.skip("the metastore has one level of namespaces")
     coord.catalog.create_namespace(("up", "down"))
     table = coord.catalog.create_table((" up ", "down", "t"), SCHEMA)
     table.append(ids(1))
@@ -901,4 +925,4 @@ def test_the_warehouse_has_no_file_that_no_table_refers_to(coord: Kit) -> None:
     with pytest.raises(ValueError, match=r"(?i)mismatch|not|schema"):
         table.append(pa.table({"other": [1]}))
     assert names(orphans(coord.again(table))) == []
-    assert Path(table.location().removeprefix("file://")).exists()
+    assert Path(local(table.location())).exists()

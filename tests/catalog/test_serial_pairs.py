@@ -393,10 +393,11 @@ def judge(kit: Kit, pair: Pair, table: Any, errors: list[BaseException | None]) 
     assert end == alone(kit, pair, which)
 
 
-@pytest.fixture(scope="module")
-def unlocked() -> Iterator[Kit]:
+@pytest.fixture(scope="module", params=["memory", pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow])])
+def unlocked(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """A catalog without operation locks: conflicts are found at the commit, or not at all."""
-    with kit("memory", **{"operation-locks": "off"}) as made:
+    uri = request.getfixturevalue("hms").uri if request.param == "hms" else None
+    with kit(request.param, uri, **{"operation-locks": "off"}) as made:
         yield made
 
 

@@ -21,6 +21,7 @@ from commit_coord.cli.failures import MEANINGS, ExitCode, explain
 from commit_coord.cli.reference import render
 from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockTimeout
+from commit_coord.local import HiveMetastore
 from commit_coord.model import LockMode, Resource
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.table = ""
         self.place = ["-c", "shop", "--uri", f"coord+sqlite:///{folder}/catalog.db"]
         self.place += ["--warehouse", folder.joinpath("warehouse").as_uri()]
 
@@ -425,3 +427,53 @@ def test_only_json_on_stdout(shell: Shell, line: str) -> None:
     assert result.exit_code == 0
     assert result.stdout.count("\n") == 1
     assert isinstance(json.loads(result.stdout), dict)
+
+
+# A catalog on a metastore.
+
+
+@pytest.fixture
+def hive(shell: Shell, hms: HiveMetastore) -> Iterator[CoordinatedCatalog]:
+    """A catalog on a metastore with a table of three commits, and the shell on it."""
+    shell.place = ["-c", "shop", "--uri", f"coord+{hms.uri}"]
+    name = f"cli{uuid.uuid4().hex}"
+    catalog = commit_coord.load_catalog("shop", uri=f"coord+{hms.uri}")
+    catalog.create_namespace(name)
+    table = catalog.create_table((name, "sales"), pa.schema([("id", pa.int64())]))
+    for number in range(3):
+        table.append(pa.table({"id": [number]}))
+    shell.table = f"{name}.sales"
+    yield catalog
+    catalog.close()
+
+
+def test_the_commands_work_on_a_metastore(shell: Shell, hive: CoordinatedCatalog) -> None:
+    """Locks, commits, lock and unlock, as on a database."""
+    assert [c["added_rows"] for c in shell.json("commits", shell.table)["commits"]] == [1, 1, 1]
+    sales = Resource(tuple(shell.table.split(".")))
+    with hive.lock_operation({sales: EXCLUSIVE}, statement="ALTER TABLE sales"):
+        (entry,) = shell.json("locks", shell.table)["locks"]
+        assert (entry["mode"], entry["owner"]["statement"]) == ("EXCLUSIVE", "ALTER TABLE sales")
+        assert "ALTER TABLE sales" in shell("locks").stdout
+        (freed,) = shell.json("unlock", entry["request_id"], "--yes")["freed"]
+        assert freed["request_id"] == entry["request_id"]
+    assert shell.json("locks")["locks"] == []
+
+
+def test_config_says_what_the_metastore_can_do(shell: Shell, hms: HiveMetastore) -> None:
+    """Tried out on the server, or said to be out of reach."""
+    place = ["--uri", f"coord+{hms.uri}"]
+    found = shell.json("config", *place, place=False)["metastore"]
+    assert (found["server"], found["compare_and_set"], found["tried"], found["locks"]) == (
+        hms.uri,
+        "honoured",
+        True,
+        True,
+    )
+    assert "can't overwrite another one" in shell("config", *place, place=False).stdout
+    ignored = shell("config", *place, "-p", "hive.compare-and-set=ignored", place=False).stdout
+    assert "as configured, not tried" in " ".join(ignored.split())
+    nowhere = shell("config", "--uri", "coord+thrift://127.0.0.1:1", place=False)
+    assert (nowhere.exit_code, "can't be reached" in nowhere.stdout) == (0, True)
+    assert "nothing to adopt" in shell.error("config", "--adopt-locks", "--yes", *place, place=False, exits=2)
+    assert "can't be reached" in shell.error("locks", "--uri", "coord+thrift://127.0.0.1:1", place=False, exits=3)

@@ -1,0 +1,56 @@
+"""What a Hive Metastore was found to do, for ``commit-coord config``. Imported only for a catalog on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from commit_coord.cli.output import table
+from commit_coord.config import Configuration
+from commit_coord.errors import MetastoreUnavailable
+from commit_coord.hms.client import client_of
+from commit_coord.hms.probe import CompareAndSet, Probe, assumed, lock_service
+
+_MEANS = {
+    CompareAndSet.HONOURED: "honoured: a commit can't overwrite another one",
+    CompareAndSet.IGNORED: "ignored: commits hold the metastore's lock, and check the table before and after",
+    CompareAndSet.BROKEN: "broken, so it is not sent: commits hold the metastore's lock, and check before and after",
+}
+
+
+def metastore_record(configuration: Configuration) -> dict[str, Any]:
+    """Return what the server in use can do; an error in words where none answers."""
+    settings = configuration.settings
+    client = client_of(configuration.properties, timeout_ms=settings.hive_client_timeout_ms)
+    try:
+        found = Probe(client, assumed(settings.hive_compare_and_set)).capabilities()
+        locks = lock_service(client)
+    except MetastoreUnavailable as error:
+        return {"servers": list(client.addresses), "error": str(error)}
+    finally:
+        client.close()
+    return {
+        "servers": list(client.addresses),
+        "server": found.server,
+        "version": found.version,
+        "compare_and_set": found.compare_and_set.value,
+        "tried": found.tried,
+        "locks": locks.there,
+        "locks_reason": locks.reason,
+        "exclusive_write": locks.exclusive_write,
+    }
+
+
+def metastore_table(record: dict[str, Any]) -> Table | str:
+    """Return a table of *record*."""
+    if "error" in record:
+        return f"[red]{record['error']}[/]"
+    made = table("metastore", "", title="what the metastore was found to do")
+    made.add_row("server", f"{record['server']} (of {len(record['servers'])})")
+    made.add_row("version, as it says", record["version"])
+    said = _MEANS[CompareAndSet(record["compare_and_set"])]
+    made.add_row("compare-and-set", said if record["tried"] else f"{said} (as configured, not tried)")
+    made.add_row("locks", "granted" if record["locks"] else f"[red]none: {record['locks_reason']}[/]")
+    made.add_row("lock modes of Hive 4", "yes" if record["exclusive_write"] else "no")
+    return made

@@ -1,0 +1,505 @@
+"""The coordinated catalog on a metastore: what is kept there, what a commit costs, and lost replies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType
+
+import commit_coord
+from commit_coord import CommitNotApplied, ConfigError
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.errors import CommitStateUnknown
+from commit_coord.events import CommitOverwritten
+from commit_coord.local import HiveMetastore
+from commit_coord.locks.hms import HmsLockManager
+from commit_coord.model import LockMode, Resource
+from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
+from tests.hive.proxy import Proxy
+
+BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
+
+
+@pytest.fixture
+def db() -> str:
+    return f"db{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
+    with Proxy(hms.uri) as proxy:
+        yield proxy
+
+
+def opened(uri: str, **properties: str) -> CoordinatedHiveCatalog:
+    catalog = commit_coord.load_catalog("t", uri=f"coord+{uri}", **{"hive.client-timeout-ms": "5000", **properties})
+    assert isinstance(catalog, CoordinatedHiveCatalog)
+    return catalog
+
+
+@pytest.fixture
+def catalog(hms: HiveMetastore, db: str) -> Iterator[CoordinatedHiveCatalog]:
+    catalog = opened(hms.uri)
+    catalog.create_namespace(db)
+    yield catalog
+    assert list(catalog.locks.locks()) == []
+    catalog.close()
+
+
+@pytest.fixture
+def through(hms: HiveMetastore, proxy: Proxy, db: str) -> Iterator[CoordinatedHiveCatalog]:
+    """A catalog whose answers can get lost; its locks can't."""
+    catalog = opened(proxy.uri, **{"lock.uri": hms.uri})
+    catalog.create_namespace(db)
+    yield catalog
+    assert list(catalog.locks.locks()) == []
+    catalog.close()
+
+
+def calls(catalog: CoordinatedHiveCatalog) -> dict[str, int]:
+    """Return the round trips so far, of catalog and locks together."""
+    counted = Counter(catalog.metastore.calls)
+    if isinstance(catalog.locks, HmsLockManager):
+        counted += catalog.locks.metastore.calls
+    return dict(counted)
+
+
+def parameters(catalog: CoordinatedHiveCatalog, db: str, table: str = "t") -> dict[str, str]:
+    return dict(catalog.metastore.get_table(db, table).parameters)
+
+
+# What a commit costs.
+
+
+@pytest.mark.parametrize(
+    "impl, expected",
+    [
+        ("hms", {"lock": 1, "get_table_req": 1, "alter_table_with_environment_context": 1, "unlock": 1}),
+        ("none", {"get_table_req": 1, "alter_table_with_environment_context": 1}),
+    ],
+)
+def test_a_commit_makes_so_many_round_trips(hms: HiveMetastore, db: str, impl: str, expected: dict[str, int]) -> None:
+    catalog = opened(hms.uri, **{"lock-impl": impl})
+    catalog.create_namespace(db)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    before = calls(catalog)
+    table.append(ids(2))
+    assert {
+        name: count - before.get(name, 0) for name, count in calls(catalog).items() if count > before.get(name, 0)
+    } == expected
+    catalog.close()
+
+
+def test_a_reader_makes_one_round_trip_and_tries_nothing_out(
+    hms: HiveMetastore, catalog: CoordinatedHiveCatalog, db: str
+) -> None:
+    catalog.create_table((db, "t"), SCHEMA)
+    reader = opened(hms.uri)
+    reader.load_table((db, "t"))
+    assert calls(reader) == {"get_table_req": 1}
+    reader.close()
+
+
+# What is kept in the metastore.
+
+
+def test_parameters_are_kept_as_java_keeps_them(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table(
+        (db, "t"),
+        SCHEMA,
+        partition_spec=BY_S,
+        sort_order=SortOrder(SortField(1)),
+        properties={"a": "1", "gone": "x", "gc.enabled": "false"},
+    )
+    first = table.metadata_location
+    table.append(ids(1, 2))
+    with table.transaction() as tx:
+        tx.set_properties(a="2")
+        tx.remove_properties("gone")
+    found = parameters(catalog, db)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    expected = {
+        "EXTERNAL": "TRUE",
+        "table_type": "ICEBERG",
+        "metadata_location": table.metadata_location,
+        "previous_metadata_location": table.metadata.metadata_log[-1].metadata_file,
+        "uuid": str(table.metadata.table_uuid),
+        "a": "2",
+        "external.table.purge": "false",
+        "numFiles": "2",
+        "numRows": "2",
+        "snapshot-count": "1",
+        "current-snapshot-id": str(snapshot.snapshot_id),
+        "current-snapshot-timestamp-ms": str(snapshot.timestamp_ms),
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert "gone" not in found
+    assert table.metadata.metadata_log[0].metadata_file == first
+    assert json.loads(found["current-schema"]) == json.loads(table.schema().model_dump_json())
+    assert json.loads(found["default-partition-spec"])["fields"][0]["name"] == "s"
+    assert json.loads(found["default-sort-order"])["fields"][0]["source-id"] == 1
+    assert json.loads(found["current-snapshot-summary"])["operation"] == "append"
+
+
+def test_what_is_too_long_is_left_out(hms: HiveMetastore, db: str, caplog: pytest.LogCaptureFixture) -> None:
+    catalog = opened(hms.uri, **{"iceberg.hive.table-property-max-size": "300"})
+    catalog.create_namespace(db)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    assert "current-schema" in parameters(catalog, db)
+    with table.update_schema() as change:
+        for number in range(9):
+            change.add_column(f"column{number}", IntegerType())
+    assert "current-schema" not in parameters(catalog, db)
+    assert "current-schema is left out" in caplog.text
+    hidden = opened(hms.uri, **{"hive.table-property-max-size": "0"})
+    hidden.load_table((db, "t")).append(hidden.load_table((db, "t")).scan().to_arrow())
+    assert "current-snapshot-id" not in parameters(catalog, db)
+    hidden.close()
+    catalog.close()
+
+
+def test_columns_are_those_of_the_schema_and_what_others_set_stays(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA)
+    other = catalog.metastore.get_table(db, "t")
+    other.parameters["comment"] = "by hand"
+    other.sd.inputFormat = "org.apache.iceberg.mr.hive.HiveIcebergInputFormat"
+    catalog.metastore.alter_table(db, "t", other, expected=None)
+    with table.update_schema() as change:
+        change.delete_column("s").add_column("n", IntegerType(), doc="a number")
+    found = catalog.metastore.get_table(db, "t")
+    assert [(c.name, c.type, c.comment) for c in found.sd.cols] == [("id", "bigint", None), ("n", "int", "a number")]
+    assert found.sd.inputFormat == "org.apache.iceberg.mr.hive.HiveIcebergInputFormat"
+    assert found.parameters["comment"] == "by hand"
+    assert found.sd.location == table.location()
+
+
+def test_a_table_for_hive_itself_has_hives_formats(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA, properties={"engine.hive.enabled": "true"})
+    found = catalog.metastore.get_table(db, "t")
+    assert found.sd.serdeInfo.serializationLib.endswith("HiveIcebergSerDe")
+    assert found.parameters["storage_handler"].endswith("HiveIcebergStorageHandler")
+    with table.transaction() as tx:
+        tx.set_properties({"engine.hive.enabled": "false"})
+    found = catalog.metastore.get_table(db, "t")
+    assert found.sd.serdeInfo.serializationLib.endswith("LazySimpleSerDe")
+    assert "storage_handler" not in found.parameters
+
+
+def test_names_are_folded(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table((db.upper(), "MixedCase"), SCHEMA)
+    assert table.name() == (db, "mixedcase")
+    with catalog.lock_operation({Resource((db, "mixedcase")): LockMode.SHARED}):
+        assert [str(e.resource) for e in catalog.locks.locks()] == [f"{db}/mixedcase"]
+    catalog.load_table(f"{db}.MIXEDCASE").append(ids(1))
+    assert row_ids(catalog.load_table((db, "mixedcase"))) == [1]
+    catalog.rename_table(f"{db}.MixedCase", f"{db}.Other")
+    assert catalog.table_exists(f"{db}.OTHER")
+    catalog.drop_table(f"{db}.OTHER")
+
+
+# What is no Iceberg table, or not there.
+
+
+def test_a_table_that_is_not_icebergs_is_left_alone(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    made = catalog.create_table((db, "t"), SCHEMA)
+    plain = catalog.metastore.get_table(db, "t")
+    plain.tableName, plain.parameters = "plain", {"EXTERNAL": "TRUE"}
+    catalog.metastore.create_table(plain)
+    for call in (
+        lambda: catalog.load_table((db, "plain")),
+        lambda: catalog.drop_table((db, "plain")),
+        lambda: catalog.purge_table((db, "plain")),
+        lambda: catalog.rename_table((db, "plain"), (db, "x")),
+        lambda: catalog.create_table((db, "plain"), SCHEMA),
+        lambda: catalog.rename_table((db, "t"), (db, "plain")),
+        lambda: catalog.register_table((db, "plain"), made.metadata_location),
+    ):
+        with pytest.raises(NoSuchIcebergTableError, match="plain is no Iceberg table"):
+            call()
+    assert not catalog.table_exists((db, "plain"))
+    assert catalog.list_tables(db) == [(db, "t")]
+    catalog.metastore.drop_table(db, "plain", False)
+
+
+def test_a_namespace_that_is_not_there_is_told(catalog: CoordinatedHiveCatalog, db: str, hms: HiveMetastore) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA)
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.create_table(("nowhere", "t"), SCHEMA, location=f"{hms.warehouse}/x")
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.rename_table((db, "t"), ("nowhere", "t"))
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.register_table(("nowhere", "t"), table.metadata_location)
+
+
+def test_a_change_that_the_metastore_forbids_says_which_setting_allows_it(
+    tmp_path_factory: pytest.TempPathFactory, db: str
+) -> None:
+    strict = {"hive.metastore.disallow.incompatible.col.type.changes": "true"}
+    with HiveMetastore(tmp_path_factory.mktemp("hms") / "s", settings=strict) as own:
+        catalog = opened(own.uri)
+        catalog.create_namespace(db)
+        table = catalog.create_table((db, "t"), SCHEMA)
+        with (
+            pytest.raises(CommitNotApplied, match="set hive.metastore.disallow.incompatible.col.type.changes=false"),
+            table.update_schema() as change,
+        ):
+            change.move_first("s")
+        assert [f.name for f in catalog.load_table((db, "t")).schema().fields] == ["id", "s"]
+        assert orphans(catalog.load_table((db, "t"))) == set()
+        catalog.close()
+
+
+def test_a_property_that_is_too_long_for_the_metastore_is_a_clear_error(
+    catalog: CoordinatedHiveCatalog, db: str
+) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA)
+    with pytest.raises(CommitNotApplied, match="names of up to 256 characters"), table.transaction() as tx:
+        tx.set_properties({"k" * 300: "v"})
+    table.refresh().append(ids(1))
+    assert orphans(table) == set()
+
+
+# Lost replies.
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+def test_a_swap_whose_answer_is_lost_lands_once(
+    through: CoordinatedHiveCatalog, proxy: Proxy, db: str, lost: str
+) -> None:
+    table = through.create_table((db, "t"), SCHEMA)
+    through.capabilities()
+    getattr(proxy, lost).append("alter_table_with_environment_context")
+    table.append(ids(1))
+    table.append(ids(2))
+    assert row_ids(through.load_table((db, "t"))) == [1, 2]
+    assert len(table.refresh().snapshots()) == 2
+    assert orphans(table) == set()
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+def test_a_creation_whose_answer_is_lost_happens_once(
+    through: CoordinatedHiveCatalog, proxy: Proxy, db: str, lost: str
+) -> None:
+    through.capabilities()
+    getattr(proxy, lost).append("create_table")
+    table = through.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    getattr(proxy, lost).append("create_table")
+    with through.create_table_transaction((db, "u"), SCHEMA) as tx:
+        tx.append(ids(2))
+    assert (row_ids(through.load_table((db, "t"))), row_ids(through.load_table((db, "u")))) == ([1], [2])
+    with pytest.raises(TableAlreadyExistsError):
+        through.create_table((db, "t"), SCHEMA)
+    assert orphans(table) == set()
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+def test_a_rename_whose_answer_is_lost_happens(
+    through: CoordinatedHiveCatalog, proxy: Proxy, db: str, lost: str
+) -> None:
+    through.create_table((db, "t"), SCHEMA).append(ids(1))
+    through.capabilities()
+    getattr(proxy, lost).append("alter_table_with_environment_context")
+    assert row_ids(through.rename_table((db, "t"), (db, "u"))) == [1]
+    assert not through.table_exists((db, "t"))
+
+
+def test_a_commit_without_any_answer_is_unknown_and_keeps_its_files(
+    through: CoordinatedHiveCatalog, proxy: Proxy, db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = through.create_table((db, "t"), SCHEMA)
+    through.capabilities()
+    monkeypatch.setattr(through.coordinator, "clock", _Hurried(through.coordinator.clock))
+    proxy.swallow += ["alter_table_with_environment_context"]
+    before = through.metastore.alter_table
+
+    def alter_and_go(*arguments: Any, **more: Any) -> None:
+        monkeypatch.setattr(through.metastore, "get_table", _unreachable)
+        before(*arguments, **more)
+
+    monkeypatch.setattr(through.metastore, "alter_table", alter_and_go)
+    with pytest.raises(CommitStateUnknown, match="every file is kept"):
+        table.append(ids(1))
+    monkeypatch.undo()
+    assert row_ids(through.load_table((db, "t"))) == [1]
+
+
+def _unreachable(*_: object) -> Any:
+    raise commit_coord.errors.MetastoreUnavailable("gone")
+
+
+class _Hurried:
+    """A clock that does not wait."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+# Beside writers that know nothing of us.
+
+
+def test_ours_and_pyicebergs_own_lose_nothing(catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str) -> None:
+    """Acknowledged is present, on one table at one time."""
+    catalog.create_table((db, "t"), SCHEMA)
+    acknowledged: list[int] = []
+
+    def ours(start: int) -> None:
+        mine = opened(hms.uri)
+        table = mine.load_table((db, "t"))
+        for number in range(start, start + 10):
+            table.append(ids(number))
+            acknowledged.append(number)
+        mine.close()
+
+    def theirs(start: int) -> None:
+        stock = HiveCatalog(
+            "s",
+            uri=hms.uri,
+            **{"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.2", "lock-check-retries": "200"},
+        )
+        for number in range(start, start + 6):
+            while True:
+                try:
+                    stock.load_table((db, "t")).append(ids(number))
+                except CommitFailedException:
+                    continue
+                acknowledged.append(number)
+                break
+
+    writers = [
+        threading.Thread(target=ours, args=(100,)),
+        threading.Thread(target=ours, args=(200,)),
+        threading.Thread(target=theirs, args=(300,)),
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(100)
+    assert row_ids(catalog.load_table((db, "t"))) == sorted(acknowledged)
+    assert len(acknowledged) == 26
+
+
+def test_a_commit_waits_for_the_lock_that_pyiceberg_takes(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    """The same lock: while it is held by another program, ours waits, names it, and changes nothing."""
+    table = catalog.create_table((db, "t"), SCHEMA)
+    impatient = opened(hms.uri, **{"lock.acquire-timeout-ms": "300"})
+    stock = HiveCatalog("s", uri=hms.uri)
+    with stock._client as client:
+        lock = client.lock(stock._create_lock_request(db, "t"))
+        with pytest.raises(commit_coord.CommitLockFailed, match="deadline passed.*hms-"):
+            impatient.load_table((db, "t")).append(ids(1))
+        (entry,) = [e for e in impatient.locks.locks() if e.resource == Resource((db, "t"))]
+        assert entry.request_id == f"hms-{lock.lockid}"
+        assert [e.request_id for e in impatient.locks.unlock(request_id=entry.request_id)] == [entry.request_id]
+    table.append(ids(2))
+    impatient.close()
+
+
+def test_a_commit_that_a_foreign_writer_overwrote_is_reported(
+    catalog: CoordinatedHiveCatalog, db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer that neither locks nor compares puts back what it had read before."""
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    read = catalog.metastore.get_table(db, "t")
+    table.append(ids(2))
+    lost = table.metadata_location
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    catalog.load_table((db, "t")).append(ids(3))
+    (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
+    assert (found.table, found.location, found.found) == (f"{db}.t", lost, read.parameters["metadata_location"])
+    assert "was overwritten" in caplog.text
+    catalog.load_table((db, "t")).append(ids(4))
+    assert len([event for event in seen if isinstance(event, CommitOverwritten)]) == 1
+    assert row_ids(catalog.load_table((db, "t"))) == [1, 3, 4]
+
+
+def test_commits_of_others_on_top_of_ours_are_no_loss(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    HiveCatalog("s", uri=hms.uri).load_table((db, "t")).append(ids(2))
+    table.append(ids(3))
+    assert [event for event in seen if isinstance(event, CommitOverwritten)] == []
+
+
+# A server that ignores the condition.
+
+
+@pytest.mark.parametrize("impl", ["hms", "none"])
+def test_without_compare_and_set_the_common_lock_is_held(
+    hms: HiveMetastore, db: str, impl: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said at the first commit, and several writers lose nothing."""
+    caplog.set_level(logging.WARNING)
+    catalog = opened(hms.uri, **{"hive.compare-and-set": "ignored", "lock-impl": impl})
+    catalog.create_namespace(db)
+    catalog.create_table((db, "t"), SCHEMA)
+    sent: list[Any] = []
+
+    def write(start: int) -> None:
+        mine = opened(hms.uri, **{"hive.compare-and-set": "ignored", "lock-impl": impl})
+        real = mine.metastore.alter_table
+
+        def alter(*arguments: Any, expected: Any, server: Any) -> None:
+            held = [e for e in mine.locks.locks() if impl == "hms"] or mine._hms_locks.locks()  # type: ignore[union-attr]
+            sent.append((expected, any(e.resource == Resource((db, "t")) for e in held)))
+            real(*arguments, expected=expected, server=server)
+
+        mine.metastore.alter_table = alter  # type: ignore[method-assign,assignment]
+        for number in range(start, start + 4):
+            mine.load_table((db, "t")).append(ids(number))
+        mine.close()
+
+    writers = [threading.Thread(target=write, args=(start,)) for start in (10, 20, 30)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(100)
+    assert row_ids(catalog.load_table((db, "t"))) == [10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33]
+    assert set(sent) == {(None, True)}
+    assert "can't compare and set (ignored)" in caplog.text
+    catalog.close()
+
+
+def test_a_lock_manager_that_does_not_fit_the_uri_is_refused(hms: HiveMetastore, tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="can't keep its locks there"):
+        opened(hms.uri, **{"lock-impl": "lease"})
+    catalog = opened(hms.uri, **{"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/l.db"})
+    assert catalog.locks.name == "lease"
+    catalog.close()
+    with pytest.raises(NoSuchTableError):
+        opened(hms.uri).load_table("default.nothing")

@@ -1,0 +1,260 @@
+"""What the `hms` manager promises beyond the contract: lost replies, stalled holders, sleepers that stop nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockRefused, LockTimeout
+from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.connection import Access
+from commit_coord.local import HiveMetastore
+from commit_coord.locks import hms_names
+from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.hms import HmsLockManager
+from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.testing.contract import PART_A, TABLE, Contender, Service, latch, request, soon, standing, until
+from tests.hive.proxy import Proxy
+
+X, S = LockMode.EXCLUSIVE, LockMode.SHARED
+
+
+@pytest.fixture
+def service(hms: HiveMetastore) -> Iterator[Service]:
+    with Service("hms", hms.uri) as service:
+        yield service
+
+
+@pytest.fixture
+def plain(hms: HiveMetastore) -> Iterator[MetastoreClient]:
+    """A client of the metastore that knows nothing of our locks."""
+    client = MetastoreClient(hms.uri, Access())
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
+    with Proxy(hms.uri) as proxy:
+        yield proxy
+
+
+def hive(manager: LockManager) -> HmsLockManager:
+    assert isinstance(manager, HmsLockManager)
+    return manager
+
+
+# What is sent.
+
+
+def test_a_free_latch_costs_two_round_trips(service: Service) -> None:
+    manager = hive(service.open())
+    manager.acquire(latch(), deadline=soon()).release()
+    before = manager.metastore.calls.copy()
+    with manager.acquire(latch(), deadline=soon()) as lease:
+        lease.ensure_active()
+    assert manager.metastore.calls - before == {"lock": 1, "unlock": 1}
+
+
+def test_the_latch_is_the_lock_that_others_take(service: Service, plain: MetastoreClient) -> None:
+    with service.open().acquire(latch(Resource(("DB", "T"))), deadline=soon()):
+        (found,) = plain.show_locks("db", "t")
+        assert (found.part, found.acquired) == (LockPart(type=LockType.EXCLUSIVE, db="db", table="t"), True)
+
+
+def test_what_others_hold_is_listed_and_can_be_freed(service: Service, plain: MetastoreClient) -> None:
+    part = LockPart(type=LockType.SHARED_READ, db="db", table="t", partition="day=1")
+    lock_id, _ = plain.lock([part], user="ann", host="far", agent="hive_query_7")
+    manager = service.open()
+    (entry,) = manager.locks(TABLE)
+    assert (entry.resource, entry.mode, entry.scope) == (PART_A, S, LockScope.COMMIT)
+    assert (entry.owner.user, entry.owner.host, entry.owner.application) == ("ann", "far", "hive_query_7")
+    assert (entry.request_id, entry.expires_in_ms) == (f"hms-{lock_id}", None)
+    assert list(manager.reap()) == []
+    waiter = Contender(manager, latch(), seconds=0.3).ended()
+    assert isinstance(waiter.error, LockTimeout)
+    assert (waiter.error.details["holder"], waiter.error.details["request_id"]) == ("ann", f"hms-{lock_id}")
+    assert [e.request_id for e in manager.unlock(request_id=f"hms-{lock_id}")] == [f"hms-{lock_id}"]
+    manager.acquire(latch(), deadline=soon()).release()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        Resource(("db",)),
+        Resource(("DB", "Tä'\"%b le", "k=A/b%2F~x", "ключ=значение")),
+        Resource(("db", "t", "k=" + "ж" * 200)),
+    ],
+    ids=["database", "odd", "long"],
+)
+def test_names_survive_any_folding(resource: Resource) -> None:
+    """3.1 folds partitions, Hive 4 takes them apart; the columns have their lengths."""
+    part = hms_names.parts(request((X, resource)))[-1]
+    assert part.partition is not None
+    assert part.partition == part.partition.lower()
+    assert part.table == part.table.lower()
+    assert len(part.partition) <= 767
+    assert len(part.table) <= 128
+    scope, found = hms_names.resource_of(part)
+    assert scope is LockScope.OPERATION
+    assert found == resource or (len(str(resource)) > 150 and found.path[:2] == resource.path[:2])
+
+
+def test_an_owner_is_cut_to_its_columns() -> None:
+    owner = Owner(user="ü" * 300, host="h" * 300, pid=7, application="a b" * 99, statement="s" * 999, process="b:1:7:9")
+    wanted = request((X, TABLE), owner=owner)
+    agent = hms_names.agent(wanted, client="01234567", requested_ms=1_800_000_000_000, lease_ms=15_000)
+    assert max(len(agent), len(hms_names.host(owner)), len(hms_names.user(owner))) == 128
+    said = hms_names.Agent.parse(agent)
+    assert said is not None
+    assert (said.request_id, said.lease_ms) == (wanted.request_id, 15_000)
+    assert agent.isascii()
+    assert hms_names.user(owner).isascii()
+    for foreign in ("", "Unknown", "commit-coord", "commit-coord probe", "commit-coord a b c d e f"):
+        assert hms_names.Agent.parse(foreign) is None
+
+
+# Lost replies.
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+@pytest.mark.parametrize("scope", list(LockScope))
+def test_a_lock_whose_reply_is_lost_is_held_once(service: Service, proxy: Proxy, lost: str, scope: LockScope) -> None:
+    manager, other = HmsLockManager(proxy.uri), service.open()
+    manager.acquire(latch(), deadline=soon()).release()
+    getattr(proxy, lost).append("lock")
+    wanted = request((X, TABLE), scope=scope)
+    with manager.acquire(wanted, deadline=soon()) as lease:
+        assert standing(other) == {wanted.request_id: LockState.ACQUIRED}
+        lease.ensure_active(0)
+    assert standing(other) == {}
+    manager.close()
+
+
+def test_a_first_try_that_comes_late_is_released(service: Service, plain: MetastoreClient, proxy: Proxy) -> None:
+    """A second place of one request is nobody's: it goes, and the lease stays."""
+    manager, other = HmsLockManager(proxy.uri), service.open()
+    proxy.refuse.append("lock")
+    wanted = request((S, TABLE))
+    with manager.acquire(wanted, deadline=soon()) as lease:
+        agent = hms_names.agent(wanted, client=manager._client, requested_ms=1, lease_ms=15_000)
+        late, _ = plain.lock(hms_names.parts(wanted), user="u", host="h", agent=agent)
+        until(lambda: late not in [one.lock_id for one in plain.show_locks()], "the end of the second place")
+        lease.ensure_active(0)
+        assert standing(other) == {wanted.request_id: LockState.ACQUIRED}
+    manager.close()
+
+
+def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Proxy) -> None:
+    manager = HmsLockManager(proxy.uri)
+    lease = manager.acquire(latch(), deadline=soon())
+    proxy.refuse.append("unlock")
+    lease.release()
+    assert LeaseState.RELEASED is lease.state
+    assert standing(service.open()) == {}
+    manager.close()
+
+
+# Waiting.
+
+
+def test_a_remote_holder_that_stopped_is_freed_by_its_waiter(service: Service, plain: MetastoreClient) -> None:
+    """The server does not reap; the waiter does, after the lease that the holder asked for."""
+    wanted = latch()
+    agent = hms_names.agent(wanted, client="gone", requested_ms=1, lease_ms=1_500)
+    plain.lock(hms_names.parts(wanted), user="u", host="far away ::7:", agent=agent)
+    started = time.monotonic()
+    service.open().acquire(latch(), deadline=soon()).release()
+    assert 1.4 < time.monotonic() - started < 10
+
+
+def test_a_lock_statement_of_a_host_that_is_gone_is_spared(service: Service, plain: MetastoreClient) -> None:
+    wanted = request((X, TABLE), explicit=True)
+    agent = hms_names.agent(wanted, client="gone", requested_ms=1, lease_ms=300)
+    plain.lock(hms_names.parts(wanted), user="u", host="far away ::7:", agent=agent)
+    manager = service.open()
+    waiter = Contender(manager, request((X, TABLE)), seconds=1.5).ended()
+    assert isinstance(waiter.error, LockTimeout)
+    assert standing(manager) == {wanted.request_id: LockState.ACQUIRED}
+
+
+def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(service: Service) -> None:
+    manager = hive(service.open())
+    first = latch()
+    with manager.acquire(first, deadline=soon()) as lease:
+        (entry,) = hive(service.open())._standing(None, None)
+        now = SYSTEM_CLOCK.now()
+
+        def pause(ahead: int, age: float) -> float:
+            blocker = manager._blocker(entry[0], ahead=ahead, since=now - age, now=now)
+            return max(manager._until_next(blocker, now) for _ in range(50))
+
+        assert 0.025 <= pause(1, 0) <= 0.05
+        assert 0.25 <= pause(10, 0) <= 0.5
+        manager._hold = 0.2  # what its own latches took
+        assert 0.06 <= pause(1, 0) <= 0.12
+        assert 0.9 <= pause(10, 0) <= 1.92
+        assert 1 <= pause(1, 8) <= 2
+        assert 2.5 <= pause(1, 3600) <= 5
+        assert 2.5 <= pause(10_000, 0) <= 5
+        lease.ensure_active()
+
+
+def test_a_waiter_that_leaves_the_head_of_the_queue_stalls_nobody(service: Service) -> None:
+    """Ten requests in a row; the nine before the last one give up while it sleeps."""
+    manager, other = service.open(), service.open()
+    lease = manager.acquire(latch(), deadline=soon())
+    quitters = [Contender(other, latch(), seconds=1.0).queued() for _ in range(5)]
+    last = Contender(service.open(), latch()).queued()
+    for quitter in quitters:
+        quitter.ended()
+    lease.release()
+    started = time.monotonic()
+    last.release()
+    assert time.monotonic() - started < 5
+
+
+def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) -> None:
+    settings = LockSettings(check_min_wait_ms=60_000, check_max_wait_ms=60_000)
+    manager = HmsLockManager(service.uri, settings=settings)
+    lease = manager.acquire(latch(), deadline=soon())
+    waiter = Contender(manager, latch()).queued()
+    until(lambda: [t for t in manager._tickets.values() if t.blocked_by is not None], "a waiter that knows its blocker")
+    lease.release()
+    waiter.release()
+    manager.close()
+
+
+def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
+        manager, other = HmsLockManager(own.uri), HmsLockManager(own.uri)
+        lease = manager.acquire(latch(), deadline=soon())
+        waiter = Contender(other, latch(), seconds=90).queued()
+        own.kill()
+        own.start()
+        lease.ensure_active(0)
+        assert not waiter.granted.is_set()
+        lease.release()
+        waiter.release()
+        for client in (manager, other):
+            client.close()
+
+
+def test_no_thread_is_left_behind(service: Service) -> None:
+    before = set(threading.enumerate())
+    manager = service.open()
+    manager.acquire(latch(), deadline=soon()).release()
+    manager.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_id_of_another_client_is_refused(service: Service) -> None:
+    manager, other = service.open(), service.open()
+    wanted = latch()
+    with manager.acquire(wanted, deadline=soon()):
+        waiter = Contender(other, wanted).ended()
+        assert isinstance(waiter.error, LockRefused)

@@ -1,0 +1,62 @@
+"""What 2.3.10 is tried with in the other folders, on the other versions: the contract of locks, and a table's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyiceberg.types import IntegerType
+
+import commit_coord
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.probe import CompareAndSet, Probe, lock_service
+from commit_coord.local import HiveMetastore
+from commit_coord.testing.contract import LockContract, Service
+from tests.catalog.kit import SCHEMA, ids, row_ids
+
+IGNORES = {"3.1.3-postgresql": CompareAndSet.IGNORED, "4.0.1-derby": CompareAndSet.BROKEN}
+
+
+@pytest.fixture
+def service(versioned: HiveMetastore) -> Iterator[Service]:
+    """The lock service of one version."""
+    with Service("hms", versioned.uri) as service:
+        yield service
+
+
+class TestEveryVersion(LockContract):
+    """See ``commit_coord.testing.contract``."""
+
+
+def test_the_probe_says_what_is_known_of_the_version(versioned: HiveMetastore, request: pytest.FixtureRequest) -> None:
+    client = MetastoreClient.of(versioned.uri)
+    name = request.node.callspec.params["versioned"]
+    assert Probe(client).capabilities().compare_and_set is IGNORES.get(name, CompareAndSet.HONOURED)
+    assert lock_service(client).there
+    assert lock_service(client).exclusive_write == name.startswith("4")
+    assert [name for name in client.get_all_tables("default") if "probe" in name] == []
+    assert client.show_locks("commit-coord") == []
+    client.close()
+
+
+@pytest.mark.parametrize("impl", ["hms", "none"])
+def test_a_table_lives_its_life(versioned: HiveMetastore, impl: str) -> None:
+    """Created, appended to, changed, renamed, dropped, registered, purged."""
+    catalog = commit_coord.load_catalog("t", uri=f"coord+{versioned.uri}", **{"lock-impl": impl})
+    db = f"life_{impl}"
+    catalog.create_namespace(db)
+    table = catalog.create_table(f"{db}.T", SCHEMA, properties={"a": "b"})
+    stale = catalog.load_table(f"{db}.t")
+    table.append(ids(1, 2))
+    stale.append(ids(3))
+    with table.update_schema() as change:
+        change.delete_column("s").add_column("n", IntegerType())
+    assert catalog.list_tables(db) == [(db, "t")]
+    renamed = catalog.rename_table(f"{db}.t", f"{db}.u")
+    assert row_ids(renamed) == [1, 2, 3]
+    catalog.drop_table(f"{db}.u")
+    assert row_ids(catalog.register_table(f"{db}.v", renamed.metadata_location)) == [1, 2, 3]
+    catalog.purge_table(f"{db}.v")
+    catalog.drop_namespace(db)
+    assert list(catalog.locks.locks()) == []
+    catalog.close()
