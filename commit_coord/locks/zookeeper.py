@@ -70,6 +70,7 @@ from commit_coord.locks.zookeeper_client import (
 )
 from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
 from commit_coord.locks.zookeeper_layout import (
+    HIVE_APPLICATION,
     HIVE_NAMESPACE,
     Layout,
     LockData,
@@ -122,6 +123,10 @@ _AT_ONCE = 1000
 
 _UNUSED = 60.0
 """Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
+
+
+_INHERITED: list[Session] = []
+"""Sessions of parent processes; see ``_here``."""
 
 
 class _Gone(Exception):
@@ -505,7 +510,7 @@ class ZooKeeperLockManager(QueueingLockManager):
                 break
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
-            foreign = not blocker.owner.process and blocker.owner.application == _HIVE
+            foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
             if foreign and not blocker.apart and self._clock.now() - since >= _BESIDE_HIVE:
                 blocker = self._step_apart(ticket, blocker, deadline)
             if not blocker.explicit and is_dead(blocker.owner.process):
@@ -849,7 +854,3 @@ class ZooKeeperLockManager(QueueingLockManager):
                     raise
             self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
             tries += 1
-
-
-_HIVE = "hive"
-_INHERITED: list[Session] = []

@@ -492,13 +492,10 @@ class Session:
         for start in range(0, len(requests), _WINDOW):
             until = self._clock.now() + patience
             client = self._connected(until)
-            window = []
-            for request in requests[start : start + _WINDOW]:
-                try:
-                    window.append(request(client))
-                except BaseException:
-                    self._nudge(client)
-                    raise
+            try:
+                window = [request(client) for request in requests[start : start + _WINDOW]]
+            finally:
+                self._nudge(client)
             answers += [self._answer(client, pending, until) for pending in window]
         return answers
 
@@ -509,9 +506,14 @@ class Session:
         return lambda: pending.get(block=False)
 
     def _nudge(self, client: Any) -> None:
-        """Put a byte into kazoo's pipe for a request that may have been left without; one too many does nothing."""
+        """Put a byte into kazoo's pipe for a request that may have been left without; one too many does nothing.
+
+        1. kazoo queues a request.   2. A signal handler raises before its byte is in the pipe, or within; kazoo may
+        swallow that.   3. The next byte sends this request, and the one that the byte belongs to waits for another.
+        Signal handlers run in the main thread alone.
+        """
         pipe = client._connection._write_sock
-        if pipe is not None:
+        if pipe is not None and threading.current_thread() is threading.main_thread():
             with suppress(OSError):  # Closed: then there is no request either.
                 pipe.send(b"\0")
 
@@ -522,7 +524,6 @@ class Session:
             yield
         except kazoo_errors.ConnectionClosedError as error:
             # Also what kazoo makes of a signal handler that raised while it wrote into its pipe.
-            self._nudge(client)
             raise Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts) from error
         except (
             KazooTimeoutError,

@@ -37,6 +37,9 @@ from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, O
 HIVE_NAMESPACE = "hive_zookeeper_namespace"
 """Hive's default for ``hive.zookeeper.namespace``."""
 
+HIVE_APPLICATION = "hive"
+"""The application of an owner who is known by a lock node alone: only Hive's own clients write no more."""
+
 STEP_BYTES = 600_000
 """Requests above this size are cut. A server closes the connection on a packet above ``jute.maxbuffer``, 1 MiB unless
 configured; what it writes to its log and sends to its followers is somewhat larger than what it received."""
@@ -207,7 +210,7 @@ class LockData:
         """Return what *data* says. Whatever is missing is empty: another client may have written anything."""
         fields = data.decode("utf-8", "replace").split(":")
         query_id, _, mode, statement, address = (*fields, "", "", "", "", "")[:5]
-        owner = Owner(user="", host=address, pid=0, application="hive", statement=statement)
+        owner = Owner(user="", host=address, pid=0, application=HIVE_APPLICATION, statement=statement)
         return cls(query_id, mode == "EXPLICIT", owner)
 
 
