@@ -170,7 +170,7 @@ def _transport(socket: Any, host: str, access: Access) -> Any:
         return TBufferedTransport(socket)
     try:
         return TSaslClientTransport(socket, host=host, service=access.kerberos_service)
-    except ImportError as error:
+    except Exception as error:  # ImportError without pure-sasl, an error of its own without kerberos
         raise ConfigError(
             "Kerberos needs a package that is not installed",
             key="hive.kerberos-authentication",
