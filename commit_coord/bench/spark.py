@@ -36,7 +36,7 @@ def run(rows: int = 5_000_000, repeats: int = 3, jar: str | Path | None = None, 
 
     Args:
         rows: Rows of each table.
-        repeats: Of each measurement; the least counts.
+        repeats: Of each write, and four times as many of each read; the least counts.
         jar: Iceberg's Spark runtime for pyspark's version; None measures us alone.
         cores: Threads of the local session.
 
@@ -137,7 +137,8 @@ def _measure(spark: SparkSession, folder: str, rows: int, repeats: int, *, with_
         for call in sides.values():
             call()  # warm: classes loaded, code compiled
         taken: dict[str, list[float]] = {side: [] for side in sides}
-        for _ in range(repeats):
+        # Reads last tenths of a second, in which one collection of garbage shows.
+        for _ in range(repeats if what.startswith("write") else repeats * 4):
             for name, call in sides.items():
                 start = time.perf_counter()
                 call()
