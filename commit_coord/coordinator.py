@@ -259,7 +259,8 @@ class Coordinator:
 
         None means that none of the three knows it. It may still be under way.
         """
-        if entry := self.locks.recall(request_id):
+        entry = self.locks.recall(request_id)
+        if entry is not None and entry.table == table_name(table):
             return entry
         metadata, location = self.load(table)
         return _landed(metadata, location, table, request_id)

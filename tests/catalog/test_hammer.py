@@ -25,10 +25,10 @@ def test_every_append_is_there_once(tmp_path: Path) -> None:
 def test_killed_writers_lose_and_double_nothing(seed: int, tmp_path: Path) -> None:
     """With writers killed at any moment every acknowledged append is there once, and the locks of the dead are gone."""
     report: Report = hammer(
-        tmp_path, writers=WRITERS, appends=6, kill_every_s=0.3, kills_max=2, seed=seed, timeout_s=90
+        tmp_path, writers=WRITERS, appends=60, kill_every_s=0.3, kills_max=2, seed=seed, timeout_s=90
     )
 
     assert () == report.broken
     assert 2 == report.kills
-    assert report.snapshots == 18 + report.unanswered_landed
+    assert report.snapshots == WRITERS * 60 + report.unanswered_landed
     assert 0 == report.locks_left
