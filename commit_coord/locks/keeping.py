@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockServiceUnavailable
 from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.queueing import QueueingLockManager
 from commit_coord.model import Generation, LeaseState, LockRequest
@@ -38,9 +38,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 TicketT = TypeVar("TicketT", bound="Ticket")
 
-BRIEFLY = 2.0
-"""Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
-
 _RETRY = Backoff(initial_ms=10, maximum_ms=500)
 """Between tries after a cut or a busy service: short beside a commit, and bounded while a server restarts."""
 
@@ -48,10 +45,6 @@ THREAD = "commit-coord-heartbeat"
 
 _SOON = 0.2
 """Seconds until the heartbeat tries again what failed."""
-
-
-class Interrupted(LockServiceUnavailable):
-    """The service was busy or the connection was cut: what was asked may have happened, and may be asked again."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -30,8 +30,8 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks import lease_sql
-from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.keeping import BRIEFLY, Interrupted, KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
 from commit_coord.locks.queueing import Blocker, Carried
 from commit_coord.model import (

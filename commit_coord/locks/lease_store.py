@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError
 from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks import lease_sql
-from commit_coord.locks.keeping import Interrupted
+from commit_coord.locks.base import Interrupted
 from commit_coord.process import process_name
 
 if TYPE_CHECKING:

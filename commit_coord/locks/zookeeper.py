@@ -51,9 +51,9 @@ from typing import Any, TypeVar
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable
 from commit_coord.events import Events
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import BRIEFLY, THREAD, Interrupted, KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.keeping import THREAD, KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.queueing import Blocker, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (

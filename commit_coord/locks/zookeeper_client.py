@@ -32,7 +32,7 @@ from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
-from commit_coord.locks.keeping import BRIEFLY, Interrupted
+from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper_access import Access
 
 try:
