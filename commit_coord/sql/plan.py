@@ -15,11 +15,12 @@ from pyiceberg.types import DateType, IcebergType
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
-from commit_coord.iceberg.partitions import fixed_partitions, partition_level
+from commit_coord.iceberg.partitions import fixed_partitions
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.sql.filters import weakest_filter
+from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.statement import (
     OPEN,
     AddColumns,
@@ -134,62 +135,3 @@ def _sources(select: sql.Select) -> list[sql.Table]:
 def _known(partitions: list[hierarchy.Partition]) -> list[hierarchy.Partition]:
     """Return *partitions*, none when one of them may be anywhere: that is the whole table."""
     return partitions if all(levels and levels[0] is not None for levels in partitions) else []
-
-
-def partition_levels(table: Table, partition: Partition) -> hierarchy.Partition:
-    """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
-
-    Raises:
-        StatementError: The table has no such partition column, or that one can't have such a value.
-    """
-    spec, schema = table.spec(), table.schema()
-    name = ".".join(table.name())
-    if spec.is_unpartitioned():
-        raise StatementError("the table has no partitions", table=name, partition=partition)
-    values = {key.lower(): value for key, value in partition.values}
-    levels: list[str | None] = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id) or ""
-        names = [field.name.lower()]
-        if isinstance(field.transform, transforms.IdentityTransform):
-            names.append(column.lower())
-        value = next((values.pop(key) for key in names if key in values), OPEN)
-        levels.append(None if value is OPEN else _level(field, table, value))
-    if values:
-        raise StatementError(
-            "the table has no such partition column",
-            column=next(iter(values)),
-            accepted=", ".join(field.name for field in spec.fields),
-            table=name,
-        )
-    return levels
-
-
-def _level(field: PartitionField, table: Table, value: Value) -> str:
-    schema = table.schema()
-    kind = schema.find_type(field.source_id)
-    try:
-        typed = None if value is None else _typed(field, kind, value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise StatementError(
-            "no value of this partition column",
-            column=field.name,
-            value=value,
-            type=f"{kind}" if isinstance(field.transform, transforms.IdentityTransform) else f"{field.transform}",
-            table=".".join(table.name()),
-        ) from error
-    return partition_level(field, schema, typed)
-
-
-def _typed(field: PartitionField, kind: IcebergType, value: Value) -> Any:
-    """Return *value* as the partition has it; years, months and hours as Iceberg's paths show them."""
-    match field.transform, value:
-        case ((transforms.YearTransform() | transforms.MonthTransform() | transforms.DayTransform()), str()):
-            # 2026, 2026-03 or 2026-03-01: the first day that lies in it.
-            day = date.fromisoformat((value + "-01-01")[:10])
-            return field.transform.transform(DateType())((day - date(1970, 1, 1)).days)
-        case transforms.HourTransform(), str():
-            day_text, _, hour = value.rpartition("-")
-            return (date.fromisoformat(day_text) - date(1970, 1, 1)).days * 24 + int(hour)
-    to = field.transform.result_type(kind)
-    return literal(value).to(to).value  # type: ignore[type-var]  # OPEN was sorted out before

@@ -14,8 +14,10 @@ from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Reso
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
+from commit_coord.sql.operations import carry_out
 from commit_coord.sql.parse import parse
-from commit_coord.sql.plan import locks_of, partition_levels
+from commit_coord.sql.partitions import partition_levels
+from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
 
@@ -51,7 +53,21 @@ class Session:
                 return self._lock(statement, mode, text)
             case Unlock():
                 return self._unlock(statement)
-        raise StatementError("this statement can be explained by EXPLAIN LOCKS, and is not carried out", statement=text)
+        return self._carry_out(statement, text)
+
+    def _carry_out(self, statement: Statement, text: str) -> Answer:
+        """Do what *statement* says under its locks; they are planned again once they are held.
+
+        1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
+        3. We get our locks, which are not those that the statement needs now.
+        """
+        wanted = locks_of(statement, self._table)
+        while self.catalog.settings.operation_locks != "off":
+            with self.catalog.lock_operation(wanted, statement=text):
+                planned, wanted = wanted, locks_of(statement, self._table)
+                if planned == wanted:
+                    return carry_out(statement, self.catalog, self._table)
+        return carry_out(statement, self.catalog, self._table)
 
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
