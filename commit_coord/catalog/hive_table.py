@@ -21,6 +21,12 @@ METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 TABLE_TYPE = "table_type"
 
+SERDE_LIB = "hive.serde.lib"
+"""The table property that names the class with which Hive reads and writes rows."""
+
+SERDE_PROPERTY = "hive.serde.property."
+"""How the table properties begin that are parameters of that class."""
+
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
 
@@ -140,4 +146,9 @@ def storage_descriptor(found: Any, metadata: TableMetadata, *, hive2_compatible:
         made.inputFormat, made.outputFormat, made.serdeInfo.serializationLib = _HANDLED
     elif engine is None and found is not None:
         made.inputFormat, made.outputFormat, made.serdeInfo = found.inputFormat, found.outputFormat, found.serdeInfo
+    made.serdeInfo.serializationLib = metadata.properties.get(SERDE_LIB, made.serdeInfo.serializationLib)
+    said = {key: value for key, value in metadata.properties.items() if key.startswith(SERDE_PROPERTY)}
+    if said:
+        named = {key.removeprefix(SERDE_PROPERTY): value for key, value in said.items()}
+        made.serdeInfo.parameters = {**(made.serdeInfo.parameters or {}), **named}
     return made

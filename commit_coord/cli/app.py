@@ -9,7 +9,7 @@ import traceback
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Group
@@ -23,7 +23,7 @@ from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
 from commit_coord.cli.local import local
-from commit_coord.cli.output import DEBUG, JSON, Output, json
+from commit_coord.cli.output import DEBUG, JSON, Output, json, table
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
 from commit_coord.errors import ConfigError
@@ -31,6 +31,9 @@ from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
+
+if TYPE_CHECKING:
+    from commit_coord.sql import Answer
 
 _REQUEST_ID_LENGTH = 8
 """As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
@@ -302,6 +305,57 @@ def _resources(text: str) -> list[Resource]:
     if "/" not in text and dot and namespace and table:
         found.append(Resource((namespace, table)))
     return found
+
+
+# -- sql ---------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(help="SHOW LOCKS, LOCK TABLE, ALTER TABLE …; without one, a shell opens.")
+    ] = None,
+    database: Annotated[str, typer.Option("--database", "-d", help="Of tables that name none.")] = "default",
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="SHOW LOCKS in thirteen columns, with who waits for whom.")
+    ] = False,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Run a statement of Hive's on the tables and their locks, or open a shell.
+
+    On a terminal the answer is a table; into a pipe it is what Hive prints, with tabs between.
+    """
+    from commit_coord.sql import Session
+
+    output = Output(as_json=as_json)
+    if statement is None and as_json:
+        raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        session = Session(found, database=database, all_columns=all_columns)
+        if statement is not None:
+            _answer(output, session.run(statement))
+            return
+        from commit_coord.cli.shell import statements
+
+        for text in statements(found):
+            try:
+                _answer(output, session.run(text))
+            except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
+                output.note(f"error: {explain(error).message}")
+
+
+def _answer(output: Output, answer: Answer) -> None:
+    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    if as_table := output.console.is_terminal and len(answer.columns) > 1:
+        shown = table(*answer.columns)
+        for row in answer.rows:
+            shown.add_row(*("NULL" if value is None else Text(str(value)) for value in row))
+    output.answer({"columns": list(answer.columns), "rows": rows}, *([shown] if as_table else map(Text, answer.lines)))
 
 
 # -- commits -----------------------------------------------------------------------------------------------

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs
 from pyiceberg import expressions as E
-from pyiceberg.exceptions import TableAlreadyExistsError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table
+from pyiceberg.exceptions import TableAlreadyExistsError, ValidationError
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table, TableProperties, _parquet_files_to_data_files
 from pyiceberg.table.update.schema import UpdateSchema
 from sqlglot import expressions as sql
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import StatementError
+from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
+from commit_coord.errors import InternalError, StatementError
+from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.partitions import partition_level
 from commit_coord.sql.filters import NotAFilter, constant, row_filter
 from commit_coord.sql.partitions import partition_filter, partition_levels
 from commit_coord.sql.show import Answer, said
@@ -25,6 +31,7 @@ from commit_coord.sql.statement import (
     AddPartitions,
     ChangeColumn,
     Column,
+    Concatenate,
     DropPartitions,
     DropTable,
     Insert,
@@ -34,15 +41,23 @@ from commit_coord.sql.statement import (
     Select,
     SetFileFormat,
     SetProperties,
+    SetSerde,
     Statement,
     TouchPartition,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.table import CoordinatedTable
 
-Tables = Callable[[Name], Table]
+Tables = Callable[[Name], CoordinatedTable]
 
 TOUCHED = "commit-coord.touched"
 """The table property that ``TOUCH`` sets: which partition, and when."""
+
+_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
+
+_TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+_SMALL = 0.75
+"""Files below this part of the target size are put together, as in Iceberg Java's rewrite."""
 
 _FORMATS = ("parquet", "orc", "avro")
 
@@ -73,7 +88,10 @@ def carry_out(statement: Statement, catalog: CoordinatedCatalog, tables: Tables)
         case AddColumns() | ReplaceColumns() | ChangeColumn():
             return _change_columns(statement, tables(statement.table))
         case SetProperties(table=name, properties=properties):
-            return _set_properties(tables(name), dict(properties))
+            return _set_properties(tables(name), properties)
+        case SetSerde(table=name, serializer=serializer, properties=properties):
+            lib = {SERDE_LIB: serializer} if serializer is not None else {}
+            return _set_properties(tables(name), lib | {SERDE_PROPERTY + key: properties[key] for key in properties})
         case SetFileFormat(table=name, file_format=file_format):
             if file_format not in _FORMATS:
                 raise StatementError("no file format of Iceberg", file_format=file_format, accepted=", ".join(_FORMATS))
@@ -87,17 +105,21 @@ def carry_out(statement: Statement, catalog: CoordinatedCatalog, tables: Tables)
             touched = "/".join(level for level in partition_levels(table, partition) if level is not None)
             _refuse_missing(table, partition_filter(table, partition), touched)
             return _set_properties(table, {TOUCHED: f"{touched} {time.time_ns() // 1_000_000}"})
+        case Concatenate(table=name, partition=partition):
+            return _concatenate(
+                tables(name), partition_filter(tables(name), partition) if partition else E.AlwaysTrue()
+            )
         case DropTable(table=name, purge=purge):
             table = tables(name)
             (catalog.purge_table if purge else catalog.drop_table)(table.name())
             return said(f"dropped {'.'.join(table.name())}")
-    raise StatementError("this statement can be explained by EXPLAIN LOCKS, and is not carried out")
+    raise InternalError("a statement that nobody carries out", statement=statement)
 
 
 # Tables and columns.
 
 
-def _set_properties(table: Table, properties: dict[str, str | None]) -> Answer:
+def _set_properties(table: Table, properties: Mapping[str, str | None]) -> Answer:
     with table.transaction() as transaction:
         transaction.set_properties({key: value for key, value in properties.items() if value is not None})
         removed = [key for key, value in properties.items() if value is None and key in table.properties]
@@ -108,7 +130,7 @@ def _set_properties(table: Table, properties: dict[str, str | None]) -> Answer:
 
 def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table: Table) -> Answer:
     try:
-        with table.update_schema(allow_incompatible_changes=True) as update:
+        with table.update_schema() as update:
             match statement:
                 case AddColumns(columns=columns):
                     for column in columns:
@@ -117,7 +139,7 @@ def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table
                     _replace(update, table, columns)
                 case ChangeColumn(name=name, column=column, after=after):
                     _change(update, name, column, after)
-    except ValueError as error:
+    except (ValueError, ValidationError) as error:
         raise StatementError(str(error), table=".".join(table.name())) from error
     return said(f"the columns of {'.'.join(table.name())} are changed")
 
@@ -134,13 +156,13 @@ def _replace(update: UpdateSchema, table: Table, columns: Sequence[Column]) -> N
         if known is None:
             update.add_column(column.name, iceberg_type(column.type), column.comment or None)
         elif known.field_type != (kind := iceberg_type(column.type)):
-            update.update_column(known.name, kind)  # type: ignore[arg-type]  # what is not simple is refused
-    for before, column in zip(columns, columns[1:], strict=False):
+            update.update_column(known.name, kind)
+    for before, column in pairwise(columns):
         update.move_after(column.name, before.name)
 
 
 def _change(update: UpdateSchema, name: str, column: Column, after: str | None) -> None:
-    update.update_column(name, iceberg_type(column.type), doc=column.comment or None)  # type: ignore[arg-type]  # as above
+    update.update_column(name, iceberg_type(column.type), doc=column.comment or None)
     if after == "":
         update.move_first(name)
     elif after is not None:
@@ -152,19 +174,44 @@ def _change(update: UpdateSchema, name: str, column: Column, after: str | None) 
 # Partitions.
 
 
-def _add_partitions(statement: AddPartitions, table: Table) -> Answer:
+def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer:
     """Register files that lie at a location. Iceberg has no empty partitions: without files there is nothing to add."""
-    registered: list[str] = []
+    files: list[DataFile] = []
     for partition, location in statement.partitions:
-        partition_levels(table, partition)
-        if location is not None:
-            found = pa.fs.FileSelector(location, recursive=True)
-            filesystem, path = pa.fs.FileSystem.from_uri(location) if "://" in location else (pa.fs.LocalFileSystem(), location)
-            found = filesystem.get_file_info(pa.fs.FileSelector(path, recursive=True))
-            registered += [info.path for info in found if info.is_file and info.path.endswith(".parquet")]
-    if registered:
-        table.add_files(registered)
-    return said(f"{len(registered)} files registered; Iceberg has no empty partitions, they come with their rows")
+        levels = partition_levels(table, partition)
+        paths = _parquet_files(location) if location is not None else []
+        for file in _parquet_files_to_data_files(table.metadata, paths, table.io):
+            lies_in = [
+                partition_level(field, table.schema(), file.partition[position])
+                for position, field in enumerate(table.spec().fields)
+            ]
+            if any(level not in (None, found) for level, found in zip(levels, lies_in, strict=True)):
+                raise StatementError(
+                    "a file lies in another partition",
+                    file=file.file_path,
+                    partition="/".join(lies_in),
+                    named=partition,
+                )
+            files.append(file)
+    if files:
+        # How readers find the columns of files that name no field ids.
+        mapping = {} if _MAPPING in table.properties else {_MAPPING: table.schema().name_mapping.model_dump_json()}
+        table.commit_files(files, properties=mapping)
+    return said(f"{len(files)} files registered; Iceberg has no empty partitions, they come with their rows")
+
+
+def _parquet_files(location: str) -> list[str]:
+    scheme, separator, _ = location.partition("://")
+    if separator:
+        filesystem, path = pa.fs.FileSystem.from_uri(location)
+    else:
+        filesystem, path = pa.fs.LocalFileSystem(), location
+    before = f"{scheme}://" if separator and scheme != "file" else ""
+    try:
+        found = filesystem.get_file_info(pa.fs.FileSelector(path, recursive=True))
+    except OSError as error:
+        raise StatementError("the location can't be listed", location=location, reason=error) from error
+    return [before + info.path for info in found if info.is_file and info.path.endswith(".parquet")]
 
 
 def _drop_partitions(statement: DropPartitions, table: Table) -> Answer:
@@ -183,6 +230,30 @@ def _refuse_missing(table: Table, condition: E.BooleanExpression, partition: str
         raise StatementError("there is no such partition", partition=partition, table=".".join(table.name()))
 
 
+def _concatenate(table: CoordinatedTable, condition: E.BooleanExpression) -> Answer:
+    """Write the small files of each partition anew as few large ones; nothing is added, removed or changed."""
+    target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
+    by_partition: dict[Any, list[FileScanTask]] = {}
+    for task in table.scan(row_filter=condition).plan_files():
+        if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
+            by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
+    before, after = 0, 0
+    transaction = table.transaction()
+    with transaction:
+        old: list[DataFile] = []
+        new: list[DataFile] = []
+        for tasks in by_partition.values():
+            if len(tasks) < 2 and not tasks[0].delete_files:
+                continue
+            rows = ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue()).to_table(tasks)
+            old += [task.file for task in tasks]
+            new += _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else []
+        before, after = len(old), len(new)
+        if old:
+            transaction.rewrite_files(old, new, sequence_number(table.metadata))
+    return said(f"{before} files of {'.'.join(table.name())} are now {after}")
+
+
 # Rows.
 
 
@@ -193,7 +264,7 @@ def read(query: sql.Expr, tables: Tables) -> pa.Table:
         StatementError: It asks for more. Spark answers that: ``commit_coord.spark.read_table`` brings the table.
     """
     if isinstance(query, sql.Values):
-        return _constants([[item for item in row.expressions] for row in query.expressions])
+        return _constants([list(row.expressions) for row in query.expressions])
     source = query.args.get("from_")
     known = {"expressions", "from_", "where", "limit", "kind"}
     more = [key for key, value in query.args.items() if value and key not in known]
@@ -204,35 +275,35 @@ def read(query: sql.Expr, tables: Tables) -> pa.Table:
     table = tables(Name(source.this.name, source.this.db or None))
     where, limit = query.args.get("where"), query.args.get("limit")
     try:
+        chosen = [_chosen(item, table) for item in query.expressions]
         condition = row_filter(where.this) if where is not None else E.AlwaysTrue()
         rows = int(constant(limit.expression)) if limit is not None else None
-        scan = table.scan(row_filter=condition, limit=rows, case_sensitive=False)
-        found = scan.to_arrow()
-        return pa.table(
-            [column for item in query.expressions for column in _columns(item, found)],
-            names=[name for item in query.expressions for name in _names(item, found)],
-        )
     except NotAFilter:
         raise _needs_spark(query) from None
+    try:
+        found = table.scan(row_filter=condition, limit=rows, case_sensitive=False).to_arrow()
     except ValueError as error:
         raise StatementError(str(error), table=".".join(table.name())) from error
+    made = [
+        (name, found.column(column) if column else pa.chunked_array([pa.array([value] * found.num_rows)]))
+        for columns in chosen
+        for name, column, value in columns
+    ]
+    return pa.table([column for _, column in made], names=[name for name, _ in made])
 
 
-def _columns(item: sql.Expr, found: pa.Table) -> list[pa.ChunkedArray]:
+def _chosen(item: sql.Expr, table: Table) -> list[tuple[str, str, Any]]:
+    """Return what an item of a SELECT list brings: names, each with its column, or "" and a constant."""
+    names = {field.name.lower(): field.name for field in table.schema().fields}
     match item.unalias():
         case sql.Star():
-            return list(found.columns)
+            return [(name, name, None) for name in names.values()]
+        case sql.Column() as column if column.name.lower() in names:
+            return [(item.alias_or_name, names[column.name.lower()], None)]
         case sql.Column() as column:
-            names = {name.lower(): name for name in found.column_names}
-            if column.name.lower() not in names:
-                raise StatementError("there is no such column", column=column.name, accepted=", ".join(found.column_names))
-            return [found.column(names[column.name.lower()])]
+            raise StatementError("there is no such column", column=column.name, accepted=", ".join(names.values()))
         case value:
-            return [pa.chunked_array([pa.array([constant(value)] * found.num_rows)])]
-
-
-def _names(item: sql.Expr, found: pa.Table) -> list[str]:
-    return found.column_names if isinstance(item.unalias(), sql.Star) else [item.alias_or_name or item.sql()]
+            return [(item.alias_or_name or item.sql(), "", constant(value))]
 
 
 def _constants(rows: Sequence[Sequence[sql.Expr]]) -> pa.Table:
@@ -242,7 +313,10 @@ def _constants(rows: Sequence[Sequence[sql.Expr]]) -> pa.Table:
         values = [[None if isinstance(item, sql.Null) else constant(item) for item in row] for row in rows]
     except NotAFilter as error:
         raise StatementError("expected a constant", found=error) from None
-    return pa.table([pa.array(column) for column in zip(*values, strict=True)], names=[f"col{i}" for i in range(1, len(values[0]) + 1)])
+    return pa.table(
+        [pa.array(column) for column in zip(*values, strict=True)],
+        names=[f"col{i}" for i in range(1, len(values[0]) + 1)],
+    )
 
 
 def _needs_spark(query: sql.Expr) -> StatementError:
@@ -266,7 +340,8 @@ def _insert(statement: Insert, tables: Tables) -> Answer:
     elif clause is not None and all(value is not OPEN for _, value in clause.values):
         table.overwrite(rows, partition_filter(table, clause))
     else:
-        table.dynamic_partition_overwrite(rows)
+        files = list(_dataframe_to_data_files(table.metadata, rows, table.io))
+        table.commit_files(files, mode="dynamic")
     return said(f"{rows.num_rows} rows put in the place of what was in {name}")
 
 
@@ -281,7 +356,9 @@ def _fitted(statement: Insert, table: Table, rows: pa.Table) -> pa.Table:
     columns = {field.name.lower(): field for field in schema}
     if unknown := [key for key in (*fixed, *open_last, *map(str.lower, statement.columns)) if key not in columns]:
         raise StatementError("there is no such column", column=unknown[0], accepted=", ".join(schema.names))
-    given = [name.lower() for name in statement.columns] or [key for key in columns if key not in fixed | dict.fromkeys(open_last)]
+    given = [name.lower() for name in statement.columns] or [
+        key for key in columns if key not in fixed | dict.fromkeys(open_last)
+    ]
     given += [key for key in open_last if key not in given]
     if rows.num_columns != len(given):
         raise StatementError(
@@ -296,7 +373,11 @@ def _fitted(statement: Insert, table: Table, rows: pa.Table) -> pa.Table:
         try:
             made.append(values.cast(field.type))
         except pa.ArrowInvalid as error:
-            raise StatementError("a value does not fit its column", column=field.name, type=field.type, reason=error) from error
+            raise StatementError(
+                "a value does not fit its column", column=field.name, type=field.type, reason=error
+            ) from error
         except pa.ArrowNotImplementedError as error:
-            raise StatementError("a value does not fit its column", column=field.name, type=field.type, reason=error) from error
+            raise StatementError(
+                "a value does not fit its column", column=field.name, type=field.type, reason=error
+            ) from error
     return pa.table(made, schema=schema)

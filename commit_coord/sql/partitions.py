@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyiceberg import expressions as E
@@ -10,7 +10,7 @@ from pyiceberg import transforms
 from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, IcebergType, TimestamptzType
+from pyiceberg.types import DateType, IcebergType, StringType, TimestamptzType
 
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.partitions import partition_level
@@ -18,6 +18,7 @@ from commit_coord.protocol import hierarchy
 from commit_coord.sql.statement import OPEN, Partition, Value
 
 _EPOCH = date(1970, 1, 1)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def partition_levels(table: Table, partition: Partition) -> hierarchy.Partition:
@@ -40,9 +41,7 @@ def partition_filter(table: Table, partition: Partition) -> E.BooleanExpression:
         StatementError: As :func:`partition_levels`; or no row filter says which rows these are.
     """
     values = _values(table, partition)
-    parts = [
-        _rows(table, field, values[field.field_id]) for field in table.spec().fields if field.field_id in values
-    ]
+    parts = [_rows(table, field, values[field.field_id]) for field in table.spec().fields if field.field_id in values]
     return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *parts)
 
 
@@ -78,13 +77,15 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         match field.transform, value:
             case _, None:
                 return None
-            case (transforms.YearTransform() | transforms.MonthTransform() | transforms.DayTransform()), str():
+            case ((transforms.YearTransform() | transforms.MonthTransform() | transforms.DayTransform()), str()):
                 # 2026, 2026-03 or 2026-03-01: the first day that lies in it.
                 day = date.fromisoformat((value + "-01-01")[:10])
                 return field.transform.transform(DateType())((day - _EPOCH).days)
             case transforms.HourTransform(), str():
                 day_text, _, hour = value.rpartition("-")
                 return (date.fromisoformat(day_text) - _EPOCH).days * 24 + int(hour)
+        if isinstance(kind, StringType) and isinstance(value, int):
+            value = str(value)  # Hive lets people leave the quotes out
         return literal(value).to(field.transform.result_type(kind)).value  # type: ignore[type-var]  # no OPEN here
     except (ValueError, TypeError, OverflowError) as error:
         raise StatementError(
@@ -102,7 +103,7 @@ def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpressio
     if value is None:
         return E.IsNull(term=column)
     if isinstance(field.transform, transforms.IdentityTransform):
-        return E.EqualTo(column, value)
+        return E.EqualTo(term=column, value=value)
     bounds = _bounds(field, value)
     if bounds is None:
         raise StatementError(
@@ -110,14 +111,14 @@ def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpressio
         )
     kind = table.schema().find_type(field.source_id)
     first, end = (_written(moment, kind) for moment in bounds)
-    return E.And(E.GreaterThanOrEqual(column, first), E.LessThan(column, end))
+    return E.And(E.GreaterThanOrEqual(term=column, value=first), E.LessThan(term=column, value=end))
 
 
 def _bounds(field: PartitionField, value: int) -> tuple[datetime, datetime] | None:
     """Return the first moment of a partition in time and the first one after it; None where it is not one in time."""
 
     def month(number: int) -> datetime:
-        return datetime(1970 + number // 12, number % 12 + 1, 1)
+        return datetime(1970 + number // 12, number % 12 + 1, 1, tzinfo=UTC)
 
     match field.transform:
         case transforms.YearTransform():
@@ -125,9 +126,9 @@ def _bounds(field: PartitionField, value: int) -> tuple[datetime, datetime] | No
         case transforms.MonthTransform():
             return month(value), month(value + 1)
         case transforms.DayTransform():
-            return datetime(1970, 1, 1) + timedelta(days=value), datetime(1970, 1, 1) + timedelta(days=value + 1)
+            return _BEGINNING + timedelta(days=value), _BEGINNING + timedelta(days=value + 1)
         case transforms.HourTransform():
-            return datetime(1970, 1, 1) + timedelta(hours=value), datetime(1970, 1, 1) + timedelta(hours=value + 1)
+            return _BEGINNING + timedelta(hours=value), _BEGINNING + timedelta(hours=value + 1)
     return None
 
 
@@ -135,4 +136,4 @@ def _written(moment: datetime, kind: IcebergType) -> str:
     """Return *moment* as PyIceberg reads it for a column of *kind*."""
     if isinstance(kind, DateType):
         return moment.date().isoformat()
-    return moment.isoformat() + ("+00:00" if isinstance(kind, TimestamptzType) else "")
+    return (moment if isinstance(kind, TimestamptzType) else moment.replace(tzinfo=None)).isoformat()

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date
-from typing import Any
 
-from pyiceberg import transforms
-from pyiceberg.expressions.literals import literal
-from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, IcebergType
 from sqlglot import expressions as sql
 
-from commit_coord.errors import StatementError
 from commit_coord.iceberg.partitions import fixed_partitions
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
@@ -22,7 +15,6 @@ from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.sql.filters import weakest_filter
 from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.statement import (
-    OPEN,
     AddColumns,
     AddPartitions,
     ChangeColumn,
@@ -40,7 +32,6 @@ from commit_coord.sql.statement import (
     SetSerde,
     Statement,
     TouchPartition,
-    Value,
 )
 
 Tables = Callable[[Name], Table]

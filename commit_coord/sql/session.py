@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterable
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.table import Table
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
@@ -19,7 +18,8 @@ from commit_coord.sql.parse import parse
 from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
-from commit_coord.sql.statement import ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
+from commit_coord.sql.statement import DropTable, ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
+from commit_coord.table import CoordinatedTable
 
 
 class Session:
@@ -53,6 +53,8 @@ class Session:
                 return self._lock(statement, mode, text)
             case Unlock():
                 return self._unlock(statement)
+            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
+                return show.said(f"there is no table {name}")
         return self._carry_out(statement, text)
 
     def _carry_out(self, statement: Statement, text: str) -> Answer:
@@ -62,7 +64,7 @@ class Session:
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self._table)
-        while self.catalog.settings.operation_locks != "off":
+        while wanted and self.catalog.settings.operation_locks != "off":
             with self.catalog.lock_operation(wanted, statement=text):
                 planned, wanted = wanted, locks_of(statement, self._table)
                 if planned == wanted:
@@ -133,9 +135,12 @@ class Session:
             raise StatementError("there is no such database", database=name) from error
         return name
 
-    def _table(self, name: Name) -> Table:
-        database = name.database or self.database
+    def _table(self, name: Name) -> CoordinatedTable:
         try:
-            return self.catalog.load_table((database, name.table))
+            table: CoordinatedTable = self.catalog.load_table(self._identifier(name))  # type: ignore[assignment]
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise StatementError("there is no such table", table=Name(name.table, database)) from error
+            raise StatementError("there is no such table", table=".".join(self._identifier(name))) from error
+        return table
+
+    def _identifier(self, name: Name) -> tuple[str, str]:
+        return name.database or self.database, name.table
