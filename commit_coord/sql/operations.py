@@ -214,19 +214,26 @@ def _parquet_files(location: str) -> list[str]:
     return [before + info.path for info in found if info.is_file and info.path.endswith(".parquet")]
 
 
-def _drop_partitions(statement: DropPartitions, table: Table) -> Answer:
+def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answer:
     filters = []
     for partition in statement.partitions:
         condition = partition_filter(table, partition)
         if not statement.if_exists:
             _refuse_missing(table, condition, str(partition))
         filters.append(condition)
-    table.delete(E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *filters))
+    dropped = E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *filters)
+    if _has_rows(table, dropped):
+        table.delete(dropped)
     return said(f"dropped {len(filters)} partitions of {'.'.join(table.name())}")
 
 
+def _has_rows(table: Table, condition: E.BooleanExpression) -> bool:
+    """Return whether a file may have rows that match *condition*."""
+    return any(True for _ in table.scan(row_filter=condition).plan_files())
+
+
 def _refuse_missing(table: Table, condition: E.BooleanExpression, partition: str) -> None:
-    if not any(True for _ in table.scan(row_filter=condition).plan_files()):
+    if not _has_rows(table, condition):
         raise StatementError("there is no such partition", partition=partition, table=".".join(table.name()))
 
 
@@ -335,10 +342,12 @@ def _insert(statement: Insert, tables: Tables) -> Answer:
         table.append(rows)
         return said(f"{rows.num_rows} rows inserted into {name}")
     spec, clause = table.spec(), statement.partition
-    if spec.is_unpartitioned():
-        table.overwrite(rows)
-    elif clause is not None and all(value is not OPEN for _, value in clause.values):
-        table.overwrite(rows, partition_filter(table, clause))
+    if spec.is_unpartitioned() or (clause is not None and all(value is not OPEN for _, value in clause.values)):
+        replaced = E.AlwaysTrue() if clause is None else partition_filter(table, clause)
+        if _has_rows(table, replaced):
+            table.overwrite(rows, replaced)
+        else:
+            table.append(rows)
     else:
         files = list(_dataframe_to_data_files(table.metadata, rows, table.io))
         table.commit_files(files, mode="dynamic")
