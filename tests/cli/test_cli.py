@@ -477,3 +477,18 @@ def test_config_says_what_the_metastore_can_do(shell: Shell, hms: HiveMetastore)
     assert (nowhere.exit_code, "can't be reached" in nowhere.stdout) == (0, True)
     assert "nothing to adopt" in shell.error("config", "--adopt-locks", "--yes", *place, place=False, exits=2)
     assert "can't be reached" in shell.error("locks", "--uri", "coord+thrift://127.0.0.1:1", place=False, exits=3)
+
+
+# sql
+
+
+def test_a_statement_is_answered_as_hive_prints_it_or_as_json(shell: Shell) -> None:
+    result = shell("sql", "-d", "shop", "EXPLAIN LOCKS DROP TABLE sales")
+    assert (0, "LOCK INFORMATION:\nshop.sales -> EXCLUSIVE\n") == (result.exit_code, result.stdout)
+    found = shell.json("sql", "-d", "shop", "EXPLAIN LOCKS SELECT * FROM sales")
+    assert {"columns": ["object", "lock_type"], "rows": [{"object": "shop.sales", "lock_type": "SHARED_READ"}]} == found
+
+
+def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
+    said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
+    assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
