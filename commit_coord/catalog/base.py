@@ -120,6 +120,21 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Tables.
 
+    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+        """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
+        properties = self._properties(table, head.properties if head is not None else {}, made.properties)
+        return made if properties == made.properties else made.model_copy(update={"properties": properties})
+
+    def _properties(
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
+
+        Raises:
+            ConfigError: By what it said *before*, this catalog must not write to it.
+        """
+        return dict(after)
+
     def file_io(self, properties: dict[str, str], location: str) -> FileIO:
         """Return the file store for *location*, one for each set of properties: making one may open connections."""
         key = (location.split(":", 1)[0], *sorted(properties.items()))
@@ -185,8 +200,9 @@ class CoordinatedCatalog(MetastoreCatalog):
         with self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
             self._writing.file = None
+            given = self._properties(table, {}, properties)
             try:
-                return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
+                return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
             except Exception:
                 self._delete_unless_created(table)
                 raise

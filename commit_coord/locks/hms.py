@@ -598,6 +598,7 @@ class HmsLockManager(QueueingLockManager):
                 requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
                 expires_in_ms=left,
                 explicit=said is not None and said.lease_ms is None,
+                guard=said is not None and said.guard,
                 blocked_by=blocker.request_id if blocker else None,
             )
 
