@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
@@ -109,6 +109,14 @@ class CoordinatedCatalog(MetastoreCatalog):
         )
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
         return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+
+    def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Return who holds and waits for what, on *resource* and below it, or everywhere."""
+        return self.locks.locks(resource)
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed."""
+        return self.locks.unlock(request_id=request_id, resource=resource)
 
     def _policy(self) -> Policy:
         if self.settings.lock_policy == "wait":

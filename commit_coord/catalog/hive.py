@@ -27,7 +27,7 @@ import logging
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -48,6 +48,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_IMPL
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.catalog.overwrites import Overwrites
+from commit_coord.catalog.protection import Protection
 from commit_coord.config import configure
 from commit_coord.errors import (
     CommitStateUnknown,
@@ -72,7 +73,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.hms_guard import HmsGuards
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
@@ -342,6 +343,61 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if declared not in (None, self.settings.lock_impl):
             raise declaration.other_lock_manager(table_name(table), declared, self.settings.lock_impl)
 
+    def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.show_locks`; the guards in the metastore are among them."""
+        return [*super().show_locks(resource), *self._standing(resource)]
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.unlock`. A guard is freed by its request id alone."""
+        freed = super().unlock(request_id=request_id, resource=resource)
+        if not freed and any(guard.request_id == request_id for guard in self._standing(None)):
+            return self._metastore_locks().unlock(request_id=request_id)
+        return freed
+
+    def _standing(self, resource: Resource | None) -> Sequence[LockEntry]:
+        """Return the guards in the metastore, unless they are among our own lock manager's locks."""
+        if self._guards is None:
+            return ()
+        return [entry for entry in self._metastore_locks().locks(resource, scope=LockScope.COMMIT) if entry.guard]
+
+    def protection(self, identifier: str | Identifier) -> Protection:
+        """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        metadata, _ = self.coordinator.load(table)
+        entries = self._metastore_locks().locks(Resource.table(table), scope=LockScope.COMMIT)
+        return Protection(
+            table=table_name(table),
+            properties=metadata.properties,
+            lock_impl=self.settings.lock_impl,
+            compare_and_set=self.capabilities().compare_and_set,
+            guard=next((entry for entry in entries if entry.guard), None),
+        )
+
+    def adopt_locks(self, identifier: str | Identifier) -> str | None:
+        """Declare this catalog's lock manager as the one that a table's writers use; return what it was before.
+
+        Call it when every process that writes to the table with the other one has been stopped.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            CommitError: As any commit.
+        """
+        table = self._table_identifier(identifier)
+        if self.settings.lock_impl in COMMON_LOCK:
+            # Our own latch would wait for it.
+            for entry in self._metastore_locks().locks(Resource.table(table), scope=LockScope.COMMIT):
+                if entry.guard:
+                    self._metastore_locks().unlock(request_id=entry.request_id)
+        loaded = self.load_table(table)
+        before = loaded.properties.get(LOCK_IMPL)
+        with loaded.transaction() as tx:
+            tx.set_properties({LOCK_IMPL: self.settings.lock_impl})
+        return before
+
     def _forget(self, table: tuple[str, ...]) -> None:
         """Leave nothing behind of a table that is gone."""
         self._overwrites.forget(table)
@@ -382,8 +438,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             held = self.locks.latch_of(Resource.table(table))
             if held is not None:
                 return nullcontext(held)
-        if self._hms_locks is None:
-            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
         request = LockRequest.of(
             LockScope.COMMIT,
             {Resource.table(table): LockMode.EXCLUSIVE},
@@ -391,7 +445,15 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             request_id=str(uuid.uuid4()),
         )
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
-        return self._hms_locks.acquire(request, deadline=deadline)
+        return self._metastore_locks().acquire(request, deadline=deadline)
+
+    def _metastore_locks(self) -> HmsLockManager:
+        """Return a lock manager of this metastore: our own, or one more beside it."""
+        if isinstance(self.locks, HmsLockManager):
+            return self.locks
+        if self._hms_locks is None:
+            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
+        return self._hms_locks
 
     def _alter(
         self,

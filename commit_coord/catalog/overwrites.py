@@ -100,16 +100,23 @@ class Overwrites:
         behind = history[history.index(mine[common]) + 1 :] if common >= 0 else history
         first = behind[0] if behind else base
         culprit = self._read(first)
-        snapshot = culprit.current_snapshot()
         return CommitOverwritten(
             table=table_name(table),
             location=known,
             lost=tuple(mine[common + 1 :]),
             found=first,
             found_at_ms=culprit.last_updated_ms,
-            summary=str(snapshot.summary) if snapshot is not None else "",
+            summary=_summary(culprit),
         )
 
 
 def _log(metadata: TableMetadata) -> list[str]:
     return [entry.metadata_file for entry in metadata.metadata_log]
+
+
+def _summary(metadata: TableMetadata) -> str:
+    snapshot = metadata.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return ""
+    said = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+    return ", ".join(f"{key}={value}" for key, value in said.items())

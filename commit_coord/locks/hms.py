@@ -608,7 +608,7 @@ class HmsLockManager(QueueingLockManager):
         chosen = {
             entry.generation
             for entry in standing
-            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+            if entry.request_id == request_id or (entry.resource == resource and not entry.guard)
         }
         return self._free([entry for entry in standing if entry.generation in chosen])
 

@@ -438,10 +438,79 @@ def test_a_commit_that_a_foreign_writer_overwrote_is_reported(
     catalog.load_table((db, "t")).append(ids(3))
     (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
     assert (found.table, found.location, found.found) == (f"{db}.t", lost, read.parameters["metadata_location"])
-    assert "was overwritten" in caplog.text
+    assert found.lost == (lost,)
+    assert "operation=append" in found.summary
+    assert "were overwritten" in caplog.text
     catalog.load_table((db, "t")).append(ids(4))
     assert len([event for event in seen if isinstance(event, CommitOverwritten)]) == 1
     assert row_ids(catalog.load_table((db, "t"))) == [1, 3, 4]
+
+
+def test_what_a_foreign_writer_overwrote_is_found_by_a_client_that_had_only_read_it(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    """Its writers are gone. Who and when come from the commit that took their place, not from those on top of it."""
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    stock = HiveCatalog("s", uri=hms.uri)
+    stale = stock.load_table((db, "t"))
+    read = catalog.metastore.get_table(db, "t")
+    lost = []
+    for number in (2, 3):
+        table.append(ids(number))
+        lost.append(table.metadata_location)
+    reader = opened(hms.uri)
+    seen: list[Any] = []
+    reader.events.subscribe(seen.append)
+    loaded = reader.load_table((db, "t"))
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    stale.append(ids(4), snapshot_properties={"app-id": "application_7"})
+    stale.append(ids(5))
+    loaded.append(ids(6))
+    (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
+    assert found.lost == tuple(lost)
+    assert found.found == stale.refresh().metadata.metadata_log[2].metadata_file
+    assert "app-id=application_7" in found.summary
+    assert row_ids(loaded) == [1, 4, 5, 6]
+    reader.close()
+
+
+def test_a_loss_is_found_by_loading_too_and_an_older_view_is_none(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    read = catalog.metastore.get_table(db, "t")
+    table.append(ids(2))
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    catalog._overwrites.loaded((db, "t"), read.parameters["metadata_location"])
+    catalog.load_table((db, "t"))
+    assert seen == []
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    HiveCatalog("s", uri=hms.uri).load_table((db, "t")).append(ids(3))
+    catalog.load_table((db, "t"))
+    catalog.load_table((db, "t"))
+    assert [type(event) for event in seen] == [CommitOverwritten]
+
+
+def test_where_the_log_is_short_only_what_is_certain_is_reported(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA, properties={"write.metadata.previous-versions-max": "1"})
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    other = opened(catalog.metastore.addresses[0])
+    for number in range(3):
+        table.append(ids(number))
+        for more in (10, 20, 30):
+            other.load_table((db, "t")).append(ids(number + more))
+    assert [event for event in seen if isinstance(event, CommitOverwritten)] == []
+    read = catalog.metastore.get_table(db, "t")
+    for number in (4, 5):
+        table.append(ids(number))
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    table.append(ids(6))
+    assert [type(event) for event in seen if isinstance(event, CommitOverwritten)] == [CommitOverwritten]
+    other.close()
 
 
 def test_commits_of_others_on_top_of_ours_are_no_loss(
