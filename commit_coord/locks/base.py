@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from commit_coord.errors import ConfigError, LockLost, LockRefused
+from commit_coord.errors import ConfigError, LockLost, LockRefused, LockServiceUnavailable
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -44,7 +44,14 @@ from commit_coord.model import (
 
 logger = logging.getLogger(__name__)
 
+BRIEFLY = 2.0
+"""Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
+
 LeaseListener = Callable[["Lease", LeaseState], None]
+
+
+class Interrupted(LockServiceUnavailable):
+    """The service was busy or the connection was cut: what was asked may have happened, and may be asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
