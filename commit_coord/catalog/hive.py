@@ -483,6 +483,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 # did not answer to the server, a moment later: only the same answer to the same call is proof.
                 refusals.append(str(error))
                 if len(refusals) > 1:
+                    if (reason := hive_table.value_refused(altered.parameters, str(error))) is not None:
+                        raise InvalidOperation(reason) from error
                     raise
                 self.coordinator.clock.sleep(next_wait(_AGAIN, 0, self.coordinator.clock.random()))
             else:
@@ -501,9 +503,11 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             if table[0] not in self.metastore.get_all_databases():
                 raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
             raise
-        except (MetaError, ServerFailed):
+        except (MetaError, ServerFailed) as error:
             if self.pointer(table) == location:
                 return SwapResult.SWAPPED
+            if (reason := hive_table.value_refused(new.parameters, str(error))) is not None:
+                raise InvalidOperation(reason) from error
             raise
         return SwapResult.SWAPPED
 

@@ -9,6 +9,7 @@ Source: Iceberg Java ``HiveTableOperations``, ``HMSTablePropertyHelper``, ``Hive
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import orjson
@@ -23,6 +24,9 @@ TABLE_TYPE = "table_type"
 
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
+
+LONGEST_VALUE = 4000
+"""Characters of ``TABLE_PARAMS.PARAM_VALUE`` that fit everywhere. Later schemas take more, 2.3 on Derby 32672."""
 
 _HMS_NAMES = {"gc.enabled": "external.table.purge"}
 """Iceberg's properties that have another name in Hive."""
@@ -99,6 +103,26 @@ def parameters(
             logger.warning("the table's %s is left out of the metastore: longer than %d characters", key, longest)
     return made
 
+
+def value_refused(parameters: dict[str, str], refusal: str) -> str | None:
+    """Return in words which value is too long for the metastore, if that is what *refusal* means; else None.
+
+    Args:
+        parameters: What it was asked to keep.
+        refusal: Its answer. Some servers pass on what their database says, some only which statement failed.
+    """
+    key, value = max(parameters.items(), key=lambda item: len(item[1]))
+    if len(value) <= LONGEST_VALUE or not _STORING.search(refusal):
+        return None
+    shorter = "set hive.table-property-max-size" if key in _DESCRIPTIONS else "make it shorter"
+    return (
+        f"the metastore could not store the property {key!r} of {len(value)} characters: {LONGEST_VALUE} fit "
+        f"everywhere, more where the column TABLE_PARAMS.PARAM_VALUE is wider; {shorter}, or widen the column: {refusal}"
+    )
+
+
+_STORING = re.compile("TABLE_PARAMS|PARAM_VALUE")
+"""In what a server says when its database refuses a parameter."""
 
 _DESCRIPTIONS = ("current-snapshot-summary", "current-schema", "default-partition-spec", "default-sort-order")
 
