@@ -506,7 +506,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         except (MetaError, ServerFailed) as error:
             if self.pointer(table) == location:
                 return SwapResult.SWAPPED
-            if (reason := hive_table.value_refused(new.parameters, str(error))) is not None:
+            reason = hive_table.folder_refused(new.sd.location, str(error))
+            reason = reason or hive_table.value_refused(new.parameters, str(error))
+            if reason is not None:
                 raise InvalidOperation(reason) from error
             raise
         return SwapResult.SWAPPED

@@ -117,9 +117,22 @@ def value_refused(parameters: dict[str, str], refusal: str) -> str | None:
     shorter = "set hive.table-property-max-size" if key in _DESCRIPTIONS else "make it shorter"
     return (
         f"the metastore could not store the property {key!r} of {len(value)} characters: {LONGEST_VALUE} fit "
-        f"everywhere, more where the column TABLE_PARAMS.PARAM_VALUE is wider; {shorter}, or widen the column: {refusal}"
+        f"everywhere, more where the column TABLE_PARAMS.PARAM_VALUE is wider; {shorter}, or widen it: {refusal}"
     )
 
+
+def folder_refused(location: str, refusal: str) -> str | None:
+    """Return in words that the metastore can't make or see the table's folder, if that is what *refusal* means."""
+    if not _REACHING.search(refusal):
+        return None
+    return (
+        f"the metastore can't reach the table's folder {location}; it needs the same storage as the table's writers, "
+        f"and the right to make folders there: {refusal}"
+    )
+
+
+_REACHING = re.compile("^Got exception: |unable to create one|No FileSystem for scheme|Permission denied|AccessControl")
+"""In what a server says when its file system refuses the folder. Source: Hive ``Warehouse``, ``HMSHandler``."""
 
 _STORING = re.compile("TABLE_PARAMS|PARAM_VALUE")
 """In what a server says when its database refuses a parameter."""
