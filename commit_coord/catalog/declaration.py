@@ -46,12 +46,12 @@ def successor(
     """
     declared = before.get(LOCK_IMPL)
     chosen = after.get(LOCK_IMPL, impl)
+    if impl not in (declared or impl, chosen):
+        raise other_lock_manager(table, declared, impl)
     if chosen not in LOCK_MANAGERS:
         raise ConfigError(
             "no such lock manager", table=table, key=LOCK_IMPL, value=chosen, accepted=", ".join(LOCK_MANAGERS)
         )
-    if impl not in (declared or impl, chosen):
-        raise other_lock_manager(table, declared, impl)
     made = {**after, LOCK_IMPL: chosen}
     if chosen not in COMMON_LOCK:
         if compares():

@@ -344,21 +344,18 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             raise declaration.other_lock_manager(table_name(table), declared, self.settings.lock_impl)
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """See :meth:`CoordinatedCatalog.show_locks`; the guards in the metastore are among them."""
-        return [*super().show_locks(resource), *self._standing(resource)]
+        """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""
+        found = super().show_locks(resource)
+        if self._guards is None:
+            return found
+        return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.unlock`. A guard is freed by its request id alone."""
         freed = super().unlock(request_id=request_id, resource=resource)
-        if not freed and any(guard.request_id == request_id for guard in self._standing(None)):
-            return self._metastore_locks().unlock(request_id=request_id)
-        return freed
-
-    def _standing(self, resource: Resource | None) -> Sequence[LockEntry]:
-        """Return the guards in the metastore, unless they are among our own lock manager's locks."""
         if self._guards is None:
-            return ()
-        return [entry for entry in self._metastore_locks().locks(resource, scope=LockScope.COMMIT) if entry.guard]
+            return freed
+        return [*freed, *self._metastore_locks().unlock(request_id=request_id, resource=resource)]
 
     def protection(self, identifier: str | Identifier) -> Protection:
         """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.

@@ -211,7 +211,7 @@ class HmsGuards:
                 if guard is not None and (now - guard.word < self._interval * 0.9 or self._extended(table, guard)):
                     continue
                 self._again(table, now + self._interval)
-            except (LockError, MetastoreUnavailable) as error:
+            except (LockError, MetastoreUnavailable, MetaError, ServerFailed) as error:
                 logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
         return self._interval if self._known else None
 

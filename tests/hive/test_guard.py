@@ -20,7 +20,7 @@ from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import hms_names
 from commit_coord.locks.hms import HmsLockManager
-from commit_coord.model import LockEntry, LockMode
+from commit_coord.model import LockEntry, LockMode, Resource
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 
 LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
@@ -197,7 +197,9 @@ def test_the_first_swap_waits_for_a_writer_that_holds_the_lock_and_names_it(worl
         table.append(ids(1))
     assert [e for e in world.standing() if e.guard] == []
     assert orphans(table) == set()
-    world.plain.unlock(lock_id)
+    (listed,) = impatient.show_locks(Resource((world.db, "t")))
+    assert listed.request_id == f"hms-{lock_id}"
+    assert [e.request_id for e in impatient.unlock(request_id=listed.request_id)] == [listed.request_id]
     table.append(ids(2))
     assert row_ids(table) == [2]
 
