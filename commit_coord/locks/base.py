@@ -36,6 +36,7 @@ from commit_coord.model import (
     JournalEntry,
     LeaseState,
     LockEntry,
+    LockMode,
     LockRequest,
     LockScope,
     Offer,
@@ -249,9 +250,9 @@ class LockManager(ABC):
 
         Raises:
             LockTimeout: The deadline passed; the message names the nearest holder.
-            LockRefused: Denied after the policy's retries; or the same thread holds a conflicting lease of this
-                manager already (waiting for oneself would never end); or the request is outside of what
-                the guarantees declare.
+            LockReentered: The same thread holds a lease of this manager on one of the resources already: waiting
+                for oneself would never end.
+            LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """
 
@@ -268,6 +269,10 @@ class LockManager(ABC):
             LockError: As :meth:`acquire`; it is certain that nobody has carried out the offer or will.
         """
         return self.acquire(request, deadline=deadline)
+
+    def holds(self, resource: Resource, mode: LockMode) -> bool:
+        """Return whether this thread holds *resource*, or what it lies in, for an operation and at least in *mode*."""
+        return False
 
     @abstractmethod
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
