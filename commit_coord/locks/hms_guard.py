@@ -142,7 +142,7 @@ class HmsGuards:
                     if not listed:
                         mine = self._sent(table)
                         listed = self._listed(table)
-                    if listed and (listed[0].acquired or self._granted(listed[0].lock_id)):
+                    if listed and self._granted(listed[0]):
                         kept = listed[0].lock_id
                         return _Guard(kept, asked)
                     if asked >= deadline:
@@ -176,11 +176,15 @@ class HmsGuards:
             return None
         return lock_id
 
-    def _granted(self, lock_id: int) -> bool:
+    def _granted(self, guard: ListedLock) -> bool:
+        """Return whether *guard* stands, extended: it may have stood for long without anybody to extend it."""
         try:
-            return self._metastore.check_lock(lock_id)
+            if not guard.acquired:
+                return self._metastore.check_lock(guard.lock_id)
+            self._metastore.heartbeat(guard.lock_id)
         except NoSuchLock:
             return False  # it was given back meanwhile; the next listing tells
+        return True
 
     def _listed(self, table: Table) -> list[ListedLock]:
         """Return the guards of *table*, held or waiting, first the first."""

@@ -22,6 +22,7 @@ from commit_coord.locks import hms_names
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
+from tests.hive.proxy import Proxy
 
 LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
 PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "5"}
@@ -39,9 +40,9 @@ class World:
         self.catalog = self.open()
         self.catalog.create_namespace(self.db)
 
-    def open(self, **properties: str) -> CoordinatedHiveCatalog:
+    def open(self, uri: str | None = None, **properties: str) -> CoordinatedHiveCatalog:
         given = properties if "lock-impl" in properties else {**self._lease, **properties}
-        catalog = commit_coord.load_catalog("t", uri=f"coord+{self.uri}", **given)
+        catalog = commit_coord.load_catalog("t", uri=f"coord+{uri or self.uri}", **given)
         assert isinstance(catalog, CoordinatedHiveCatalog)
         self._opened.append(catalog)
         return catalog
@@ -130,6 +131,27 @@ def test_a_second_client_takes_the_guard_over_and_it_outlives_both(world: World)
     assert [entry.request_id for entry in world.standing()] == [guard.request_id]
     _, granted = exclusive(world.plain, world.db)
     assert not granted
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+def test_a_guard_whose_reply_is_lost_stands_once(world: World, lost: str) -> None:
+    with Proxy(world.uri) as proxy:
+        catalog = world.open(proxy.uri)
+        catalog.capabilities()
+        getattr(proxy, lost).append("lock")
+        catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+        assert [entry.guard for entry in world.standing()] == [True]
+
+
+def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    catalog = world.open(**{"hive.compare-and-set": "honoured"})
+    table = catalog.load_table((world.db, "t"))
+    for more in ({"show_locks": 1, "heartbeat": 1}, {}):
+        before = Counter(catalog.metastore.calls)
+        table.append(ids(2))
+        asked = Counter(catalog.metastore.calls) - before - Counter({"getVersion": 1})
+        assert asked == Counter(more) + Counter({"get_table_req": 1, "alter_table_with_environment_context": 1})
 
 
 def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
