@@ -276,8 +276,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 continue  # Nothing was sent; what the other server can do is another question.
             if result is SwapResult.SWAPPED:
                 self._overwrites.landed(table, location)
-                if self._declared(location) in COMMON_LOCK:
-                    self._unguard(table)
+            if result is not SwapResult.MOVED and self._declared(location) in COMMON_LOCK:
+                self._unguard(table)
             return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
 

@@ -321,6 +321,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 said = one.said
                 if said is not None and said.request_id == request.request_id and said.client != self._client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+                if said is not None and said.guard:
+                    raise LockRefused(
+                        "the table is guarded: its writers use another lock manager than the metastore's",
+                        locks=request,
+                        guard=said.request_id,
+                        statement=said.statement,
+                        accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
+                    )
                 if self._is_over(one, now) or one.request_id == request.request_id:
                     logger.info("freed a lock whose owner has ended: %s", one.listed[0])
                     self.metastore.unlock(one.lock_id)

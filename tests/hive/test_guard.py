@@ -13,7 +13,7 @@ from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.exceptions import CommitFailedException
 
 import commit_coord
-from commit_coord import CommitNotApplied, ConfigError
+from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
@@ -342,6 +342,17 @@ def test_a_writer_with_another_lock_manager_is_refused_and_leaves_nothing(world:
     assert world.plain.get_table(world.db, "t").parameters == before
     table.append(ids(2))
     assert row_ids(table) == [2]
+
+
+def test_a_writer_with_the_metastores_locks_is_refused_by_the_guard_at_once(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    other = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
+    (guard,) = world.standing()
+    with pytest.raises(CommitLockFailed, match="the table is guarded.*lock in lease.*their lock-impl") as refused:
+        other.append(ids(2))
+    assert guard.request_id in str(refused.value)
+    assert (orphans(other), world.standing()) == (set(), [guard])
 
 
 @pytest.mark.parametrize("impl", ["hms", "lease", "none", "memory"])
