@@ -7,7 +7,8 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -25,7 +26,7 @@ from commit_coord.cli.failures import CommandFailed, ExitCode, explain
 from commit_coord.cli.local import local
 from commit_coord.cli.output import DEBUG, JSON, Output, json, table
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.config import configure
+from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
@@ -160,7 +161,7 @@ def locks(
 
 
 def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> tuple[list[LockEntry], dict[str, Any], Any]:
-    entries = list(catalog.locks.locks(resource))
+    entries = list(catalog.show_locks(resource))
     now = SYSTEM_CLOCK.wall_ms()
     held = sum(entry.state is LockState.ACQUIRED for entry in entries)
     place = f"catalog {catalog.name}" + (f", {resource}" if resource else "")
@@ -254,13 +255,13 @@ def unlock(
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         _refuse_what_nobody_sees(found)
-        request_id, resource, doomed = _chosen(list(found.locks.locks()), what)
+        request_id, resource, doomed = _chosen(list(found.show_locks()), what)
         if not yes:
             now = SYSTEM_CLOCK.wall_ms()
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
             if not typer.confirm("Free?", err=True):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        freed = list(found.locks.unlock(request_id=request_id, resource=resource))
+        freed = list(found.unlock(request_id=request_id, resource=resource))
         if not freed:
             raise CommandFailed(
                 f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
@@ -285,7 +286,7 @@ def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resour
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
     for resource in _resources(what):
-        requests = {entry.request_id for entry in entries if entry.resource == resource}
+        requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]
     raise CommandFailed(
@@ -436,8 +437,12 @@ def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
 def config(
     catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
     adopt_locks: Annotated[
-        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog was used with.")
+        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog, or the TABLE, was used with.")
     ] = False,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Also what protects this NAMESPACE.TABLE of a metastore.", metavar="TABLE"),
+    ] = None,
     yes: _YES = False,
     name: _CATALOG = None,
     uri: _URI = None,
@@ -450,7 +455,10 @@ def config(
 
     Of a Hive Metastore it also tries out what the server can do: a scratch view and a scratch lock, removed at once.
 
-    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager.
+    --table: also how writers of each kind get along on that table; this opens the catalog.
+
+    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager. On
+    a metastore each table has its own: --table names it, and it is declared to use the one that is configured now.
     """
     output = Output(as_json=as_json)
     if catalog is not None and name is not None and catalog != name:
@@ -458,7 +466,7 @@ def config(
     choice = Choice(name=catalog or name, uri=uri, warehouse=warehouse, properties=properties)
     arguments = checked(choice)
     if adopt_locks:
-        _adopt_locks(output, choice, arguments, yes=yes)
+        _adopt_locks(output, choice, arguments, table, yes=yes)
         return
     configuration = configure(choice.catalog, arguments)
     settings = configuration.settings
@@ -484,15 +492,38 @@ def config(
         found = metastore_record(configuration)
         document["metastore"] = found
         parts += ["", metastore_table(found)]
+    if table is not None:
+        from commit_coord.cli.metastore import protection_record, protection_table
+
+        with _on_metastore(choice, configuration) as opened_catalog:
+            protection = opened_catalog.protection(_table_resource(opened_catalog, table).path)
+        document["table"] = protection_record(protection)
+        parts += ["", protection_table(protection)]
     output.answer(document, *parts)
 
 
-def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, yes: bool) -> None:
+@contextmanager
+def _on_metastore(choice: Choice, configuration: Configuration) -> Iterator[Any]:
+    if not configuration.properties["uri"].startswith("thrift:"):
+        raise CommandFailed(
+            "--table is for catalogs on a metastore: in an SQL catalog every writer compares and sets",
+            ExitCode.USAGE,
+            "usage",
+        )
+    with opened(choice) as found:
+        yield found
+
+
+def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], table: str | None, *, yes: bool) -> None:
     if output.as_json and not yes:
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
-    if configure(choice.catalog, arguments).properties["uri"].startswith("thrift:"):
+    configuration = configure(choice.catalog, arguments)
+    if table is not None:
+        _adopt_table(output, choice, configuration, table, yes=yes)
+        return
+    if configuration.properties["uri"].startswith("thrift:"):
         raise CommandFailed(
-            "a catalog on a metastore declares no lock manager: there is nothing to adopt", ExitCode.USAGE, "usage"
+            "on a metastore each table declares its own lock manager: name it with --table", ExitCode.USAGE, "usage"
         )
     # What load_catalog would say against this catalog counts here too; that others declared another lock manager
     # is what we are here for.
@@ -505,15 +536,32 @@ def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, y
             raise
         declared = str(error.details.get("declared", error.details.get("declared_by")))
     if not yes:
-        output.note(f"Catalog {choice.catalog!r} is declared to use: {declared}.")
-        question = "Have all processes that use it been stopped?"
-        if not typer.confirm(question, err=True):
-            raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
+        _confirm_stopped(output, f"Catalog {choice.catalog!r} is declared to use: {declared}.")
     CoordinatedSqlCatalog.adopt_locks(choice.catalog, **arguments)
     output.answer(
         {"catalog": choice.catalog, "adopted": True, "was": declared},
         Text(f"catalog {choice.catalog}: the next process that opens it declares its lock manager"),
     )
+
+
+def _adopt_table(output: Output, choice: Choice, configuration: Configuration, table: str, *, yes: bool) -> None:
+    with _on_metastore(choice, configuration) as found:
+        identifier = _table_resource(found, table).path
+        declared = found.protection(identifier).declared
+        if not yes:
+            _confirm_stopped(output, f"Table {table} is declared to use: {declared or 'nothing yet'}.")
+        found.adopt_locks(identifier)
+    own = configuration.settings.lock_impl
+    output.answer(
+        {"catalog": choice.catalog, "table": table, "adopted": True, "was": declared, "is": own},
+        Text(f"table {table}: its writers use the lock manager {own!r} from now on"),
+    )
+
+
+def _confirm_stopped(output: Output, declared: str) -> None:
+    output.note(declared)
+    if not typer.confirm("Have all processes that use it been stopped?", err=True):
+        raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
 
 
 # -- local, demo and bench ---------------------------------------------------------------------------------
