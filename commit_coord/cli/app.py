@@ -327,7 +327,7 @@ def sql(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Run a statement of Hive's on the tables and their locks, or open a shell.
+    """Run a statement of Hive's on the tables and their locks, or open a shell; from a pipe, one statement a line.
 
     On a terminal the answer is a table; into a pipe it is what Hive prints, with tabs between.
     """
@@ -340,6 +340,10 @@ def sql(
         session = Session(found, database=database, all_columns=all_columns)
         if statement is not None:
             _answer(output, session.run(statement))
+            return
+        if not sys.stdin.isatty():  # A script: it ends with the first error.
+            for line in filter(str.strip, sys.stdin):
+                _answer(output, session.run(line))
             return
         from commit_coord.cli.shell import statements
 

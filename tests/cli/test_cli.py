@@ -532,6 +532,14 @@ def test_a_statement_is_answered_as_hive_prints_it_or_as_json(shell: Shell) -> N
 
 
 @pytest.mark.usefixtures("catalog")
+def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
+    result = shell("sql", "-d", "shop", answer="LOCK TABLE sales SHARED\n\nSHOW LOCKS;\nSHOW\nUNLOCK TABLE sales\n")
+    assert 2 == result.exit_code
+    assert "shop@sales\tSHARED\n" in result.stdout
+    assert "freed" not in result.stdout
+
+
+@pytest.mark.usefixtures("catalog")
 def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
