@@ -355,12 +355,17 @@ def sql(
 
 
 def _answer(output: Output, answer: Answer) -> None:
-    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-    if as_table := output.console.is_terminal and len(answer.columns) > 1:
+    if output.as_json:
+        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        output.answer({"columns": list(answer.columns), "rows": rows})
+    elif output.console.is_terminal and len(answer.columns) > 1:
         shown = table(*answer.columns)
         for row in answer.rows:
             shown.add_row(*("NULL" if value is None else Text(str(value)) for value in row))
-    output.answer({"columns": list(answer.columns), "rows": rows}, *([shown] if as_table else map(Text, answer.lines)))
+        output.console.print(shown)
+    else:
+        for line in answer.lines:
+            typer.echo(line)  # rich would make blanks of the tabs
 
 
 # -- commits -----------------------------------------------------------------------------------------------
