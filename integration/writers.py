@@ -33,7 +33,6 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
-from pyiceberg.expressions import EqualTo
 
 import commit_coord
 from commit_coord.hms.client import MetastoreClient
@@ -167,9 +166,9 @@ def _change(table: Any, change: Change) -> None:
     rows = pa.table({"key": list(change), "value": list(change.values())}, schema=SCHEMA)
     match list(change.items()):
         case [(key, None)]:
-            table.delete(EqualTo("key", key))
+            table.delete(f"key = '{key}'")
         case [(key, _)]:
-            table.overwrite(rows, EqualTo("key", key))
+            table.overwrite(rows, f"key = '{key}'")
         case _:
             table.append(rows)
 
