@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 
 from commit_coord.hms.client import MetastoreClient
 from integration.conftest import Java, Metastore, Servers
-from integration.writers import PROPERTIES, SCHEMA, Kind, prove, start_python, watched, write_java
+from integration.writers import PROPERTIES, SCHEMA, Kind, await_enough, prove, start_python, watched, write_java
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms]
 
@@ -55,7 +55,7 @@ def test_java_and_pyiceberg_read_each_others_rows(baseline: Metastore, java: Jav
 
 
 COMMITS = int(os.environ.get("COMMITS", "60"))
-"""Acknowledged ones, of all writers together."""
+"""So many are acknowledged, of all writers together."""
 
 WORLDS: list[tuple[tuple[Kind, ...], str]] = [
     (("commit_coord", "pyiceberg"), "hms"),
@@ -92,32 +92,40 @@ def test_what_is_acknowledged_at_once_is_there(
         f"{kind}-{number}": kind for kind in kinds for number in range(1 if kind == "java" else 2)
     }
     journals = [tmp_path / f"{writer}.jsonl" for writer in writers]
-    share = -(-COMMITS // len(writers))
 
     with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
-        running: list[Any] = []
+        running: list[SpawnProcess | Future[None]] = []
         for journal, kind in zip(journals, writers.values(), strict=True):
             match kind:
                 case "java":
                     waits = "hadoop.iceberg.hive.lock-check-max-wait-ms"
                     catalog = java.catalog(baseline, **{"cache-enabled": "false", waits: "200"})
-                    running.append(threads.submit(write_java, java, journal, catalog, full, share).result)
+                    running.append(threads.submit(write_java, java, journal, catalog, full))
                 case "commit_coord":
-                    running.append(start_python(kind, journal, full, share, ours).join)
+                    running.append(start_python(kind, journal, full, ours))
                 case "pyiceberg":
-                    running.append(start_python(kind, journal, full, share, {"uri": baseline.uri}).join)
-        for ended in running:
-            ended()
+                    running.append(start_python(kind, journal, full, {"uri": baseline.uri}))
+        await_enough(journals, COMMITS, alive=lambda: all(map(_alive, running)))
+        for writer in running:
+            if isinstance(writer, Future):
+                writer.result()
+            else:
+                writer.join()
+                assert 0 == writer.exitcode
 
     table = stock.load_table(full)
     rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
     proof = prove(journals, seen, table.metadata_location, rows)
     print(proof)
     assert [] == proof.broken
-    assert share * len(writers) == proof.count("acknowledged")
+    assert COMMITS <= proof.count("acknowledged")
     with MetastoreClient.of(baseline.uri) as client:
         assert [] == client.show_locks(database, name)
         client.close()
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(baseline)}.{full}"))
     if impl == "hms":
         assert 0 == proof.count("refused", "commit_coord") + proof.count("unknown", "commit_coord")
+
+
+def _alive(writer: SpawnProcess | Future[None]) -> bool:
+    return not writer.done() if isinstance(writer, Future) else writer.is_alive()

@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,7 +46,7 @@ SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
 PROPERTIES = {
     # Whoever meets another commit tries again, all of them equally often.
     "commit.retry.num-retries": "50",
-    "commit.retry.max-wait-ms": "1000",
+    "commit.retry.max-wait-ms": "200",
     # A MERGE joins, so by default any new file is a conflict: here no two writers change the same rows.
     "write.merge.isolation-level": "snapshot",
 }
@@ -58,8 +59,8 @@ JAVA = ("insert", "merge", "compact", "insert", "delete", "insert", "expire")
 _TUNED = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.2", "lock-check-retries": "1000"}
 """Seconds. With PyIceberg's own times one of four writers waits for half a minute."""
 
-_TRIES = 20
-"""Changes that are tried for each one that is acknowledged, before a writer gives up."""
+ENOUGH = "enough"
+"""The file beside the journals that ends the writers."""
 
 Change = dict[str, int | None]
 """Key → the new value; None where the row is deleted."""
@@ -82,13 +83,11 @@ class Told:
 # Write.
 
 
-def write(journal: Path, steps: Sequence[str], apply: Apply, commits: int) -> None:
-    """Do *steps* over and over until *commits* of them were acknowledged; note in *journal* what became of each."""
-    name, rows = journal.stem, dict[str, int]()
-    done = number = 0
+def write(journal: Path, steps: Sequence[str], apply: Apply) -> None:
+    """Do *steps* over and over until there is :data:`ENOUGH`; note in *journal* what became of each."""
+    name, rows, number = journal.stem, dict[str, int](), 0
     with journal.open("x") as log:
-        while done < commits:
-            assert number <= commits * _TRIES, f"{name} gets nowhere: {done} of {number} acknowledged"
+        while not journal.with_name(ENOUGH).exists():
             step = steps[number % len(steps)]
             change = _next(name, number, step, rows)
             number += 1
@@ -96,7 +95,6 @@ def write(journal: Path, steps: Sequence[str], apply: Apply, commits: int) -> No
             log.write(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}) + "\n")
             log.flush()
             os.fsync(log.fileno())
-            done += told.end == "acknowledged"
             if told.end != "refused":
                 for key, value in change.items():
                     rows.pop(key, None)
@@ -133,15 +131,15 @@ def _told(apply: Apply, step: str, change: Change) -> Told:
         return Told(step=step, change=change, end="refused" if refused else "unknown", error=text[:2000])
 
 
-def start_python(kind: Kind, journal: Path, table: str, commits: int, properties: Mapping[str, str]) -> SpawnProcess:
+def start_python(kind: Kind, journal: Path, table: str, properties: Mapping[str, str]) -> SpawnProcess:
     """Start a process that writes with our catalog or PyIceberg's own."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_write_python, args=(kind, journal, table, commits, dict(properties)), daemon=True)
+    process = context.Process(target=_write_python, args=(kind, journal, table, dict(properties)), daemon=True)
     process.start()
     return process
 
 
-def _write_python(kind: Kind, journal: Path, name: str, commits: int, properties: Mapping[str, str]) -> None:
+def _write_python(kind: Kind, journal: Path, name: str, properties: Mapping[str, str]) -> None:
     if kind == "commit_coord":
         catalog: Any = commit_coord.load_catalog(journal.stem, **properties)
     else:
@@ -158,7 +156,7 @@ def _write_python(kind: Kind, journal: Path, name: str, commits: int, properties
         snapshot = table.current_snapshot()
         return None if snapshot is None else int(snapshot.snapshot_id)
 
-    write(journal, PYTHON, apply, commits)
+    write(journal, PYTHON, apply)
     catalog.close()
 
 
@@ -173,7 +171,7 @@ def _change(table: Any, change: Change) -> None:
             table.append(rows)
 
 
-def write_java(java: Java, journal: Path, catalog: str, table: str, commits: int) -> None:
+def write_java(java: Java, journal: Path, catalog: str, table: str) -> None:
     """Write with Java's HiveCatalog through Spark SQL, in this thread."""
     full = f"{catalog}.{table}"
 
@@ -199,7 +197,25 @@ def write_java(java: Java, journal: Path, catalog: str, table: str, commits: int
             case _:
                 java.sql(f"INSERT INTO {full} VALUES {rows}")
 
-    write(journal, JAVA, apply, commits)
+    write(journal, JAVA, apply)
+
+
+def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
+    """Return when *commits* were acknowledged and each writer has seen all of its steps, or not all are *alive*.
+
+    Then the writers end, too. So all of them write until the end, however slow one of them is.
+    """
+    try:
+        while alive():
+            counts = [
+                sum(told.end == "acknowledged" for told in _read(journal)) if journal.exists() else 0
+                for journal in journals
+            ]
+            if sum(counts) >= commits and min(counts) >= max(len(PYTHON), len(JAVA)):
+                break
+            time.sleep(0.2)
+    finally:
+        journals[0].with_name(ENOUGH).touch()
 
 
 @contextmanager
@@ -263,7 +279,7 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
         head: The metadata location in the end.
         rows: All rows in the end.
     """
-    proof = Proof({path.stem: [Told(**json.loads(line)) for line in path.open()] for path in journals})
+    proof = Proof({path.stem: _read(path) for path in journals})
     chain = _chain(head)
     proof.swaps = len(chain) - 1
     broken = proof.broken
@@ -297,6 +313,11 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
     if proof.swaps < len(changes):
         broken.append(f"{proof.swaps} swaps for {len(changes)} acknowledged changes")
     return proof
+
+
+def _read(journal: Path) -> list[Told]:
+    """Return what *journal* says; a line that is being written says nothing yet."""
+    return [Told(**json.loads(line)) for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _allowed(told: Mapping[str, Sequence[Told]]) -> dict[str, set[int | None]]:
