@@ -244,6 +244,25 @@ def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> No
             client.close()
 
 
+def test_an_outage_longer_than_a_lease_takes_nobody_out_of_the_queue(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nobody could extend anything meanwhile, and nobody takes the others for dead."""
+    short = LockSettings(lease_ms=5_000, heartbeat_interval_ms=1_000)
+    with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
+        clients = [HmsLockManager(own.uri, settings=short) for _ in range(4)]
+        held = clients[0].acquire(request((X, TABLE), scope=LockScope.COMMIT, explicit=True), deadline=soon())
+        waiters = [Contender(client, latch(), seconds=90).queued() for client in clients[1:]]
+        lost = clients[0].acquire(latch(Resource(("db", "other"))), deadline=soon())
+        own.kill()
+        until(lambda: lost.state is LeaseState.LOST, "the end of a lease")
+        own.start()
+        held.release()
+        for waiter in waiters:
+            waiter.release()
+        assert [None] * 3 == [waiter.error for waiter in waiters]
+        for client in clients:
+            client.close()
+
+
 def test_no_thread_is_left_behind(service: Service) -> None:
     before = set(threading.enumerate())
     manager = service.open()
