@@ -18,7 +18,7 @@ from commit_coord.hms.client import MetastoreClient
 from integration.conftest import Java, Metastore, Servers
 from integration.writers import PROPERTIES, SCHEMA, Kind, await_enough, prove, start_python, watched, write_java
 
-pytestmark = [pytest.mark.jvm, pytest.mark.hms]
+pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.timeout(600)]
 
 ROWS = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 
@@ -93,6 +93,8 @@ def test_what_is_acknowledged_at_once_is_there(
     }
     journals = [tmp_path / f"{writer}.jsonl" for writer in writers]
 
+    for journal in journals:
+        journal.touch()
     with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
         running: list[SpawnProcess | Future[None]] = []
         for journal, kind in zip(journals, writers.values(), strict=True):

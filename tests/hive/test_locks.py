@@ -244,23 +244,29 @@ def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> No
             client.close()
 
 
-def test_an_outage_longer_than_a_lease_takes_nobody_out_of_the_queue(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nobody could extend anything meanwhile, and nobody takes the others for dead."""
-    short = LockSettings(lease_ms=5_000, heartbeat_interval_ms=1_000)
-    with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
-        clients = [HmsLockManager(own.uri, settings=short) for _ in range(4)]
-        held = clients[0].acquire(request((X, TABLE), scope=LockScope.COMMIT, explicit=True), deadline=soon())
-        waiters = [Contender(client, latch(), seconds=90).queued() for client in clients[1:]]
-        lost = clients[0].acquire(latch(Resource(("db", "other"))), deadline=soon())
-        own.kill()
-        until(lambda: lost.state is LeaseState.LOST, "the end of a lease")
-        own.start()
+def test_who_was_not_answered_takes_nobody_for_dead(hms: HiveMetastore, service: Service) -> None:
+    """The metastore is away for two waiters, for longer than a lease, and comes back for the second one first."""
+    settings, away = (
+        LockSettings(lease_ms=8_000, heartbeat_interval_ms=2_000),
+        ["heartbeat", "check_lock", "show_locks"] * 1_000,
+    )
+    with Proxy(hms.uri) as to_first, Proxy(hms.uri) as to_second:
+        first, second = (HmsLockManager(way.uri, settings=settings) for way in (to_first, to_second))
+        held = service.open().acquire(latch(), deadline=soon())
+        waiters = [Contender(client, latch(), seconds=90).queued() for client in (first, second)]
+        beside = second.acquire(latch(Resource(("db", "beside"))), deadline=soon())
+        to_first.refuse += away
+        to_second.refuse += away
+        until(lambda: beside.state is LeaseState.LOST, "the end of a lease")
+        looks = to_second.seen.count("show_locks")
+        to_second.refuse.clear()
+        until(lambda: to_second.seen.count("show_locks") > looks, "a look at the queue")
+        to_first.refuse.clear()
         held.release()
         for waiter in waiters:
             waiter.release()
-        assert [None] * 3 == [waiter.error for waiter in waiters]
-        for client in clients:
-            client.close()
+        first.close()
+        second.close()
 
 
 def test_no_thread_is_left_behind(service: Service) -> None:
