@@ -15,6 +15,7 @@ from commit_coord.errors import (
     LockRefused,
     LockServiceUnavailable,
     LockTimeout,
+    StatementError,
 )
 from commit_coord.model import LockMode, LockScope, Resource
 
@@ -35,5 +36,6 @@ __all__ = [
     "LockServiceUnavailable",
     "LockTimeout",
     "Resource",
+    "StatementError",
     "load_catalog",
 ]

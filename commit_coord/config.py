@@ -270,6 +270,16 @@ PROPERTIES: tuple[Property, ...] = (
         _one_of("probe", "honoured", "ignored"),
     ),
     _property(
+        "hive.guard",
+        "true or false",
+        "true",
+        "Keep a standing SHARED_READ lock on each table whose writers do not lock in the metastore (`zookeeper`, "
+        "`lease`, `memory`), so that writers that know no other lock wait and fail instead of overwriting commits; "
+        "readers do not notice it. Needs a metastore that grants locks and honours the condition of a swap; `none` "
+        "sets no guard.",
+        strtobool,
+    ),
+    _property(
         "hive.table-property-max-size",
         "characters, a whole number",
         "32672",
@@ -375,6 +385,7 @@ class Settings:
     commit_group_max_size: int
     hive_client_timeout_ms: int
     hive_compare_and_set: str
+    hive_guard: bool
     hive_table_property_max_size: int
     lock_zk_namespace: str
     lock_zk_client_port: int

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -102,6 +102,14 @@ class PointerStore(Protocol):
 
         Raises:
             Exception: The swap was not carried out and never will be: the store refused it, or it was not sent.
+        """
+        ...
+
+    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+        """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
+
+        Raises:
+            ConfigError: This client must not commit to the table; nothing was done.
         """
         ...
 
@@ -457,7 +465,8 @@ class _Commit:
             case Follows() if result.metadata is head:
                 return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
             case Follows():
-                return self._planned(result, head, pointer, tries)
+                made = coordinator.store.successor(attempt.table, head, result.metadata)
+                return self._planned(replace(result, metadata=made), head, pointer, tries)
             case _:
                 assert_never(result)
 
@@ -496,7 +505,7 @@ class _Commit:
         attempt = self._attempt
         for requirement in attempt.requirements:
             requirement.validate(None)
-        metadata = lean.create(attempt.updates)
+        metadata = self._coordinator.store.successor(attempt.table, None, lean.create(attempt.updates))
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None, 0)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None, tries: int) -> Planned:

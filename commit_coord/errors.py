@@ -17,6 +17,7 @@
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: says the key, the value and what is accepted
+    ├── StatementError                    also ValueError: says where in the statement, and what was expected
     └── InternalError                     an invariant broke: please report it
 
 The second bases matter. PyIceberg deletes the manifests of a commit that ended in
@@ -50,6 +51,7 @@ class ErrorKind(StrEnum):
     OFFER_LOST = "offer-lost"
     METASTORE_UNAVAILABLE = "metastore-unavailable"
     LOCK_REENTERED = "lock-reentered"
+    STATEMENT = "statement"
 
 
 class CommitCoordError(Exception):
@@ -182,6 +184,12 @@ class ConfigError(CommitCoordError, ValueError):
     """A setting is unknown, malformed, or clashes with another one; the message says what is accepted."""
 
     kind = ErrorKind.CONFIG
+
+
+class StatementError(CommitCoordError, ValueError):
+    """A statement is malformed, or names what is not there. Nothing was done."""
+
+    kind = ErrorKind.STATEMENT
 
 
 class InternalError(CommitCoordError):

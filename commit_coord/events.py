@@ -62,18 +62,20 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOverwritten:
-    """A commit of ours that had landed is not in the table's history any more: a writer without our rules replaced it.
+    """Commits that had landed are not in the table's history any more: a writer without our rules replaced them.
 
     Args:
         table: ``db.table``.
-        location: The metadata file that had published it; it and its data files are still there.
-        found: The metadata file that the table has instead.
+        location: The metadata file of the last one that was known here; it and its data files are still there.
+        lost: The metadata files of all of them, oldest first.
+        found: The metadata file that the table got instead.
         found_at_ms: When that was written, by its writer's clock.
         summary: Of its current snapshot, which may name who wrote it.
     """
 
     table: str
     location: str
+    lost: tuple[str, ...]
     found: str
     found_at_ms: int
     summary: str

@@ -211,8 +211,9 @@ class LockEntry:
         generation: Orders grants; None where the manager has none.
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
         expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
-        explicit: Taken by a LOCK statement.
+        explicit: Taken by a LOCK statement, or a guard: it has no lease.
         blocked_by: The request id that this one waits for, None when granted.
+        guard: Stands for the table, to keep out writers that know nothing but the metastore's lock.
     """
 
     resource: Resource
@@ -226,6 +227,7 @@ class LockEntry:
     expires_in_ms: int | None = None
     explicit: bool = False
     blocked_by: str | None = None
+    guard: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

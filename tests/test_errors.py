@@ -27,6 +27,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "CommitStateUnknown": (errors.CommitError, CommitStateUnknownException),
     "MetastoreUnavailable": (errors.CommitCoordError,),
     "ConfigError": (errors.CommitCoordError, ValueError),
+    "StatementError": (errors.CommitCoordError, ValueError),
     "InternalError": (errors.CommitCoordError,),
 }
 """Every error class and its direct bases."""
@@ -59,7 +60,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:13] == [
+    assert [kind.value for kind in ErrorKind][:14] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -73,6 +74,7 @@ def test_codes_are_stable() -> None:
         "offer-lost",
         "metastore-unavailable",
         "lock-reentered",
+        "statement",
     ]
 
 

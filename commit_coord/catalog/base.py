@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +28,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
@@ -111,6 +111,14 @@ class CoordinatedCatalog(MetastoreCatalog):
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
         return self.locks.acquire(request, deadline=deadline, policy=self._policy())
 
+    def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Return who holds and waits for what, on *resource* and below it, or everywhere."""
+        return self.locks.locks(resource)
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed."""
+        return self.locks.unlock(request_id=request_id, resource=resource)
+
     def _policy(self) -> Policy:
         if self.settings.lock_policy == "wait":
             return WaitPolicy()
@@ -120,6 +128,21 @@ class CoordinatedCatalog(MetastoreCatalog):
         )
 
     # Tables.
+
+    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+        """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
+        properties = self._properties(table, head.properties if head is not None else {}, made.properties)
+        return made if properties == made.properties else made.model_copy(update={"properties": properties})
+
+    def _properties(
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
+
+        Raises:
+            ConfigError: By what it said *before*, this catalog must not write to it.
+        """
+        return dict(after)
 
     def file_io(self, properties: dict[str, str], location: str) -> FileIO:
         """Return the file store for *location*, one for each set of properties: making one may open connections."""
@@ -186,8 +209,9 @@ class CoordinatedCatalog(MetastoreCatalog):
         with self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
             self._writing.file = None
+            given = self._properties(table, {}, properties)
             try:
-                return super().create_table(identifier, schema, location, partition_spec, sort_order, dict(properties))  # type: ignore[safe-super]
+                return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
             except Exception:
                 self._delete_unless_created(table)
                 raise

@@ -13,6 +13,11 @@ Where the server ignores the condition
 
     1. We send the alter; it is delayed on its way.   2. Our lock is taken for dead, somebody else commits.
     3. The alter arrives and is carried out: the other's commit is gone from the table.
+
+Beside writers that know nothing of us
+    With the `hms` lock manager we hold the lock that they take, too. A table whose writers lock elsewhere says so
+    (``declaration``), and is guarded against them (``locks/hms_guard``), unless the server ignores the condition.
+    Whatever slips through is noticed at the next load or commit of a client that knew what was overwritten.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import logging
 import threading
 import uuid
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -37,12 +43,20 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
-from commit_coord.catalog import hive_table
+from commit_coord.catalog import declaration, hive_table
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_IMPL
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
+from commit_coord.catalog.overwrites import Overwrites
+from commit_coord.catalog.protection import Protection
 from commit_coord.config import configure
-from commit_coord.errors import CommitStateUnknown, LockError
-from commit_coord.events import CommitOverwritten
+from commit_coord.errors import (
+    CommitStateUnknown,
+    ConfigError,
+    LockError,
+    LockServiceUnavailable,
+    MetastoreUnavailable,
+)
 from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -57,7 +71,9 @@ from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
-from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.locks.hms_guard import HmsGuards
+from commit_coord.locks.none import NoneLockManager
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
@@ -83,8 +99,6 @@ class _Tables(HiveCatalog):
     """PyIceberg's ``HiveCatalog`` on our client, and what it would do to tables beside commits, made safe."""
 
     metastore: MetastoreClient
-    _landed: dict[tuple[str, ...], str]
-    """The last swap of this client, by table."""
 
     def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
         return self.metastore
@@ -108,15 +122,20 @@ class _Tables(HiveCatalog):
         old = self.identifier_to_database_and_table(from_identifier, NoSuchTableError)
         new = self.identifier_to_database_and_table(to_identifier)
         self._rename(old, new)
-        return self.load_table(new)
+        self._forget(old)
+        table = self.load_table(new)
+        self._guard_new(new, table.metadata_location)
+        return table
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table, if it is one of Iceberg's."""
         table = self.identifier_to_database_and_table(identifier, NoSuchTableError)
-        if self._find(table) is None:
+        found = self._find(table)
+        if found is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        self._landed.pop(table, None)
+        self._refuse_other_locks(table, found)
         super().drop_table(identifier)
+        self._forget(table)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """Return the Iceberg tables of a namespace.
@@ -141,6 +160,15 @@ class _Tables(HiveCatalog):
 
     @abstractmethod
     def _find(self, table: tuple[str, ...]) -> Any: ...
+
+    @abstractmethod
+    def _refuse_other_locks(self, table: tuple[str, ...], found: Any) -> None: ...
+
+    @abstractmethod
+    def _forget(self, table: tuple[str, ...]) -> None: ...
+
+    @abstractmethod
+    def _guard_new(self, table: tuple[str, ...], location: str) -> None: ...
 
     @abstractmethod
     def _rename(self, old: tuple[str, str], new: tuple[str, str]) -> None: ...
@@ -168,10 +196,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._warned: set[str] = set()
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
-        self._landed: dict[tuple[str, ...], str] = {}
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
+        self._overwrites = Overwrites(self.coordinator.read, self.events)
+        self._guards: HmsGuards | None = None
+        if settings.hive_guard and settings.lock_impl not in (*COMMON_LOCK, NoneLockManager.name):
+            self._guards = HmsGuards(
+                self.metastore,
+                statement=f"the writers lock in {settings.lock_impl}",
+                interval_ms=settings.lock_heartbeat_timeout_ms,
+                clock=self.coordinator.clock,
+                wanted=self._is_ours,
+            )
 
     def _lock_space(self) -> str:
         # Clients may call this catalog what they like: on one metastore, one name is one table.
@@ -222,47 +259,146 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         answer, and then meet their own change.
         """
         if base is None:
-            return self._create(self._new_table(table, location), location)
-        self._look_for_lost(table, base)
+            result = self._create(self._new_table(table, location), location)
+            if result is SwapResult.SWAPPED:
+                self._guard_new(table, location)
+            return result
+        self._overwrites.check(table, base)
         for _ in range(_TRIES):
             able = self.capabilities()
             try:
                 if able.compare_and_set is CompareAndSet.HONOURED:
+                    self._guard(table, location)
                     result = self._compare_and_set(table, base, location, able.server)
                 else:
                     result = self._check_and_set(table, base, location, able.server)
             except FailedOver:
                 continue  # Nothing was sent; what the other server can do is another question.
             if result is SwapResult.SWAPPED:
-                self._landed[table] = location
+                self._overwrites.landed(table, location)
+            if result is not SwapResult.MOVED and self._declared(location) in COMMON_LOCK:
+                self._unguard(table)
             return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
 
-    def _look_for_lost(self, table: tuple[str, ...], base: str) -> None:
-        """Say so when the last swap of this client is not in the history that *base* has.
+    # Beside writers that know nothing of us.
 
-        Our condition keeps us from overwriting others. Nothing keeps a writer that neither compares nor holds our
-        lock from overwriting us: here it is noticed, and what was lost can be put back from the file that is named.
+    def _properties(
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the properties *after* with the lock manager that *table*'s writers use; see ``declaration``.
+
+        Raises:
+            ConfigError: They use another one than this catalog.
         """
-        landed = self._landed.get(table)
-        if landed is None or landed == base:
+        try:
+            return declaration.successor(
+                before,
+                after,
+                table=table_name(table),
+                impl=self.settings.lock_impl,
+                compares=lambda: self.capabilities().compare_and_set is CompareAndSet.HONOURED,
+            )
+        except ConfigError:
+            if before.get(LOCK_IMPL) in COMMON_LOCK:
+                self._unguard(table)  # whoever handed the table back may have been killed before it could do so
+            raise
+
+    def _declared(self, location: str) -> str | None:
+        return self.coordinator.read(location).properties.get(LOCK_IMPL)
+
+    def _guard(self, table: tuple[str, ...], location: str) -> None:
+        """See to it that *table* is guarded, if what is about to be published at *location* says that it has to be."""
+        if self._guards is not None and self._declared(location) == self.settings.lock_impl:
+            deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
+            self._guards.stand(table, deadline=deadline)
+
+    def _guard_new(self, table: tuple[str, ...], location: str) -> None:
+        """Guard a table that has this name from now on; if that fails, its next commit does it."""
+        if self._guards is None:
             return
-        ours, found = self.coordinator.read(landed), self.coordinator.read(base)
-        log = [entry.metadata_file for entry in found.metadata_log]
-        longest = int(found.properties.get("write.metadata.previous-versions-max", 100))
-        del self._landed[table]
-        if landed in log or len(log) >= longest or found.table_uuid != ours.table_uuid:
-            return  # It is there, or was trimmed away, or this is another table of the same name.
-        snapshot = found.current_snapshot()
-        lost = CommitOverwritten(
+        try:
+            if self.capabilities().compare_and_set is CompareAndSet.HONOURED:
+                self._guard(table, location)
+        except (LockError, MetastoreUnavailable):
+            logger.warning("%s could not be guarded; its next commit tries again", table_name(table), exc_info=True)
+
+    def _unguard(self, table: tuple[str, ...]) -> None:
+        if self._guards is not None:
+            try:
+                self._guards.remove(table)
+            except LockServiceUnavailable:
+                logger.warning("the guard of %s could not be removed; `commit-coord locks` shows it", table_name(table))
+
+    def _is_ours(self, table: tuple[str, ...]) -> bool:
+        """Return whether *table* is there, and its writers use our lock manager by what the metastore shows of it."""
+        try:
+            found = self._find(table)
+        except NoSuchIcebergTableError:
+            return False
+        return found is not None and found.parameters.get(LOCK_IMPL) == self.settings.lock_impl
+
+    def _refuse_other_locks(self, table: tuple[str, ...], found: Any) -> None:
+        declared = found.parameters.get(LOCK_IMPL)
+        if declared not in (None, self.settings.lock_impl):
+            raise declaration.other_lock_manager(table_name(table), declared, self.settings.lock_impl)
+
+    def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""
+        found = super().show_locks(resource)
+        if self._guards is None:
+            return found
+        return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.unlock`. A guard is freed by its request id alone."""
+        freed = super().unlock(request_id=request_id, resource=resource)
+        if self._guards is None:
+            return freed
+        return [*freed, *self._metastore_locks().unlock(request_id=request_id, resource=resource)]
+
+    def protection(self, identifier: str | Identifier) -> Protection:
+        """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        metadata, _ = self.coordinator.load(table)
+        entries = self._metastore_locks().locks(Resource.table(table), scope=LockScope.COMMIT)
+        return Protection(
             table=table_name(table),
-            location=landed,
-            found=base,
-            found_at_ms=found.last_updated_ms,
-            summary=str(snapshot.summary) if snapshot is not None else "",
+            properties=metadata.properties,
+            lock_impl=self.settings.lock_impl,
+            compare_and_set=self.capabilities().compare_and_set,
+            guard=next((entry for entry in entries if entry.guard), None),
         )
-        logger.error("a commit was overwritten by a writer that neither compares nor locks as we do: %s", lost)
-        self.events.emit(lost)
+
+    def adopt_locks(self, identifier: str | Identifier) -> str | None:
+        """Declare this catalog's lock manager as the one that a table's writers use; return what it was before.
+
+        Call it when every process that writes to the table with the other one has been stopped.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            CommitError: As any commit.
+        """
+        table = self._table_identifier(identifier)
+        if self.settings.lock_impl in COMMON_LOCK:
+            # Our own latch would wait for it.
+            for entry in self._metastore_locks().locks(Resource.table(table), scope=LockScope.COMMIT):
+                if entry.guard:
+                    self._metastore_locks().unlock(request_id=entry.request_id)
+        loaded = self.load_table(table)
+        before = loaded.properties.get(LOCK_IMPL)
+        with loaded.transaction() as tx:
+            tx.set_properties({LOCK_IMPL: self.settings.lock_impl})
+        return before
+
+    def _forget(self, table: tuple[str, ...]) -> None:
+        """Leave nothing behind of a table that is gone."""
+        self._overwrites.forget(table)
+        self._unguard(table)
 
     def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
         found = self._as_read(table, base) or self._find(table)
@@ -299,8 +435,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             held = self.locks.latch_of(Resource.table(table))
             if held is not None:
                 return nullcontext(held)
-        if self._hms_locks is None:
-            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
         request = LockRequest.of(
             LockScope.COMMIT,
             {Resource.table(table): LockMode.EXCLUSIVE},
@@ -308,7 +442,15 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             request_id=str(uuid.uuid4()),
         )
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
-        return self._hms_locks.acquire(request, deadline=deadline)
+        return self._metastore_locks().acquire(request, deadline=deadline)
+
+    def _metastore_locks(self) -> HmsLockManager:
+        """Return a lock manager of this metastore: our own, or one more beside it."""
+        if isinstance(self.locks, HmsLockManager):
+            return self.locks
+        if self._hms_locks is None:
+            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
+        return self._hms_locks
 
     def _alter(
         self,
@@ -338,6 +480,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 # did not answer to the server, a moment later: only the same answer to the same call is proof.
                 refusals.append(str(error))
                 if len(refusals) > 1:
+                    if (reason := hive_table.value_refused(altered.parameters, str(error))) is not None:
+                        raise InvalidOperation(reason) from error
                     raise
                 self.coordinator.clock.sleep(next_wait(_AGAIN, 0, self.coordinator.clock.random()))
             else:
@@ -356,9 +500,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             if table[0] not in self.metastore.get_all_databases():
                 raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
             raise
-        except (MetaError, ServerFailed):
+        except (MetaError, ServerFailed) as error:
             if self.pointer(table) == location:
                 return SwapResult.SWAPPED
+            reason = hive_table.folder_refused(new.sd.location, str(error))
+            reason = reason or hive_table.value_refused(new.parameters, str(error))
+            if reason is not None:
+                raise InvalidOperation(reason) from error
             raise
         return SwapResult.SWAPPED
 
@@ -422,6 +570,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             CommitStateUnknown: It could not be found out; its metadata file is kept.
         """
         table, location = (hive_table.dbName, hive_table.tableName), hive_table.parameters[METADATA_LOCATION]
+        self._create_surely(hive_table, table, location)
+        self._guard_new(table, location)
+
+    def _create_surely(self, hive_table: Any, table: tuple[str, str], location: str) -> None:
         clock = self.coordinator.clock
         for check in range(_TRIES):
             try:
@@ -449,6 +601,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             found = self._find(old)
             if found is None:
                 raise NoSuchTableError(f"Table does not exist: {table_name(old)}")
+            self._refuse_other_locks(old, found)
             self._refuse_existing(new)
             location = found.parameters[METADATA_LOCATION]
             found.dbName, found.tableName = new
@@ -470,6 +623,16 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
         )
 
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return the table as it is now; its commits are coordinated.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = super().load_table(identifier)
+        self._overwrites.loaded(tuple(table.name()), table.metadata_location)
+        return table
+
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is an Iceberg table of that name, without reading its metadata."""
         try:
@@ -480,6 +643,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         super().close()
+        if self._guards is not None:
+            self._guards.close()
         if self._hms_locks is not None:
             self._hms_locks.close()
         self.metastore.close()

@@ -9,6 +9,7 @@ Source: Iceberg Java ``HiveTableOperations``, ``HMSTablePropertyHelper``, ``Hive
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import orjson
@@ -21,8 +22,17 @@ METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 TABLE_TYPE = "table_type"
 
+SERDE_LIB = "hive.serde.lib"
+"""The table property that names the class with which Hive reads and writes rows."""
+
+SERDE_PROPERTY = "hive.serde.property."
+"""How the table properties begin that are parameters of that class."""
+
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
+
+LONGEST_VALUE = 4000
+"""Characters of ``TABLE_PARAMS.PARAM_VALUE`` that fit everywhere. Later schemas take more, 2.3 on Derby 32672."""
 
 _HMS_NAMES = {"gc.enabled": "external.table.purge"}
 """Iceberg's properties that have another name in Hive."""
@@ -100,6 +110,39 @@ def parameters(
     return made
 
 
+def value_refused(parameters: dict[str, str], refusal: str) -> str | None:
+    """Return in words which value is too long for the metastore, if that is what *refusal* means; else None.
+
+    Args:
+        parameters: What it was asked to keep.
+        refusal: Its answer. Some servers pass on what their database says, some only which statement failed.
+    """
+    key, value = max(parameters.items(), key=lambda item: len(item[1]))
+    if len(value) <= LONGEST_VALUE or not _STORING.search(refusal):
+        return None
+    shorter = "set hive.table-property-max-size" if key in _DESCRIPTIONS else "make it shorter"
+    return (
+        f"the metastore could not store the property {key!r} of {len(value)} characters: {LONGEST_VALUE} fit "
+        f"everywhere, more where the column TABLE_PARAMS.PARAM_VALUE is wider; {shorter}, or widen it: {refusal}"
+    )
+
+
+def folder_refused(location: str, refusal: str) -> str | None:
+    """Return in words that the metastore can't make or see the table's folder, if that is what *refusal* means."""
+    if not _REACHING.search(refusal):
+        return None
+    return (
+        f"the metastore can't reach the table's folder {location}; it needs the same storage as the table's writers, "
+        f"and the right to make folders there: {refusal}"
+    )
+
+
+_REACHING = re.compile("^Got exception: |unable to create one|No FileSystem for scheme|Permission denied|AccessControl")
+"""In what a server says when its file system refuses the folder. Source: Hive ``Warehouse``, ``HMSHandler``."""
+
+_STORING = re.compile("TABLE_PARAMS|PARAM_VALUE")
+"""In what a server says when its database refuses a parameter."""
+
 _DESCRIPTIONS = ("current-snapshot-summary", "current-schema", "default-partition-spec", "default-sort-order")
 
 
@@ -140,4 +183,9 @@ def storage_descriptor(found: Any, metadata: TableMetadata, *, hive2_compatible:
         made.inputFormat, made.outputFormat, made.serdeInfo.serializationLib = _HANDLED
     elif engine is None and found is not None:
         made.inputFormat, made.outputFormat, made.serdeInfo = found.inputFormat, found.outputFormat, found.serdeInfo
+    made.serdeInfo.serializationLib = metadata.properties.get(SERDE_LIB, made.serdeInfo.serializationLib)
+    said = {key: value for key, value in metadata.properties.items() if key.startswith(SERDE_PROPERTY)}
+    if said:
+        named = {key.removeprefix(SERDE_PROPERTY): value for key, value in said.items()}
+        made.serdeInfo.parameters = {**(made.serdeInfo.parameters or {}), **named}
     return made

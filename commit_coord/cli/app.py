@@ -7,9 +7,10 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Group
@@ -23,14 +24,17 @@ from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
 from commit_coord.cli.local import local
-from commit_coord.cli.output import DEBUG, JSON, Output, json
+from commit_coord.cli.output import DEBUG, JSON, Output, json, table
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.config import configure
+from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
+
+if TYPE_CHECKING:
+    from commit_coord.sql import Answer
 
 _REQUEST_ID_LENGTH = 8
 """As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
@@ -157,7 +161,7 @@ def locks(
 
 
 def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> tuple[list[LockEntry], dict[str, Any], Any]:
-    entries = list(catalog.locks.locks(resource))
+    entries = list(catalog.show_locks(resource))
     now = SYSTEM_CLOCK.wall_ms()
     held = sum(entry.state is LockState.ACQUIRED for entry in entries)
     place = f"catalog {catalog.name}" + (f", {resource}" if resource else "")
@@ -251,13 +255,13 @@ def unlock(
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         _refuse_what_nobody_sees(found)
-        request_id, resource, doomed = _chosen(list(found.locks.locks()), what)
+        request_id, resource, doomed = _chosen(list(found.show_locks()), what)
         if not yes:
             now = SYSTEM_CLOCK.wall_ms()
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
             if not typer.confirm("Free?", err=True):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        freed = list(found.locks.unlock(request_id=request_id, resource=resource))
+        freed = list(found.unlock(request_id=request_id, resource=resource))
         if not freed:
             raise CommandFailed(
                 f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
@@ -282,7 +286,7 @@ def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resour
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
     for resource in _resources(what):
-        requests = {entry.request_id for entry in entries if entry.resource == resource}
+        requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]
     raise CommandFailed(
@@ -302,6 +306,57 @@ def _resources(text: str) -> list[Resource]:
     if "/" not in text and dot and namespace and table:
         found.append(Resource((namespace, table)))
     return found
+
+
+# -- sql ---------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(help="SHOW LOCKS, LOCK TABLE, ALTER TABLE …; without one, a shell opens.")
+    ] = None,
+    database: Annotated[str, typer.Option("--database", "-d", help="Of tables that name none.")] = "default",
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="SHOW LOCKS in thirteen columns, with who waits for whom.")
+    ] = False,
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Run a statement of Hive's on the tables and their locks, or open a shell.
+
+    On a terminal the answer is a table; into a pipe it is what Hive prints, with tabs between.
+    """
+    from commit_coord.sql import Session
+
+    output = Output(as_json=as_json)
+    if statement is None and as_json:
+        raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        session = Session(found, database=database, all_columns=all_columns)
+        if statement is not None:
+            _answer(output, session.run(statement))
+            return
+        from commit_coord.cli.shell import statements
+
+        for text in statements(found):
+            try:
+                _answer(output, session.run(text))
+            except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
+                output.note(f"error: {explain(error).message}")
+
+
+def _answer(output: Output, answer: Answer) -> None:
+    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    if as_table := output.console.is_terminal and len(answer.columns) > 1:
+        shown = table(*answer.columns)
+        for row in answer.rows:
+            shown.add_row(*("NULL" if value is None else Text(str(value)) for value in row))
+    output.answer({"columns": list(answer.columns), "rows": rows}, *([shown] if as_table else map(Text, answer.lines)))
 
 
 # -- commits -----------------------------------------------------------------------------------------------
@@ -382,8 +437,12 @@ def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
 def config(
     catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
     adopt_locks: Annotated[
-        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog was used with.")
+        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog, or the TABLE, was used with.")
     ] = False,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Also what protects this NAMESPACE.TABLE of a metastore.", metavar="TABLE"),
+    ] = None,
     yes: _YES = False,
     name: _CATALOG = None,
     uri: _URI = None,
@@ -396,7 +455,10 @@ def config(
 
     Of a Hive Metastore it also tries out what the server can do: a scratch view and a scratch lock, removed at once.
 
-    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager.
+    --table: also how writers of each kind get along on that table; this opens the catalog.
+
+    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager. On
+    a metastore each table has its own: --table names it, and it is declared to use the one that is configured now.
     """
     output = Output(as_json=as_json)
     if catalog is not None and name is not None and catalog != name:
@@ -404,7 +466,7 @@ def config(
     choice = Choice(name=catalog or name, uri=uri, warehouse=warehouse, properties=properties)
     arguments = checked(choice)
     if adopt_locks:
-        _adopt_locks(output, choice, arguments, yes=yes)
+        _adopt_locks(output, choice, arguments, table, yes=yes)
         return
     configuration = configure(choice.catalog, arguments)
     settings = configuration.settings
@@ -430,15 +492,38 @@ def config(
         found = metastore_record(configuration)
         document["metastore"] = found
         parts += ["", metastore_table(found)]
+    if table is not None:
+        from commit_coord.cli.metastore import protection_record, protection_table
+
+        with _on_metastore(choice, configuration) as opened_catalog:
+            protection = opened_catalog.protection(_table_resource(opened_catalog, table).path)
+        document["table"] = protection_record(protection)
+        parts += ["", protection_table(protection)]
     output.answer(document, *parts)
 
 
-def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, yes: bool) -> None:
+@contextmanager
+def _on_metastore(choice: Choice, configuration: Configuration) -> Iterator[Any]:
+    if not configuration.properties["uri"].startswith("thrift:"):
+        raise CommandFailed(
+            "--table is for catalogs on a metastore: in an SQL catalog every writer compares and sets",
+            ExitCode.USAGE,
+            "usage",
+        )
+    with opened(choice) as found:
+        yield found
+
+
+def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], table: str | None, *, yes: bool) -> None:
     if output.as_json and not yes:
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
-    if configure(choice.catalog, arguments).properties["uri"].startswith("thrift:"):
+    configuration = configure(choice.catalog, arguments)
+    if table is not None:
+        _adopt_table(output, choice, configuration, table, yes=yes)
+        return
+    if configuration.properties["uri"].startswith("thrift:"):
         raise CommandFailed(
-            "a catalog on a metastore declares no lock manager: there is nothing to adopt", ExitCode.USAGE, "usage"
+            "on a metastore each table declares its own lock manager: name it with --table", ExitCode.USAGE, "usage"
         )
     # What load_catalog would say against this catalog counts here too; that others declared another lock manager
     # is what we are here for.
@@ -451,15 +536,32 @@ def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], *, y
             raise
         declared = str(error.details.get("declared", error.details.get("declared_by")))
     if not yes:
-        output.note(f"Catalog {choice.catalog!r} is declared to use: {declared}.")
-        question = "Have all processes that use it been stopped?"
-        if not typer.confirm(question, err=True):
-            raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
+        _confirm_stopped(output, f"Catalog {choice.catalog!r} is declared to use: {declared}.")
     CoordinatedSqlCatalog.adopt_locks(choice.catalog, **arguments)
     output.answer(
         {"catalog": choice.catalog, "adopted": True, "was": declared},
         Text(f"catalog {choice.catalog}: the next process that opens it declares its lock manager"),
     )
+
+
+def _adopt_table(output: Output, choice: Choice, configuration: Configuration, table: str, *, yes: bool) -> None:
+    with _on_metastore(choice, configuration) as found:
+        identifier = _table_resource(found, table).path
+        declared = found.protection(identifier).declared
+        if not yes:
+            _confirm_stopped(output, f"Table {table} is declared to use: {declared or 'nothing yet'}.")
+        found.adopt_locks(identifier)
+    own = configuration.settings.lock_impl
+    output.answer(
+        {"catalog": choice.catalog, "table": table, "adopted": True, "was": declared, "is": own},
+        Text(f"table {table}: its writers use the lock manager {own!r} from now on"),
+    )
+
+
+def _confirm_stopped(output: Output, declared: str) -> None:
+    output.note(declared)
+    if not typer.confirm("Have all processes that use it been stopped?", err=True):
+        raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
 
 
 # -- local, demo and bench ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from commit_coord.errors import (
     ErrorKind,
     LockError,
     MetastoreUnavailable,
+    StatementError,
 )
 from commit_coord.local import NotInstalled, ServerFailed
 
@@ -103,7 +104,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return error.code, error.kind, str(error)
         case CommitStateUnknown() | CommitStateUnknownException():
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
-        case ConfigError():
+        case ConfigError() | StatementError():
             return ExitCode.USAGE, error.kind, str(error)
         case LockError() | CommitError():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)

@@ -6,7 +6,10 @@ from typing import Any
 
 from rich.table import Table
 
-from commit_coord.cli.output import table
+from commit_coord.catalog.declaration import LOCK_ENABLED
+from commit_coord.catalog.protection import Beside, Protection
+from commit_coord.cli.output import moment, table
+from commit_coord.cli.views import lock_record
 from commit_coord.config import Configuration
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import client_of
@@ -53,4 +56,43 @@ def metastore_table(record: dict[str, Any]) -> Table | str:
     made.add_row("compare-and-set", said if record["tried"] else f"{said} (as configured, not tried)")
     made.add_row("locks", "granted" if record["locks"] else f"[red]none: {record['locks_reason']}[/]")
     made.add_row("lock modes of Hive 4", "yes" if record["exclusive_write"] else "no")
+    return made
+
+
+_BESIDE = {
+    Beside.TAKE_TURNS: "safe: they and ours hold the metastore's lock, in turn",
+    Beside.COMPARE: "safe: they compare and set, as ours do",
+    Beside.KEPT_OUT: "safe: a guard lets them wait and fail",
+    Beside.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
+}
+
+
+def protection_record(protection: Protection) -> dict[str, Any]:
+    """Return *protection* for JSON."""
+    return {
+        "table": protection.table,
+        "lock_manager": protection.declared,
+        "lock_manager_here": protection.lock_impl,
+        "compare_and_set": protection.compare_and_set.value,
+        "guard": lock_record(protection.guard) if protection.guard is not None else None,
+        "lock_enabled": protection.properties.get(LOCK_ENABLED),
+        "lock_only_writers": protection.lock_only_writers.value,
+        "java_writers": protection.java_writers.value,
+    }
+
+
+def protection_table(protection: Protection) -> Table:
+    """Return a table of *protection*."""
+    made = table("table", "", title=f"what protects {protection.table}")
+    declared = protection.declared or f"none yet; the first commit declares {protection.lock_impl}"
+    if protection.declared not in (None, protection.lock_impl):
+        declared += f" [red](this catalog uses {protection.lock_impl}, so it can't commit)[/]"
+    made.add_row("lock manager of its writers", declared)
+    made.add_row("compare-and-set", protection.compare_and_set.value)
+    guard = protection.guard
+    since = f"since {moment(guard.requested_at_ms)}, request {guard.request_id}" if guard is not None else "none"
+    made.add_row("guard", since)
+    made.add_row(LOCK_ENABLED, protection.properties.get(LOCK_ENABLED, "not set"))
+    made.add_row("writers that know only the metastore's lock", _BESIDE[protection.lock_only_writers])
+    made.add_row("Java's writers", _BESIDE[protection.java_writers])
     return made

@@ -43,6 +43,7 @@ def lock_record(entry: LockEntry) -> Record:
         "since_ms": entry.requested_at_ms,
         "expires_in_ms": entry.expires_in_ms,
         "explicit": entry.explicit,
+        "guard": entry.guard,
         "generation": entry.generation,
         "blocked_by": entry.blocked_by,
     }
@@ -65,7 +66,7 @@ def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Tabl
             who += f" ({blocker.user}@{blocker.host} pid {blocker.pid})" if blocker else ""
             state = f"[yellow]waits{who}[/]"
         if entry.explicit:
-            expires = "never (LOCK)"
+            expires = "never (guard)" if entry.guard else "never (LOCK)"
         else:
             expires = duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
         made.add_row(

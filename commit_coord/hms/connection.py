@@ -121,12 +121,27 @@ class Connection:
             # Not by Thrift, which logs an error for each server that does not answer.
             self._socket.setHandle(create_connection((parts.hostname, parts.port), access.timeout_ms / 1000))
             if access.kerberos_service is not None:
-                self._transport.open()
+                self._authenticate(address, access)
             if access.ugi:
                 self._client.set_ugi(*access.ugi.split(":"))
+        except NotSent:
+            self.close()
+            raise
         except Exception as error:
             self.close()
             raise NotSent("the metastore can't be reached", uri=address, cause=_reason(error)) from error
+
+    def _authenticate(self, address: str, access: Access) -> None:
+        try:
+            self._transport.open()
+        except Exception as error:
+            raise NotSent(
+                "the metastore does not let us in",
+                uri=address,
+                service=access.kerberos_service,
+                accepted="a ticket that is valid (kinit), and hive.kerberos-service-name as in the servers' principal",
+                cause=_reason(error),
+            ) from error
 
     @property
     def healthy(self) -> bool:

@@ -337,6 +337,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 said = one.said
                 if said is not None and said.request_id == request.request_id and said.client != self._client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+                if said is not None and said.guard:
+                    raise LockRefused(
+                        "the table is guarded: its writers use another lock manager than the metastore's",
+                        locks=request,
+                        guard=said.request_id,
+                        statement=said.statement,
+                        accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
+                    )
                 if self._is_over(one, now, answered) or one.request_id == request.request_id:
                     logger.info("freed a lock whose owner has ended: %s", one.listed[0])
                     self.metastore.unlock(one.lock_id)
@@ -503,6 +511,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
                 expires_in_ms=left,
                 explicit=said is not None and said.lease_ms is None,
+                guard=said is not None and said.guard,
                 blocked_by=blocker.request_id if blocker else None,
             )
 
@@ -512,7 +521,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         chosen = {
             entry.generation
             for entry in standing
-            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+            if entry.request_id == request_id or (entry.resource == resource and not entry.guard)
         }
         return self._free([entry for entry in standing if entry.generation in chosen])
 

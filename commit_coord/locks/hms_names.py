@@ -47,6 +47,7 @@ class Agent:
         lease_ms: How long it may be held without a heartbeat; None for ever, by a LOCK statement.
         application: The owner's.
         statement: Likewise, cut off where the column ends.
+        guard: Whether it is no request but a table's guard (``hms_guard``); kept for ever.
     """
 
     request_id: str
@@ -55,10 +56,11 @@ class Agent:
     lease_ms: int | None
     application: str
     statement: str
+    guard: bool = False
 
     def __str__(self) -> str:
         """Return it as it is sent."""
-        lease = "explicit" if self.lease_ms is None else f"{self.lease_ms}"
+        lease = "guard" if self.guard else "explicit" if self.lease_ms is None else f"{self.lease_ms}"
         head = f"{_MARK} {self.request_id} {self.client} {self.requested_ms:x} {lease}"
         application = quote(self.application, safe="/:@+=,()[]")[:24] or "-"
         return _fitting(f"{head} {application} {self.statement}")
@@ -75,9 +77,10 @@ class Agent:
                 request_id=request_id,
                 client=client,
                 requested_ms=int(requested, 16),
-                lease_ms=None if lease == "explicit" else int(lease),
+                lease_ms=None if lease in ("explicit", "guard") else int(lease),
                 application="" if application == "-" else unquote(application),
                 statement=statement,
+                guard=lease == "guard",
             )
         except ValueError:
             return None
@@ -202,6 +205,13 @@ def _encoded(text: str) -> str:
     return "".join(c if c in _PLAIN else "".join(f"~{byte:02x}" for byte in c.encode()) for c in text)
 
 
+_UNQUOTED = str.maketrans("'\\", '"/')
+
+
 def _fitting(text: str) -> str:
-    """Return *text* as the column takes it: some servers keep it in Latin-1, all of them fail on what is too long."""
-    return text.encode("ascii", "replace").decode()[:_COLUMN]
+    """Return *text* as the column takes it: some servers keep it in Latin-1, all of them fail on what is too long.
+
+    Servers put it between quotes into a statement of SQL as it is: ``it's`` would end the text, and what follows would
+    be carried out.
+    """
+    return text.translate(_UNQUOTED).encode("ascii", "replace").decode()[:_COLUMN]

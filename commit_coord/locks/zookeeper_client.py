@@ -640,6 +640,7 @@ class _Opening:
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
+    _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
     _STRANGER = "ZooKeeper refused to authenticate us", "lock.zk.user and lock.zk.password as the servers know them"
 
     def __init__(self, session: Session, *, probe: bool = False) -> None:
@@ -668,7 +669,8 @@ class _Opening:
 
     def problem(self) -> LockServiceUnavailable:
         """Return what keeps us from having a client."""
-        message, accepted = self._problem
+        untrusted = self._access.tls and "certificate verify failed" in self.log.last.lower()
+        message, accepted = self._UNTRUSTED if untrusted else self._problem
         return LockServiceUnavailable(
             message,
             servers=self._access.hosts,

@@ -1,22 +1,19 @@
-"""Operation locks of a write: which ones, and how partitions are named."""
+"""Operation locks of a write: which ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.partitions import fixed_partitions, partition_level
 from commit_coord.model import LockMode, Resource
-from commit_coord.protocol.hierarchy import Operation, Partition, operation_locks
+from commit_coord.protocol.hierarchy import Operation, operation_locks
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
@@ -47,45 +44,6 @@ def write_locks(
     return dict(operation_locks(Operation.INSERT, name, named, live_specs=live, escalate_above=at_most))
 
 
-def fixed_partitions(filters: E.BooleanExpression, spec: PartitionSpec, schema: Schema) -> list[Partition]:
-    """Return the partitions that rows matching *filters* lie in, as ``name=value`` by level; None for what is open."""
-    result: list[Partition] = []
-    for fixed in _alternatives(filters, schema):
-        levels: list[list[str | None]] = []
-        for field in spec.fields:
-            values = fixed.get(field.source_id) if isinstance(field.transform, IdentityTransform) else None
-            levels.append([None] if values is None else [_level(field, schema, value) for value in values])
-        result.extend(product(*levels))
-    return result
-
-
-def _level(field: PartitionField, schema: Schema, value: Any) -> str:
-    """Name one level of a partition as Hive does, ``name=value``."""
-    kind = field.transform.result_type(schema.find_type(field.source_id))
-    return f"{field.name}={field.transform.to_human_string(kind, value)}"
-
-
-def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int, list[Any]]]:
-    """Return the branches of a disjunction, each as source id to the values that it allows. Sound, not complete."""
-    match filters:
-        case E.Or(left=left, right=right):
-            return _alternatives(left, schema) + _alternatives(right, schema)
-        case E.And(left=left, right=right):
-            return [{**one, **other} for one in _alternatives(left, schema) for other in _alternatives(right, schema)]
-        case E.AlwaysFalse():
-            return []
-        case E.EqualTo() | E.In() | E.IsNull():
-            bound = filters.bind(schema, case_sensitive=True)
-            if isinstance(bound, E.BoundEqualTo):
-                return [{bound.term.ref().field.field_id: [bound.literal.value]}]
-            if isinstance(bound, E.BoundIn):
-                values = sorted({literal.value for literal in bound.literals})
-                return [{bound.term.ref().field.field_id: values}]
-            if isinstance(bound, E.BoundIsNull):
-                return [{bound.term.ref().field.field_id: [None]}]
-    return [{}]
-
-
 def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:
     """Return if the partition of every file lies in those that *bounds* names.
 
@@ -97,7 +55,9 @@ def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpre
         tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)
     ]
     for file in files:
-        levels = tuple(_level(field, schema, file.partition[position]) for position, field in enumerate(spec.fields))
+        levels = tuple(
+            partition_level(field, schema, file.partition[position]) for position, field in enumerate(spec.fields)
+        )
         if not any(levels[: len(prefix)] == prefix for prefix in allowed):
             raise ConfigError(
                 "a row lies outside of the partitions that overwrite_filter names", partition="/".join(levels)

@@ -14,8 +14,10 @@ from pyiceberg.table.snapshots import (
     TOTAL_POSITION_DELETES,
     TOTAL_RECORDS,
     Operation,
+    Summary,
 )
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.bin_packing import ListPacker
 
 from commit_coord.iceberg import manifest_list
@@ -57,6 +59,24 @@ class CoordinatedUpdateSnapshot(UpdateSnapshot):
             branch=self._branch,
             snapshot_properties=self._snapshot_properties,
         )
+
+    def rewrite(self) -> Rewrite:
+        """Return a snapshot whose files have the rows of those that it removes."""
+        return Rewrite(
+            operation=Operation.OVERWRITE,
+            transaction=self._transaction,
+            io=self._io,
+            branch=self._branch,
+            snapshot_properties=self._snapshot_properties,
+        )
+
+
+class Rewrite(_OverwriteFiles):
+    """A snapshot that says REPLACE, which PyIceberg can't sum up: who reads changes may leave it out."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 class PureAppend(_MergeAppendFiles):

@@ -228,6 +228,38 @@ class CoordinatedTransaction(Transaction):
                     producer.delete_data_file(data_file)
 
     @recorded
+    def rewrite_files(
+        self,
+        old: Sequence[DataFile],
+        new: Sequence[DataFile],
+        read_at: int,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Put *new* in the place of *old*, which held the same rows at the sequence number *read_at*.
+
+        On another head than the one that *old* was read from it is tried again, as long as they are all there and
+        nobody has deleted rows meanwhile: such a delete would not reach *new*.
+
+        Raises:
+            ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
+        """
+        self._reads = True
+        metadata = self.table_metadata
+        snapshot = metadata.snapshot_by_name(branch)
+        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
+            if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:
+                raise ValidationException("rows were deleted while files were being rewritten")
+        builder = CoordinatedUpdateSnapshot(
+            self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
+        )
+        with builder.rewrite() as producer:
+            for data_file in old:
+                producer.delete_data_file(data_file)
+            for data_file in new:
+                producer.append_data_file(data_file)
+
+    @recorded
     def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
         """Set properties. Refused when somebody else changed one of them meanwhile."""
         return super().set_properties(properties, **kwargs)

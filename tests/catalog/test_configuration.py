@@ -154,6 +154,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "commit.group.max-size": "7",
         "hive.client-timeout-ms": "7777",
         "hive.compare-and-set": "ignored",
+        "hive.guard": "false",
         "hive.table-property-max-size": "7000",
         "lock.zk.namespace": "locks",
         "lock.zk.client-port": "2182",

@@ -475,5 +475,63 @@ def test_config_says_what_the_metastore_can_do(shell: Shell, hms: HiveMetastore)
     assert "as configured, not tried" in " ".join(ignored.split())
     nowhere = shell("config", "--uri", "coord+thrift://127.0.0.1:1", place=False)
     assert (nowhere.exit_code, "can't be reached" in nowhere.stdout) == (0, True)
-    assert "nothing to adopt" in shell.error("config", "--adopt-locks", "--yes", *place, place=False, exits=2)
+    assert "--table" in shell.error("config", "--adopt-locks", "--yes", *place, place=False, exits=2)
     assert "can't be reached" in shell.error("locks", "--uri", "coord+thrift://127.0.0.1:1", place=False, exits=3)
+
+
+def test_config_says_what_protects_a_table(shell: Shell, hive: CoordinatedCatalog, tmp_path: Path) -> None:
+    """By its declaration, its guard, and what its properties tell Java."""
+    shared = shell.json("config", "--table", shell.table)["table"]
+    assert (shared["lock_manager"], shared["guard"], shared["lock_enabled"]) == ("hms", None, None)
+    assert (shared["lock_only_writers"], shared["java_writers"]) == ("take turns", "take turns")
+    assert "in turn" in " ".join(shell("config", "--table", shell.table).stdout.split())
+    assert "there is no table" in shell.error("config", "--table", "no.where", exits=1)
+
+    shell.place += ["-p", "lock-impl=lease", "-p", f"lock.uri=sqlite:///{tmp_path}/l.db"]
+    assert "so it can't commit" in " ".join(shell("config", "--table", shell.table).stdout.split())
+    adopt = ("config", "--adopt-locks", "--table", shell.table)
+    refused = shell(*adopt, answer="n\n")
+    assert (refused.exit_code, "nothing was changed" in refused.stderr) == (1, True)
+    adopted = shell.json(*adopt, "--yes")
+    assert (adopted["was"], adopted["is"]) == ("hms", "lease")
+
+    guarded = shell.json("config", "--table", shell.table)["table"]
+    assert (guarded["lock_manager"], guarded["lock_enabled"]) == ("lease", "false")
+    assert (guarded["lock_only_writers"], guarded["java_writers"]) == ("kept out", "compare and set")
+    (listed,) = shell.json("locks", shell.table)["locks"]
+    assert (listed["guard"], listed["mode"], listed["scope"]) == (True, "SHARED", "commit")
+    assert listed["request_id"] == guarded["guard"]["request_id"]
+    assert "never (guard)" in " ".join(shell("locks", shell.table).stdout.split())
+    assert "there is no lock" in shell.error("unlock", shell.table, "--yes", exits=1)
+    (freed,) = shell.json("unlock", listed["request_id"], "--yes")["freed"]
+    assert freed["guard"]
+    alone = shell.json("config", "--table", shell.table)["table"]
+    assert (alone["guard"], alone["lock_only_writers"]) == (None, "can overwrite commits")
+    assert "not safe" in " ".join(shell("config", "--table", shell.table).stdout.split())
+
+    del shell.place[-4:]
+    assert shell.json(*adopt, "--yes")["was"] == "lease"
+    assert shell.json("config", "--table", shell.table)["table"]["lock_enabled"] is None
+    hive.load_table(shell.table).append(pa.table({"id": [3]}))
+
+
+def test_config_of_a_table_is_for_metastores(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """An SQL catalog compares and sets for everybody."""
+    assert "for catalogs on a metastore" in shell.error("config", "--table", "shop.sales", exits=2)
+
+
+# sql
+
+
+@pytest.mark.usefixtures("catalog")
+def test_a_statement_is_answered_as_hive_prints_it_or_as_json(shell: Shell) -> None:
+    result = shell("sql", "-d", "shop", "EXPLAIN LOCKS DROP TABLE sales")
+    assert (0, "LOCK INFORMATION:\nshop.sales -> EXCLUSIVE\n") == (result.exit_code, result.stdout)
+    found = shell.json("sql", "-d", "shop", "EXPLAIN LOCKS SELECT * FROM sales")
+    assert {"columns": ["object", "lock_type"], "rows": [{"object": "shop.sales", "lock_type": "SHARED_READ"}]} == found
+
+
+@pytest.mark.usefixtures("catalog")
+def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
+    said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
+    assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said

@@ -49,6 +49,9 @@ class Counting:
     def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         return real(*arguments)
 
+    def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
+        return self._real.successor(table, head, made)
+
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
 

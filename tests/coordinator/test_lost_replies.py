@@ -34,6 +34,9 @@ class Faulty:
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)
 
+    def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
+        return self._real.successor(table, head, made)
+
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
 

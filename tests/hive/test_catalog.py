@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ from pyiceberg.types import IntegerType
 import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitStateUnknown, LockServiceUnavailable
 from commit_coord.events import CommitOverwritten
+from commit_coord.hms.connection import InvalidOperation
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockMode, Resource
@@ -279,6 +281,74 @@ def test_a_property_that_is_too_long_for_the_metastore_is_a_clear_error(
     assert orphans(table) == set()
 
 
+class _WithoutLockTables(HiveMetastore):
+    """Makes the tables of tables and no others; asks its database once, where it would try for 20 seconds."""
+
+    def _make_schema(self) -> None:
+        self._make_folder()
+
+    def _all_settings(self) -> dict[str, str]:
+        return {**super()._all_settings(), "hive.hmshandler.retry.attempts": "1"}
+
+
+@pytest.fixture(scope="module")
+def lockless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
+    with _WithoutLockTables(tmp_path_factory.mktemp("hms") / "s") as metastore:
+        yield metastore
+
+
+def test_a_metastore_without_lock_tables_is_a_clear_error(lockless: HiveMetastore, db: str) -> None:
+    """For our own locks, and for the guard, which can be turned off: who needs those locks can't write there anyway."""
+    hms = opened(lockless.uri)
+    hms.create_namespace(db)
+    with pytest.raises(LockServiceUnavailable, match="no lock tables.*create them with its schema tool"):
+        hms.create_table((db, "t"), SCHEMA)
+    guarded = opened(lockless.uri, **{"lock-impl": "memory"})
+    table = guarded.create_table((db, "t"), SCHEMA)
+    with pytest.raises(CommitNotApplied, match="no lock tables.*or set hive.guard=false"):
+        table.append(ids(1))
+    assert orphans(table) == set()
+    free = opened(lockless.uri, **{"lock-impl": "memory", "hive.guard": "false"})
+    free.load_table((db, "t")).append(ids(2))
+    assert row_ids(free.load_table((db, "t"))) == [2]
+    for catalog in (hms, guarded, free):
+        catalog.close()
+
+
+def test_a_value_that_is_too_long_for_the_metastore_is_a_clear_error(lockless: HiveMetastore, db: str) -> None:
+    """2.3 on Derby takes 32672 characters, and says of a longer one only which statement failed."""
+    catalog = opened(lockless.uri, **{"hive.table-property-max-size": "100000", "lock-impl": "none"})
+    catalog.create_namespace(db)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    fits = "could not store the property 'big' of 32673 characters: 4000 fit everywhere.*make it shorter"
+    with pytest.raises(CommitNotApplied, match=fits), table.transaction() as tx:
+        tx.set_properties({"big": "v" * 32673})
+    with pytest.raises(InvalidOperation, match=fits):
+        catalog.create_table((db, "u"), SCHEMA, properties={"big": "v" * 32673})
+    assert not catalog.table_exists((db, "u"))
+    wide = "could not store the property 'current-schema'.*set hive.table-property-max-size"
+    with pytest.raises(CommitNotApplied, match=wide), table.update_schema() as change:
+        for number in range(600):
+            change.add_column(f"column_with_a_long_name_{number}", IntegerType())
+    table.refresh().append(ids(1))
+    with table.transaction() as tx:
+        tx.set_properties({"big": "v" * 32672})
+    assert orphans(table) == set()
+    catalog.close()
+
+
+def test_a_folder_that_the_metastore_can_not_reach_is_a_clear_error(
+    catalog: CoordinatedHiveCatalog, db: str, tmp_path: Path
+) -> None:
+    """Its clients can: that is how a metastore in a container without the warehouse's volume looks to them."""
+    (tmp_path / "file").write_text("in the way")
+    properties = {"write.metadata.path": f"file://{tmp_path}/metadata"}
+    with pytest.raises(InvalidOperation, match="the metastore can't reach the table's folder.*same storage"):
+        catalog.create_table((db, "t"), SCHEMA, location=f"file://{tmp_path}/file/t", properties=properties)
+    assert not catalog.table_exists((db, "t"))
+    assert list((tmp_path / "metadata").iterdir()) == []
+
+
 # Lost replies.
 
 
@@ -438,10 +508,79 @@ def test_a_commit_that_a_foreign_writer_overwrote_is_reported(
     catalog.load_table((db, "t")).append(ids(3))
     (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
     assert (found.table, found.location, found.found) == (f"{db}.t", lost, read.parameters["metadata_location"])
-    assert "was overwritten" in caplog.text
+    assert found.lost == (lost,)
+    assert "operation=append" in found.summary
+    assert "were overwritten" in caplog.text
     catalog.load_table((db, "t")).append(ids(4))
     assert len([event for event in seen if isinstance(event, CommitOverwritten)]) == 1
     assert row_ids(catalog.load_table((db, "t"))) == [1, 3, 4]
+
+
+def test_what_a_foreign_writer_overwrote_is_found_by_a_client_that_had_only_read_it(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    """Its writers are gone. Who and when come from the commit that took their place, not from those on top of it."""
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    stock = HiveCatalog("s", uri=hms.uri)
+    stale = stock.load_table((db, "t"))
+    read = catalog.metastore.get_table(db, "t")
+    lost = []
+    for number in (2, 3):
+        table.append(ids(number))
+        lost.append(table.metadata_location)
+    reader = opened(hms.uri)
+    seen: list[Any] = []
+    reader.events.subscribe(seen.append)
+    loaded = reader.load_table((db, "t"))
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    stale.append(ids(4), snapshot_properties={"app-id": "application_7"})
+    stale.append(ids(5))
+    loaded.append(ids(6))
+    (found,) = [event for event in seen if isinstance(event, CommitOverwritten)]
+    assert found.lost == tuple(lost)
+    assert found.found == stale.refresh().metadata.metadata_log[2].metadata_file
+    assert "app-id=application_7" in found.summary
+    assert row_ids(loaded) == [1, 4, 5, 6]
+    reader.close()
+
+
+def test_a_loss_is_found_by_loading_too_and_an_older_view_is_none(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    read = catalog.metastore.get_table(db, "t")
+    table.append(ids(2))
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    catalog._overwrites.loaded((db, "t"), read.parameters["metadata_location"])
+    catalog.load_table((db, "t"))
+    assert seen == []
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    HiveCatalog("s", uri=hms.uri).load_table((db, "t")).append(ids(3))
+    catalog.load_table((db, "t"))
+    catalog.load_table((db, "t"))
+    assert [type(event) for event in seen] == [CommitOverwritten]
+
+
+def test_where_the_log_is_short_only_what_is_certain_is_reported(catalog: CoordinatedHiveCatalog, db: str) -> None:
+    table = catalog.create_table((db, "t"), SCHEMA, properties={"write.metadata.previous-versions-max": "1"})
+    seen: list[Any] = []
+    catalog.events.subscribe(seen.append)
+    other = opened(catalog.metastore.addresses[0])
+    for number in range(3):
+        table.append(ids(number))
+        for more in (10, 20, 30):
+            other.load_table((db, "t")).append(ids(number + more))
+    assert [event for event in seen if isinstance(event, CommitOverwritten)] == []
+    read = catalog.metastore.get_table(db, "t")
+    for number in (4, 5):
+        table.append(ids(number))
+    catalog.metastore.alter_table(db, "t", read, expected=None)
+    table.append(ids(6))
+    assert [type(event) for event in seen if isinstance(event, CommitOverwritten)] == [CommitOverwritten]
+    other.close()
 
 
 def test_commits_of_others_on_top_of_ours_are_no_loss(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from thrift.transport.TTransport import TSaslClientTransport
 
 from commit_coord.errors import ConfigError, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.hms.client import FailedOver, LockPart, LockType, MetastoreClient, client_of
@@ -216,6 +220,26 @@ def test_the_user_of_the_calls_can_be_named(hms: HiveMetastore) -> None:
 def test_kerberos_without_its_packages_is_a_clear_error(hms: HiveMetastore) -> None:
     with pytest.raises(ConfigError, match="Kerberos needs a package"):
         MetastoreClient(hms.uri, Access(kerberos_service="hive")).get_all_databases()
+
+
+def test_a_principal_that_the_metastore_refuses_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negotiation as Thrift has it, by a mechanism that needs no ticket."""
+    plain = partial(TSaslClientTransport, mechanism="PLAIN", username="ann", password="wrong")
+    monkeypatch.setattr("commit_coord.hms.connection.TSaslClientTransport", plain)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            caller, _ = server.accept()
+            with caller:
+                caller.recv(4096)
+                reason = b"GSS initiate failed"
+                caller.sendall(struct.pack(">BI", TSaslClientTransport.BAD, len(reason)) + reason)
+                caller.recv(4096)
+
+        threading.Thread(target=refuse, daemon=True).start()
+        client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", Access(kerberos_service="hiev"))
+        with pytest.raises(MetastoreUnavailable, match="does not let us in.*hiev.*kinit.*GSS initiate failed"):
+            client.get_all_databases()
 
 
 def _part() -> LockPart:

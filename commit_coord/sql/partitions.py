@@ -1,0 +1,139 @@
+"""The PARTITION clause of a statement, held against a table: what it locks, and which rows lie in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyiceberg import expressions as E
+from pyiceberg import transforms
+from pyiceberg.expressions.literals import literal
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.table import Table
+from pyiceberg.types import DateType, IcebergType, StringType, TimestamptzType
+
+from commit_coord.errors import StatementError
+from commit_coord.iceberg.partitions import partition_level
+from commit_coord.protocol import hierarchy
+from commit_coord.sql.statement import OPEN, Partition, Value
+
+_EPOCH = date(1970, 1, 1)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def partition_levels(table: Table, partition: Partition) -> hierarchy.Partition:
+    """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
+
+    Raises:
+        StatementError: The table has no such partition column, or that one can't have such a value.
+    """
+    values = _values(table, partition)
+    return [
+        partition_level(field, table.schema(), values[field.field_id]) if field.field_id in values else None
+        for field in table.spec().fields
+    ]
+
+
+def partition_filter(table: Table, partition: Partition) -> E.BooleanExpression:
+    """Return the rows that lie in *partition*.
+
+    Raises:
+        StatementError: As :func:`partition_levels`; or no row filter says which rows these are.
+    """
+    values = _values(table, partition)
+    parts = [_rows(table, field, values[field.field_id]) for field in table.spec().fields if field.field_id in values]
+    return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *parts)
+
+
+def _values(table: Table, partition: Partition) -> dict[int, Any]:
+    """Return the values that *partition* fixes, by partition field."""
+    spec, schema = table.spec(), table.schema()
+    name = ".".join(table.name())
+    if spec.is_unpartitioned():
+        raise StatementError("the table has no partitions", table=name, partition=partition)
+    written = {key.lower(): value for key, value in partition.values}
+    values: dict[int, Any] = {}
+    for field in spec.fields:
+        names = [field.name.lower()]
+        if isinstance(field.transform, transforms.IdentityTransform):
+            names.append((schema.find_column_name(field.source_id) or "").lower())
+        value = next((written.pop(key) for key in names if key in written), OPEN)
+        if value is not OPEN:
+            values[field.field_id] = _typed(field, table, value)
+    if written:
+        raise StatementError(
+            "the table has no such partition column",
+            column=next(iter(written)),
+            accepted=", ".join(field.name for field in spec.fields),
+            table=name,
+        )
+    return values
+
+
+def _typed(field: PartitionField, table: Table, value: Value) -> Any:
+    """Return *value* as the partition has it; years, months and hours are written as Iceberg's paths show them."""
+    kind = table.schema().find_type(field.source_id)
+    try:
+        match field.transform, value:
+            case _, None:
+                return None
+            case ((transforms.YearTransform() | transforms.MonthTransform() | transforms.DayTransform()), str()):
+                # 2026, 2026-03 or 2026-03-01: the first day that lies in it.
+                day = date.fromisoformat((value + "-01-01")[:10])
+                return field.transform.transform(DateType())((day - _EPOCH).days)
+            case transforms.HourTransform(), str():
+                day_text, _, hour = value.rpartition("-")
+                return (date.fromisoformat(day_text) - _EPOCH).days * 24 + int(hour)
+        if isinstance(kind, StringType) and isinstance(value, int):
+            value = str(value)  # Hive lets people leave the quotes out
+        return literal(value).to(field.transform.result_type(kind)).value  # type: ignore[type-var]  # no OPEN here
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StatementError(
+            "no value of this partition column",
+            column=field.name,
+            value=value,
+            type=kind if isinstance(field.transform, transforms.IdentityTransform) else field.transform,
+            table=".".join(table.name()),
+        ) from error
+
+
+def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpression:
+    """Return the rows whose *field* is *value*."""
+    column = table.schema().find_column_name(field.source_id) or ""
+    if value is None:
+        return E.IsNull(term=column)
+    if isinstance(field.transform, transforms.IdentityTransform):
+        return E.EqualTo(term=column, value=value)
+    bounds = _bounds(field, value)
+    if bounds is None:
+        raise StatementError(
+            "which rows lie in it can't be told by a filter", column=field.name, transform=field.transform
+        )
+    kind = table.schema().find_type(field.source_id)
+    first, end = (_written(moment, kind) for moment in bounds)
+    return E.And(E.GreaterThanOrEqual(term=column, value=first), E.LessThan(term=column, value=end))
+
+
+def _bounds(field: PartitionField, value: int) -> tuple[datetime, datetime] | None:
+    """Return the first moment of a partition in time and the first one after it; None where it is not one in time."""
+
+    def month(number: int) -> datetime:
+        return datetime(1970 + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+
+    match field.transform:
+        case transforms.YearTransform():
+            return month(value * 12), month(value * 12 + 12)
+        case transforms.MonthTransform():
+            return month(value), month(value + 1)
+        case transforms.DayTransform():
+            return _BEGINNING + timedelta(days=value), _BEGINNING + timedelta(days=value + 1)
+        case transforms.HourTransform():
+            return _BEGINNING + timedelta(hours=value), _BEGINNING + timedelta(hours=value + 1)
+    return None
+
+
+def _written(moment: datetime, kind: IcebergType) -> str:
+    """Return *moment* as PyIceberg reads it for a column of *kind*."""
+    if isinstance(kind, DateType):
+        return moment.date().isoformat()
+    return (moment if isinstance(kind, TimestamptzType) else moment.replace(tzinfo=None)).isoformat()

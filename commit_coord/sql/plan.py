@@ -1,0 +1,128 @@
+"""Which locks a statement takes: what it does to which tables, then ``protocol/hierarchy``'s table of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from pyiceberg.table import Table
+from sqlglot import expressions as sql
+
+from commit_coord.iceberg.partitions import fixed_partitions
+from commit_coord.model import LockMode, Resource
+from commit_coord.protocol import hierarchy
+from commit_coord.protocol.hierarchy import Operation, operation_locks
+from commit_coord.sql.filters import weakest_filter
+from commit_coord.sql.partitions import partition_levels
+from commit_coord.sql.statement import (
+    AddColumns,
+    AddPartitions,
+    ChangeColumn,
+    Concatenate,
+    DropPartitions,
+    DropTable,
+    Insert,
+    Name,
+    Partition,
+    Rename,
+    ReplaceColumns,
+    Select,
+    SetFileFormat,
+    SetProperties,
+    SetSerde,
+    Statement,
+    TouchPartition,
+)
+
+Tables = Callable[[Name], Table]
+"""Loads a table; raises StatementError when there is none."""
+
+_WHOLE_TABLE: Mapping[type, Operation] = {
+    Rename: Operation.RENAME,
+    AddColumns: Operation.ADD_COLUMNS,
+    ReplaceColumns: Operation.REPLACE_COLUMNS,
+    ChangeColumn: Operation.CHANGE_COLUMNS,
+    SetProperties: Operation.SET_TABLE_PROPERTIES,
+    SetFileFormat: Operation.SET_FILE_FORMAT,
+    DropTable: Operation.DROP_TABLE,
+}
+
+
+def locks_of(statement: Statement, tables: Tables) -> list[tuple[Resource, LockMode]]:
+    """Return the locks of *statement* without parents, reads first; none for what takes no locks by itself.
+
+    Raises:
+        StatementError: It names a table, a partition column or a value that can't be.
+    """
+    taken: list[tuple[Resource, LockMode]] = []
+    for operation, table, partitions in _uses(statement, tables):
+        live = len(table.metadata.partition_specs)
+        taken += operation_locks(operation, Resource.table(table.name()), partitions, live_specs=live)
+    return taken
+
+
+def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Table, list[hierarchy.Partition]]]:
+    """Yield what *statement* does to which partitions of which tables; no partition means the whole table."""
+    if (operation := _WHOLE_TABLE.get(type(statement))) is not None:
+        yield operation, tables(statement.table), []  # type: ignore[union-attr, arg-type]  # each of these has one
+        return
+    match statement:
+        case Select(query=query):
+            yield from _reads(query, tables)
+        case Insert(table=name, partition=partition, query=query):
+            yield from _reads(query, tables)
+            table = tables(name)
+            yield Operation.INSERT, table, _known([partition_levels(table, partition)] if partition else [])
+        case SetSerde(table=name, serializer=serializer):
+            yield Operation.SET_SERIALIZER if serializer else Operation.SET_SERDE_PROPERTIES, tables(name), []
+        case AddPartitions(table=name, partitions=located):
+            table = tables(name)
+            yield Operation.ADD_PARTITION, table, [partition_levels(table, partition) for partition, _ in located]
+        case DropPartitions(table=name, partitions=partitions):
+            table = tables(name)
+            yield Operation.DROP_PARTITION, table, [partition_levels(table, partition) for partition in partitions]
+        case TouchPartition(table=name, partition=partition):
+            table = tables(name)
+            yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition)]
+        case Concatenate(table=name, partition=None):
+            yield Operation.CONCATENATE, tables(name), []
+        case Concatenate(table=name, partition=Partition() as partition):
+            table = tables(name)
+            yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition)]
+
+
+def _reads(query: sql.Expr, tables: Tables) -> Iterator[tuple[Operation, Table, list[hierarchy.Partition]]]:
+    """Yield the tables that *query* reads, each with the partitions that its own WHERE leaves."""
+    for select in query.find_all(sql.Select):
+        named = {cte.alias_or_name for scope in _scopes(select) for cte in scope.ctes}
+        sources = [source for source in _sources(select) if source.db or source.name not in named]
+        where = select.args.get("where")
+        for source in sources:
+            table = tables(Name(source.name, source.db or None))
+            partitions: list[hierarchy.Partition] = []
+            if where is not None and len(_sources(select)) == 1:
+                # With several tables a column would have to be looked for in each.
+                with suppress(ValueError):  # of a column that is not there, or of another type: the query will tell
+                    partitions = fixed_partitions(weakest_filter(where.this), table.spec(), table.schema())
+            yield Operation.SELECT, table, _known(partitions)
+
+
+def _scopes(select: sql.Select) -> Iterator[sql.Query]:
+    """Yield *select* and the queries around it, whose WITH it sees."""
+    yield select
+    parent = select.parent
+    while parent is not None:
+        if isinstance(parent, sql.Query):
+            yield parent
+        parent = parent.parent
+
+
+def _sources(select: sql.Select) -> list[sql.Table]:
+    """Return the tables in FROM and JOIN of *select* itself."""
+    clauses = [select.args.get("from_"), *(select.args.get("joins") or [])]
+    return [clause.this for clause in clauses if clause is not None and isinstance(clause.this, sql.Table)]
+
+
+def _known(partitions: list[hierarchy.Partition]) -> list[hierarchy.Partition]:
+    """Return *partitions*, none when one of them may be anywhere: that is the whole table."""
+    return partitions if all(levels and levels[0] is not None for levels in partitions) else []

@@ -1,0 +1,146 @@
+"""Runs statements on a coordinated catalog."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import StatementError
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+from commit_coord.protocol.hierarchy import lock_target
+from commit_coord.sql import show
+from commit_coord.sql.operations import carry_out
+from commit_coord.sql.parse import parse
+from commit_coord.sql.partitions import partition_levels
+from commit_coord.sql.plan import locks_of
+from commit_coord.sql.show import Answer
+from commit_coord.sql.statement import DropTable, ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
+from commit_coord.table import CoordinatedTable
+
+
+class Session:
+    """A person's or a program's statements, one after the other.
+
+    Args:
+        catalog: Where the tables and locks are.
+        database: Of names that name none.
+        all_columns: Whether SHOW LOCKS answers in thirteen columns, as with Hive's ``DbTxnManager``, instead of two.
+    """
+
+    def __init__(self, catalog: CoordinatedCatalog, *, database: str = "default", all_columns: bool = False) -> None:
+        self.catalog = catalog
+        self.database = database
+        self.all_columns = all_columns
+
+    def run(self, text: str) -> Answer:
+        """Return what the statement *text* answers.
+
+        Raises:
+            StatementError: It is malformed, or names what is not there. Nothing was done.
+            LockError: It could not get or free the locks that it is about.
+        """
+        statement = parse(text)
+        match statement:
+            case ShowLocks():
+                return self._show(statement)
+            case ExplainLocks(statement=explained, formatted=formatted):
+                return show.explain_locks(self._locks(explained, text), formatted=formatted)
+            case Lock(mode=mode):
+                return self._lock(statement, mode, text)
+            case Unlock():
+                return self._unlock(statement)
+            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
+                return show.said(f"there is no table {name}")
+        return self._carry_out(statement, text)
+
+    def _carry_out(self, statement: Statement, text: str) -> Answer:
+        """Do what *statement* says under its locks; they are planned again once they are held.
+
+        1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
+        3. We get our locks, which are not those that the statement needs now.
+        """
+        wanted = locks_of(statement, self._table)
+        while wanted and self.catalog.settings.operation_locks != "off":
+            with self.catalog.lock_operation(wanted, statement=text):
+                planned, wanted = wanted, locks_of(statement, self._table)
+                if planned == wanted:
+                    return carry_out(statement, self.catalog, self._table)
+        return carry_out(statement, self.catalog, self._table)
+
+    def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
+        """Return the locks that *statement* takes, parents included."""
+        locks = locks_of(statement, self._table)
+        return self._request(locks, text).locks if locks else ()
+
+    def _request(self, locks: Iterable[tuple[Resource, LockMode]], text: str, *, explicit: bool = False) -> LockRequest:
+        return LockRequest.of(
+            LockScope.OPERATION,
+            locks,
+            owner=this_owner(text),
+            request_id=str(uuid.uuid4()),
+            explicit=explicit,
+            database_parents=self.catalog.settings.lock_database_parents,
+        )
+
+    def _show(self, statement: ShowLocks) -> Answer:
+        resource = None
+        if statement.database is not None or statement.table is not None:
+            resource = self._resource(statement)
+        listed = self.catalog.locks.locks(resource)
+        if resource is not None and (statement.database is not None or statement.partition is not None):
+            listed = [entry for entry in listed if entry.resource == resource]  # Not what lies below it.
+        if self.all_columns:
+            return show.show_all_columns(listed)
+        operations = [entry for entry in listed if entry.scope is LockScope.OPERATION]
+        return show.show_locks(
+            operations, on="db" if statement.database is not None else "tab", extended=statement.extended
+        )
+
+    def _lock(self, statement: Lock, mode: LockMode, text: str) -> Answer:
+        resource = self._resource(statement)
+        request = self._request([(resource, mode)], text, explicit=True)
+        clock = self.catalog.coordinator.clock
+        self.catalog.locks.acquire(request, deadline=clock.now() + self.catalog.settings.lock_acquire_timeout_ms / 1000)
+        return show.said(f"locked until UNLOCK: {request}")
+
+    def _unlock(self, statement: Unlock) -> Answer:
+        resource = self._resource(statement)
+        freed: list[LockEntry] = []
+        by_request: dict[str, list[LockEntry]] = {}
+        for entry in self.catalog.locks.locks(resource, scope=LockScope.OPERATION):
+            if entry.explicit:
+                by_request.setdefault(entry.request_id, []).append(entry)
+        for request_id, entries in by_request.items():
+            # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
+            if max(entry.resource for entry in entries) == resource:
+                freed += self.catalog.locks.unlock(request_id=request_id)
+        return show.said(f"freed {len(freed)} locks on {resource}" if freed else f"nobody has locked {resource}")
+
+    def _resource(self, statement: ShowLocks | Lock | Unlock) -> Resource:
+        if statement.database is not None:
+            return Resource((self._database(statement.database),))
+        assert statement.table is not None
+        table = self._table(statement.table)
+        resource = Resource.table(table.name())
+        return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
+
+    def _database(self, name: str) -> str:
+        try:
+            self.catalog.load_namespace_properties(name)
+        except NoSuchNamespaceError as error:
+            raise StatementError("there is no such database", database=name) from error
+        return name
+
+    def _table(self, name: Name) -> CoordinatedTable:
+        try:
+            table: CoordinatedTable = self.catalog.load_table(self._identifier(name))  # type: ignore[assignment]
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise StatementError("there is no such table", table=".".join(self._identifier(name))) from error
+        return table
+
+    def _identifier(self, name: Name) -> tuple[str, str]:
+        return name.database or self.database, name.table

@@ -1,0 +1,149 @@
+"""What statements answer, as rows for programs and in the forms in which Hive prints them.
+
+Source: Hive's ``ShowLocksDesc`` and ``ShowLocksOperation`` (two columns; thirteen with ``DbTxnManager``), and the
+expected outputs of its tests of EXPLAIN LOCKS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from commit_coord.model import LockEntry, LockMode, LockState, Resource
+
+_TYPES = {LockMode.SHARED: "SHARED_READ", LockMode.EXCLUSIVE: "EXCLUSIVE"}
+
+_EXTENDED = ("LOCK_QUERYID", "LOCK_TIME", "LOCK_MODE", "LOCK_QUERYSTRING")
+
+_FULL = {
+    "lockid": "Lock ID",
+    "database": "Database",
+    "table": "Table",
+    "partition": "Partition",
+    "lock_state": "State",
+    "blocked_by": "Blocked By",
+    "lock_type": "Type",
+    "transaction_id": "Transaction ID",
+    "last_heartbeat": "Last Heartbeat",
+    "acquired_at": "Acquired At",
+    "user": "User",
+    "hostname": "Hostname",
+    "agent_info": "Agent Info",
+}
+
+_NOT_BLOCKED = " " * 12
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a statement answers.
+
+    Args:
+        columns: Their names, as Hive has them.
+        rows: One value for each column.
+        lines: The same as Hive prints it.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+    lines: Sequence[str]
+
+    def __str__(self) -> str:
+        """Return what Hive would print."""
+        return "\n".join(self.lines)
+
+
+def said(text: str) -> Answer:
+    """Return the answer of a statement that has done something."""
+    return Answer(("result",), [(text,)], [text])
+
+
+def show_locks(entries: Iterable[LockEntry], *, on: str, extended: bool) -> Answer:
+    """Return held locks as Hive's ZooKeeper lock manager shows them.
+
+    Args:
+        entries: Those to show; who waits is left out.
+        on: ``tab`` or ``db``.
+        extended: Also who took each, when and how.
+    """
+    held = sorted(
+        (entry for entry in entries if entry.state is LockState.ACQUIRED),
+        key=lambda entry: (entry.resource, entry.mode is LockMode.SHARED),
+    )
+    rows, lines = [], []
+    for entry in held:
+        row: tuple[str, ...] = (_at(entry.resource), entry.mode.value)
+        lines.append("\t".join(row))
+        if extended:
+            more = (
+                entry.request_id,
+                str(entry.requested_at_ms),
+                "EXPLICIT" if entry.explicit else "IMPLICIT",
+                entry.owner.statement,
+            )
+            lines += [f"{key}:{value}" for key, value in zip(_EXTENDED, more, strict=True)]
+            row = (*row, *more)
+        rows.append(row)
+    return Answer((f"{on}_name", "mode", *(_EXTENDED if extended else ())), rows, lines)
+
+
+def show_all_columns(entries: Iterable[LockEntry]) -> Answer:
+    """Return locks as Hive's ``DbTxnManager`` shows them: thirteen columns, who waits for whom among them."""
+    standing = list(entries)
+    numbers = {entry.request_id: str(entry.generation or entry.request_id) for entry in standing}
+    rows = []
+    for number, entry in enumerate(standing, 1):
+        database, *below = entry.resource.path
+        blocked_by = None if entry.blocked_by is None else numbers.get(entry.blocked_by, entry.blocked_by)
+        rows.append(
+            (
+                f"{numbers[entry.request_id]}.{number}",
+                database,
+                below[0] if below else None,
+                "/".join(below[1:]) or None,
+                entry.state.value,
+                blocked_by,
+                _TYPES[entry.mode],
+                None,
+                None,
+                str(entry.requested_at_ms) if entry.state is LockState.ACQUIRED else None,
+                entry.owner.user,
+                entry.owner.host,
+                f"{entry.owner.application} {entry.owner.statement}".strip(),
+            )
+        )
+    blocked_at = list(_FULL).index("blocked_by")
+    lines = [
+        "\t".join(
+            _NOT_BLOCKED if value is None and place == blocked_at else "NULL" if value is None else value
+            for place, value in enumerate(row)
+        )
+        for row in rows
+    ]
+    return Answer(tuple(_FULL), rows, ["\t".join(_FULL.values()), *lines])
+
+
+def explain_locks(locks: Iterable[tuple[Resource, LockMode]], *, formatted: bool) -> Answer:
+    """Return what a statement would lock, reads first."""
+    ordered = sorted(locks, key=lambda lock: (lock[1] is LockMode.EXCLUSIVE, lock[0]))
+    rows = [(_dotted(resource), _TYPES[mode]) for resource, mode in ordered]
+    arrows = [f"{name} -> {kind}" for name, kind in rows]
+    lines = ["LOCK INFORMATION:", *arrows]
+    if formatted:
+        lines = [orjson.dumps({"LOCK INFORMATION:": f"[{', '.join(arrows)}]"}).decode()]
+    return Answer(("object", "lock_type"), rows, lines)
+
+
+def _at(resource: Resource) -> str:
+    database, *rest = resource.path
+    table, partition = rest[:1], rest[1:]
+    return "@".join([database, *table, *(["/".join(partition)] if partition else [])])
+
+
+def _dotted(resource: Resource) -> str:
+    database, *rest = resource.path
+    table, partition = rest[:1], rest[1:]
+    return ".".join([database, *table, *(["/".join(partition)] if partition else [])])

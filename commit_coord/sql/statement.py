@@ -1,0 +1,260 @@
+"""What a statement says, before any table was looked at.
+
+Names are as they were written; what they mean is the catalog's business. ``parse`` makes these of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sqlglot import expressions as sql
+
+from commit_coord.model import LockMode
+
+
+class Open(Enum):
+    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
+
+    OPEN = "open"
+
+
+OPEN = Open.OPEN
+
+Value = str | int | float | bool | None | Open
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A table.
+
+    Args:
+        table: Its name.
+        database: None is the database in use.
+    """
+
+    table: str
+    database: str | None = None
+
+    def __str__(self) -> str:
+        """Return ``db.table``."""
+        return f"{self.database}.{self.table}" if self.database is not None else self.table
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """``PARTITION (day='2026-01-01', hour)``: columns and values in the order in which they were written."""
+
+    values: tuple[tuple[str, Value], ...]
+
+    def __str__(self) -> str:
+        """Return it as it could be written."""
+        return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table as a statement declares it.
+
+    Args:
+        name: Its name.
+        type: In sqlglot's terms.
+        comment: "" is none.
+    """
+
+    name: str
+    type: sql.DataType
+    comment: str = ""
+
+
+# Statements about locks.
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLocks:
+    """``SHOW LOCKS [t [PARTITION (...)] | DATABASE d] [EXTENDED]``."""
+
+    table: Name | None = None
+    partition: Partition | None = None
+    database: str | None = None
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainLocks:
+    """``EXPLAIN [FORMATTED] LOCKS <statement>``."""
+
+    statement: Statement
+    formatted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """``LOCK TABLE t [PARTITION (...)] | DATABASE d  SHARED | EXCLUSIVE``: held until UNLOCK."""
+
+    mode: LockMode
+    table: Name | None = None
+    partition: Partition | None = None
+    database: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """``UNLOCK TABLE t [PARTITION (...)] | DATABASE d``."""
+
+    table: Name | None = None
+    partition: Partition | None = None
+    database: str | None = None
+
+
+# Statements that work on tables.
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query, in sqlglot's terms."""
+
+    query: sql.Query | sql.Values
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """``INSERT INTO | OVERWRITE t [PARTITION (...)] [(columns)] <query>``."""
+
+    table: Name
+    overwrite: bool
+    partition: Partition | None
+    columns: tuple[str, ...]
+    query: sql.Query | sql.Values
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """``ALTER TABLE t RENAME TO u``."""
+
+    table: Name
+    to: Name
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """``ALTER TABLE t ADD COLUMNS (...)``."""
+
+    table: Name
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceColumns:
+    """``ALTER TABLE t REPLACE COLUMNS (...)``."""
+
+    table: Name
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumn:
+    """``ALTER TABLE t CHANGE [COLUMN] a b type [COMMENT '...'] [FIRST | AFTER c]``.
+
+    Args:
+        table: The table.
+        name: The column as it is.
+        column: As it shall be.
+        after: The column that it follows from now on; "" puts it first, None leaves it where it is.
+    """
+
+    table: Name
+    name: str
+    column: Column
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """``ALTER TABLE t SET TBLPROPERTIES (...)``; a value of None is ``UNSET``."""
+
+    table: Name
+    properties: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SetSerde:
+    """``ALTER TABLE t SET SERDE 'class' [WITH SERDEPROPERTIES (...)]`` or ``SET SERDEPROPERTIES (...)``."""
+
+    table: Name
+    serializer: str | None
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SetFileFormat:
+    """``ALTER TABLE t SET FILEFORMAT f``."""
+
+    table: Name
+    file_format: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """``ALTER TABLE t ADD [IF NOT EXISTS] PARTITION (...) [LOCATION '...'] ...``."""
+
+    table: Name
+    partitions: tuple[tuple[Partition, str | None], ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """``ALTER TABLE t DROP [IF EXISTS] PARTITION (...), ...``."""
+
+    table: Name
+    partitions: tuple[Partition, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TouchPartition:
+    """``ALTER TABLE t TOUCH PARTITION (...)``."""
+
+    table: Name
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenate:
+    """``ALTER TABLE t [PARTITION (...)] CONCATENATE``."""
+
+    table: Name
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """``DROP TABLE [IF EXISTS] t [PURGE]``."""
+
+    table: Name
+    if_exists: bool = False
+    purge: bool = False
+
+
+Statement = (
+    ShowLocks
+    | ExplainLocks
+    | Lock
+    | Unlock
+    | Select
+    | Insert
+    | Rename
+    | AddColumns
+    | ReplaceColumns
+    | ChangeColumn
+    | SetProperties
+    | SetSerde
+    | SetFileFormat
+    | AddPartitions
+    | DropPartitions
+    | TouchPartition
+    | Concatenate
+    | DropTable
+)

@@ -1,0 +1,412 @@
+"""Tables whose writers lock elsewhere, beside writers that know nothing but the metastore's lock."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+import commit_coord
+from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.locks import hms_names
+from commit_coord.locks.hms import HmsLockManager
+from commit_coord.model import LockEntry, LockMode, Resource
+from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
+from tests.hive.proxy import Proxy
+
+LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
+PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "5"}
+
+
+class World:
+    """One metastore, one database of it, and catalogs on it that lock in SQL tables or as they are told."""
+
+    def __init__(self, uri: str, folder: Path) -> None:
+        self.uri = uri
+        self.db = f"db{uuid.uuid4().hex}"
+        self._lease = {"lock-impl": "lease", "lock.uri": f"sqlite:///{folder}/locks.db"}
+        self._opened: list[CoordinatedHiveCatalog] = []
+        self.plain = MetastoreClient.of(uri)
+        self.catalog = self.open()
+        self.catalog.create_namespace(self.db)
+
+    def open(self, uri: str | None = None, **properties: str) -> CoordinatedHiveCatalog:
+        given = properties if "lock-impl" in properties else {**self._lease, **properties}
+        catalog = commit_coord.load_catalog("t", uri=f"coord+{uri or self.uri}", **given)
+        assert isinstance(catalog, CoordinatedHiveCatalog)
+        self._opened.append(catalog)
+        return catalog
+
+    def stock(self) -> HiveCatalog:
+        return HiveCatalog("s", uri=self.uri, **PATIENCE)
+
+    def standing(self, table: str = "t") -> list[LockEntry]:
+        """Return the metastore's locks on a table."""
+        manager = HmsLockManager(self.plain.service)
+        found = [e for e in manager.locks() if e.resource.path == (self.db, table)]
+        manager.close()
+        return found
+
+    def close(self) -> None:
+        for name in self.plain.get_all_tables(self.db):
+            self.plain.drop_table(self.db, name, False)
+        for listed in self.plain.show_locks():
+            if listed.part.db == self.db:
+                self.plain.unlock(listed.lock_id)
+        self.plain.close()
+        for catalog in self._opened:
+            catalog.close()
+
+
+@pytest.fixture
+def world(hms: HiveMetastore, tmp_path: Path) -> Iterator[World]:
+    world = World(hms.uri, tmp_path)
+    yield world
+    world.close()
+
+
+def exclusive(client: MetastoreClient, db: str) -> tuple[int, bool]:
+    """Ask for the lock that unmodified writers take."""
+    return client.lock(
+        [LockPart(type=LockType.EXCLUSIVE, db=db, table="t")], user="somebody", host="else", agent="stranger"
+    )
+
+
+# The guard.
+
+
+def test_a_writer_that_knows_only_the_metastores_lock_fails_loudly_and_changes_nothing(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    before = world.plain.get_table(world.db, "t").parameters
+    with pytest.raises(CommitFailedException, match="Failed to acquire lock"):
+        world.stock().load_table((world.db, "t")).append(ids(2))
+    assert world.plain.get_table(world.db, "t").parameters == before
+    table.append(ids(3))
+    assert row_ids(world.stock().load_table((world.db, "t"))) == [1, 3]
+    (guard,) = world.standing()
+    assert (guard.guard, guard.explicit, guard.mode) == (True, True, LockMode.SHARED)
+    assert "lock in lease" in guard.owner.statement
+
+
+def test_java_is_told_to_compare_and_set(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    assert (table.properties[LOCK_IMPL], table.properties[LOCK_ENABLED]) == ("lease", "false")
+    with table.transaction() as tx:
+        tx.set_properties({LOCK_ENABLED: "true", "a": "b"})
+    assert (table.properties[LOCK_ENABLED], table.properties["a"]) == ("false", "b")
+    assert world.plain.get_table(world.db, "t").parameters[LOCK_ENABLED] == "false"
+
+
+def test_on_zookeeper_a_guarded_commit_is_one_get_and_one_alter(world: World, zookeeper: ZooKeeperEnsemble) -> None:
+    catalog = world.open(**{"lock-impl": "zookeeper", "lock.uri": zookeeper.connect_string})
+    table = catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    before = Counter(catalog.metastore.calls)
+    table.append(ids(2))
+    assert Counter(catalog.metastore.calls) - before == {"get_table_req": 1, "alter_table_with_environment_context": 1}
+    (guard,) = world.standing()
+    assert guard.guard
+    catalog.drop_table((world.db, "t"))
+    assert world.standing() == []
+
+
+def test_a_second_client_takes_the_guard_over_and_it_outlives_both(world: World) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    (guard,) = world.standing()
+    other = world.open()
+    other.load_table((world.db, "t")).append(ids(2))
+    world.catalog.close()
+    other.close()
+    assert [entry.request_id for entry in world.standing()] == [guard.request_id]
+    _, granted = exclusive(world.plain, world.db)
+    assert not granted
+
+
+@pytest.mark.parametrize("lost", ["swallow", "refuse"])
+def test_a_guard_whose_reply_is_lost_stands_once(world: World, lost: str) -> None:
+    with Proxy(world.uri) as proxy:
+        catalog = world.open(proxy.uri)
+        catalog.capabilities()
+        getattr(proxy, lost).append("lock")
+        catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+        assert [entry.guard for entry in world.standing()] == [True]
+
+
+def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    catalog = world.open(**{"hive.compare-and-set": "honoured"})
+    table = catalog.load_table((world.db, "t"))
+    for more in ({"show_locks": 1, "heartbeat": 1}, {}):
+        before = Counter(catalog.metastore.calls)
+        table.append(ids(2))
+        asked = Counter(catalog.metastore.calls) - before - Counter({"getVersion": 1})
+        assert asked == Counter(more) + Counter({"get_table_req": 1, "alter_table_with_environment_context": 1})
+
+
+def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
+    table = catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    guards = catalog._guards
+    assert guards is not None
+    guards.heartbeat.pause()
+    (guard,) = world.standing()
+    world.plain.unlock(int(guard.generation or 0))
+    guards._clock = _Later(guards._clock)
+    table.append(ids(2))
+    (again,) = world.standing()
+    assert again.guard
+    assert again.request_id != guard.request_id
+    assert "guard" in caplog.text
+
+
+def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    guards = world.catalog._guards
+    assert guards is not None
+    guards.heartbeat.pause()
+    guards._clock = _Later(guards._clock)
+    (guard,) = world.standing()
+    world.plain.unlock(int(guard.generation or 0))
+    guards._beat()
+    (again,) = world.standing()
+    assert again.guard
+    # Handed back by somebody else meanwhile, it is not set again.
+    world.plain.unlock(int(again.generation or 0))
+    found = world.plain.get_table(world.db, "t")
+    found.parameters[LOCK_IMPL] = "hms"
+    world.plain.alter_table(world.db, "t", found, expected=None)
+    guards._clock = _Later(guards._clock)
+    guards._beat()
+    assert world.standing() == []
+
+
+class _Later:
+    """A clock that has run on by a minute."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    def now(self) -> float:
+        now: float = self._clock.now()
+        return now + 60
+
+
+def test_the_first_swap_waits_for_a_writer_that_holds_the_lock_and_names_it(world: World) -> None:
+    world.stock().create_table((world.db, "t"), SCHEMA)
+    lock_id, granted = exclusive(world.plain, world.db)
+    assert granted
+    impatient = world.open(**{"lock.acquire-timeout-ms": "400"})
+    table = impatient.load_table((world.db, "t"))
+    with pytest.raises(CommitNotApplied, match="guard waited for a lock in the metastore.*stranger"):
+        table.append(ids(1))
+    assert [e for e in world.standing() if e.guard] == []
+    assert orphans(table) == set()
+    (listed,) = impatient.show_locks(Resource((world.db, "t")))
+    assert listed.request_id == f"hms-{lock_id}"
+    assert [e.request_id for e in impatient.unlock(request_id=listed.request_id)] == [listed.request_id]
+    table.append(ids(2))
+    assert row_ids(table) == [2]
+
+
+def test_a_guard_is_neither_reaped_nor_given_back_and_can_be_freed_by_hand(world: World) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    manager = HmsLockManager(world.plain.service)
+    assert [e for e in manager.reap() if e.guard] == []
+    (guard,) = world.standing()
+    assert [e.request_id for e in manager.unlock(request_id=guard.request_id)] == [guard.request_id]
+    assert world.standing() == []
+    manager.close()
+
+
+def test_a_guard_goes_with_its_table_and_follows_its_name(world: World) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    renamed = world.catalog.rename_table((world.db, "t"), (world.db, "u"))
+    assert (world.standing("t"), [e.guard for e in world.standing("u")]) == ([], [True])
+    renamed.append(ids(2))
+    world.catalog.drop_table((world.db, "u"))
+    assert world.standing("u") == []
+
+
+def test_a_guard_can_be_turned_off(world: World) -> None:
+    catalog = world.open(**{"hive.guard": "false"})
+    catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    assert world.standing() == []
+    world.stock().load_table((world.db, "t")).append(ids(2))
+
+
+def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.stock().create_table((world.db, "t"), SCHEMA)
+    second = world.open()
+    guards = world.catalog._guards
+    assert guards is not None
+    real, listings = guards._listed, []
+
+    def listed(table: tuple[str, ...]) -> Any:
+        found = real(table)
+        listings.append(found)
+        if len(listings) == 1:  # between our first look and our request another client is as far as we are
+            second.load_table((world.db, "t")).append(ids(1))
+        return found
+
+    monkeypatch.setattr(guards, "_listed", listed)
+    world.catalog.load_table((world.db, "t"))
+    guards.stand((world.db, "t"), deadline=world.catalog.coordinator.clock.now() + 10)
+    assert [len(found) for found in listings] == [0, 2]
+    (guard,) = world.standing()
+    assert guards._known[world.db, "t"].lock_id == guard.generation  # type: ignore[union-attr]
+
+
+# Other versions.
+
+
+def test_a_guard_does_its_work_on_every_version_that_compares_and_sets(
+    versioned: HiveMetastore, tmp_path: Path
+) -> None:
+    """PyIceberg as it is can't talk to version 4, so the lock that it takes is asked for by hand."""
+    world = World(versioned.uri, tmp_path)
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    honoured = world.catalog.capabilities().compare_and_set is CompareAndSet.HONOURED
+    assert [e.guard for e in world.standing()] == [True] * honoured
+    assert table.properties.get(LOCK_ENABLED) == ("false" if honoured else None)
+    lock_id, granted = exclusive(world.plain, world.db)
+    assert granted != honoured
+    assert world.plain.check_lock(lock_id) != honoured
+    if honoured:
+        table.append(ids(2))  # with the other one still in the queue
+    world.plain.unlock(lock_id)
+    reading = LockPart(type=LockType.SHARED_READ, db=world.db, table="t")
+    _, granted = world.plain.lock([reading], user="hive", host="h", agent="a query")
+    assert granted
+    if honoured:
+        table.append(ids(3))
+        world.catalog.rename_table((world.db, "t"), (world.db, "u"))
+        assert [e.guard for e in world.standing("u")] == [True]
+        world.catalog.drop_table((world.db, "u"))
+        assert world.standing("u") == []
+    world.close()
+
+
+# Where the condition is ignored.
+
+
+def test_where_the_condition_is_ignored_there_is_no_guard_and_java_goes_on_locking(world: World) -> None:
+    catalog = world.open(**{"hive.compare-and-set": "ignored"})
+    table = catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    assert world.standing() == []
+    assert (table.properties[LOCK_IMPL], LOCK_ENABLED in table.properties) == ("lease", False)
+    world.stock().load_table((world.db, "t")).append(ids(2))
+    table.refresh().append(ids(3))
+    assert row_ids(table) == [1, 2, 3]
+
+
+# The declaration.
+
+
+def test_a_writer_with_another_lock_manager_is_refused_and_leaves_nothing(world: World) -> None:
+    table = world.open(**{"lock-impl": "hms"}).create_table((world.db, "t"), SCHEMA)
+    assert (table.properties[LOCK_IMPL], LOCK_ENABLED in table.properties) == ("hms", False)
+    before = world.plain.get_table(world.db, "t").parameters
+    other = world.catalog.load_table((world.db, "t"))
+    with pytest.raises(CommitNotApplied, match="another lock manager.*commit-coord.lock-impl.*lock-impl") as refused:
+        other.append(ids(1))
+    assert isinstance(refused.value.__cause__, ConfigError)
+    assert refused.value.__cause__.details["accepted"] == "hms"
+    for forbidden in (
+        lambda: world.catalog.drop_table((world.db, "t")),
+        lambda: world.catalog.rename_table((world.db, "t"), (world.db, "u")),
+        lambda: world.catalog.purge_table((world.db, "t")),
+    ):
+        with pytest.raises(ConfigError, match="another lock manager"):
+            forbidden()
+    assert (orphans(other), world.standing()) == (set(), [])
+    assert world.plain.get_table(world.db, "t").parameters == before
+    table.append(ids(2))
+    assert row_ids(table) == [2]
+
+
+def test_a_writer_with_the_metastores_locks_is_refused_by_the_guard_at_once(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    other = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
+    (guard,) = world.standing()
+    with pytest.raises(CommitLockFailed, match="the table is guarded.*lock in lease.*their lock-impl") as refused:
+        other.append(ids(2))
+    assert guard.request_id in str(refused.value)
+    assert (orphans(other), world.standing()) == (set(), [guard])
+
+
+@pytest.mark.parametrize("impl", ["hms", "lease", "none", "memory"])
+def test_a_table_that_others_made_is_declared_by_our_first_commit(world: World, impl: str) -> None:
+    world.stock().create_table((world.db, "t"), SCHEMA).append(ids(1))
+    catalog = world.open() if impl == "lease" else world.open(**{"lock-impl": impl})
+    table = catalog.load_table((world.db, "t"))
+    assert LOCK_IMPL not in table.properties
+    table.append(ids(2))
+    assert table.properties[LOCK_IMPL] == impl
+    assert table.properties.get(LOCK_ENABLED) == (None if impl == "hms" else "false")
+    assert [e.guard for e in world.standing()] == ([True] if impl in ("lease", "memory") else [])
+
+
+def test_a_table_is_handed_over_by_a_commit_of_its_own_writers(world: World) -> None:
+    """To the metastore's lock, and back: what the other writers need to know stands in the table."""
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    with table.transaction() as tx:
+        tx.set_properties({LOCK_IMPL: "hms"})
+    assert (LOCK_ENABLED in table.properties, world.standing()) == (False, [])
+    with pytest.raises(CommitNotApplied, match="another lock manager"):
+        table.append(ids(2))
+    assert world.standing() == []
+    hms = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
+    hms.append(ids(3))
+    world.stock().load_table((world.db, "t")).append(ids(4))
+    with hms.refresh().transaction() as tx:
+        tx.set_properties({LOCK_IMPL: "lease"})
+    table.refresh().append(ids(5))
+    assert (row_ids(table), table.properties[LOCK_ENABLED]) == ([1, 3, 4, 5], "false")
+    assert [e.guard for e in world.standing()] == [True]
+
+
+def test_a_lock_manager_that_does_not_exist_can_not_be_declared(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    with pytest.raises(CommitNotApplied, match="no such lock manager.*zebra"), table.transaction() as tx:
+        tx.set_properties({LOCK_IMPL: "zebra"})
+    with pytest.raises(ConfigError, match="no such lock manager"):
+        world.catalog.create_table((world.db, "u"), SCHEMA, properties={LOCK_IMPL: "zebra"})
+    assert not world.catalog.table_exists((world.db, "u"))
+
+
+def test_a_transaction_that_creates_a_table_declares_it(world: World) -> None:
+    with world.catalog.create_table_transaction((world.db, "t"), SCHEMA) as tx:
+        tx.append(ids(1))
+    assert world.catalog.load_table((world.db, "t")).properties[LOCK_IMPL] == "lease"
+    assert [e.guard for e in world.standing()] == [True]
+
+
+def test_what_a_guard_says_of_itself_is_read_back() -> None:
+    agent = hms_names.Agent(
+        request_id=str(uuid.uuid4()), client="c", requested_ms=1, lease_ms=None, application="guard",
+        statement="the writers lock in zookeeper", guard=True,
+    )  # fmt: skip
+    assert hms_names.Agent.parse(str(agent)) == agent
+    assert len(str(agent)) <= 128

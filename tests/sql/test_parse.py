@@ -1,0 +1,123 @@
+"""What is a statement, and what the others are told."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from commit_coord.errors import StatementError
+from commit_coord.model import LockMode
+from commit_coord.sql.parse import parse
+from commit_coord.sql.statement import OPEN, Lock, Name, Partition, ShowLocks
+
+STATEMENTS = [
+    "SHOW LOCKS",
+    "show locks db.t partition (a=1, b='x') extended;",
+    "SHOW LOCKS DATABASE d",
+    "SHOW LOCKS t EXTENDED",
+    "LOCK TABLE t PARTITION (d='x') EXCLUSIVE",
+    "LOCK DATABASE d SHARED",
+    "UNLOCK TABLE `a b`.t",
+    "UNLOCK SCHEMA d",
+    "EXPLAIN LOCKS INSERT OVERWRITE t PARTITION (d) SELECT * FROM u",
+    "EXPLAIN FORMATTED LOCKS SELECT * FROM t",
+    "ALTER TABLE t ADD IF NOT EXISTS PARTITION (d='x') LOCATION 's3://a' PARTITION (d='y')",
+    "ALTER TABLE t PARTITION (d='x') CONCATENATE",
+    "ALTER TABLE t CONCATENATE",
+    "ALTER TABLE t TOUCH PARTITION (d='x')",
+    "ALTER TABLE t DROP IF EXISTS PARTITION (d='x'), PARTITION (d=-5)",
+    "ALTER TABLE t SET TBLPROPERTIES ('a'='b', 'c'='d')",
+    "ALTER TABLE t UNSET TBLPROPERTIES ('a')",
+    "ALTER TABLE t SET SERDEPROPERTIES ('a'='b')",
+    "ALTER TABLE t SET SERDE 'x.Y' WITH SERDEPROPERTIES ('a'='b')",
+    "ALTER TABLE t SET FILEFORMAT ORC",
+    "ALTER TABLE t RENAME TO d.t2",
+    "ALTER TABLE t ADD COLUMNS (a int comment 'x', b decimal(10,2), c struct<a:int,b:array<string>>)",
+    "ALTER TABLE t REPLACE COLUMNS (a int)",
+    "ALTER TABLE t CHANGE COLUMN a b bigint COMMENT 'c' AFTER z",
+    "ALTER TABLE t CHANGE a b map<string,int> FIRST",
+    "INSERT INTO TABLE t2 PARTITION (p='x', q) SELECT a, b FROM t1 WHERE p='y'",
+    "INSERT OVERWRITE t (a,b) VALUES (1,'a')",
+    "INSERT INTO t WITH x AS (SELECT 1) SELECT * FROM x",
+    "DROP TABLE IF EXISTS db.t PURGE",
+    "SELECT a FROM db.t1 a JOIN t2 b ON a.x=b.x WHERE a.p='1'",
+]
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_statement_is_read(text: str) -> None:
+    assert parse(text) == parse(f"  {text.rstrip(';')} ;")
+
+
+def test_what_a_statement_says() -> None:
+    assert parse(
+        "lock table `my db`.`T-1` partition (day='2026-01-01', Hour, n=-2.5, x=NULL, y=TRUE) exclusive"
+    ) == Lock(
+        LockMode.EXCLUSIVE,
+        Name("T-1", "my db"),
+        Partition((("day", "2026-01-01"), ("Hour", OPEN), ("n", -2.5), ("x", None), ("y", True))),
+    )
+    assert parse("SHOW LOCKS extended") == ShowLocks(extended=True)
+    assert parse("SHOW LOCKS `extended`") == ShowLocks(Name("extended"))
+
+
+@pytest.mark.parametrize(
+    "text, position, expected",
+    [
+        ("", "end", "SHOW LOCKS, LOCK, UNLOCK"),
+        ("SHOW TABLES", "line 1, column 1", "found 'SHOW'"),
+        ("LOCK TABLE t", "end", "SHARED or EXCLUSIVE, found the end"),
+        ("LOCK TABLE t SHARD", "line 1, column 14", "SHARED or EXCLUSIVE, found 'SHARD'"),
+        ("LOCK t SHARED", "line 1, column 6", "TABLE or DATABASE"),
+        ("LOCK TABLE 1 SHARED", "line 1, column 12", "the name of a table"),
+        ("UNLOCK", "end", "TABLE or DATABASE"),
+        ("EXPLAIN SELECT 1", "line 1, column 9", "LOCKS"),
+        ("ALTER TABLE t\n  FLY", "line 2, column 3", "RENAME TO, ADD COLUMNS"),
+        ("ALTER TABLE t PARTITION (a=) CONCATENATE", "line 1, column 28", "a quoted text, a number"),
+        ("ALTER TABLE t PARTITION () CONCATENATE", "line 1, column 26", "a partition column"),
+        ("ALTER TABLE t ADD PARTITION (a=1, A=2)", "line 1, column 36", "each partition column once"),
+        ("ALTER TABLE t ADD COLUMNS (a)", "line 1, column 29", "the type of the column"),
+        ("ALTER TABLE t ADD COLUMNS (a foo bar)", "line 1, column 30", "a type of Hive"),
+        ("ALTER TABLE t ADD COLUMNS (a int", "end", "expected )"),
+        ("INSERT t VALUES (1)", "line 1, column 8", "INTO"),
+        ("INSERT INTO t", "end", "SELECT, WITH or VALUES"),
+        ("INSERT INTO t SELECT a FROM WHERE x", "line 1, column 29", "table name"),
+        ("SHOW LOCKS t garbage", "line 1, column 14", "the end"),
+        ("SELECT 1; SELECT 2", "line 1, column 11", "the end"),
+    ],
+)
+def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, position: str, expected: str) -> None:
+    with pytest.raises(StatementError, match="expected|query") as error:
+        parse(text)
+    assert error.value.details["position"] == position
+    assert expected in str(error.value)
+
+
+def test_a_quote_without_an_end_is_said_to_be_one() -> None:
+    with pytest.raises(StatementError, match="a quote or a comment has no end"):
+        parse("SELECT 'abc")
+
+
+def test_whatever_is_typed_is_answered() -> None:
+    """10,000 inputs of words at random, and of statements with letters changed."""
+    chance = random.Random(7)
+    words = sorted({word for text in STATEMENTS for word in text.replace("(", " ( ").replace(")", " ) ").split()})
+    words += ["'", "`", "--", "/*", "\n", "é", "\x00", "$", "<", ">", "::", "{", "@", ";", "1e999", "0x"]
+    read = 0
+    for number in range(10_000):
+        if number % 2:
+            text = " ".join(chance.choice(words) for _ in range(chance.randint(1, 12)))
+        else:
+            letters = list(chance.choice(STATEMENTS))
+            for _ in range(chance.randint(1, 4)):
+                letters[chance.randrange(len(letters))] = chance.choice(
+                    ["", chance.choice(words), chr(chance.randrange(32, 1000))]
+                )
+            text = "".join(letters)
+        try:
+            parse(text)
+            read += 1
+        except StatementError:
+            continue
+    assert 0 < read < 5_000

@@ -1,0 +1,301 @@
+"""The Hive manual's 17 commands, carried out on Iceberg tables under the locks that EXPLAIN LOCKS names."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestampType
+
+from commit_coord import StatementError
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import LockTimeout
+from commit_coord.model import LockMode, LockScope, Resource
+from commit_coord.sql import Session
+from commit_coord.sql.operations import carry_out
+from tests.catalog.kit import Kit, kit
+
+COLUMNS = Schema(
+    NestedField(1, "a", LongType()),
+    NestedField(2, "p", StringType()),
+    NestedField(3, "q", IntegerType()),
+    NestedField(4, "ts", TimestampType()),
+)
+BY_P = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+BY_P_AND_Q = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "p"), PartitionField(3, 1001, IdentityTransform(), "q")
+)
+BY_DAY = PartitionSpec(PartitionField(4, 1000, DayTransform(), "ts_day"))
+
+
+@dataclass
+class Shop:
+    """A catalog with T1 (by p), T2 (by p and q), days (by day) and plain, and a session on it."""
+
+    made: Kit
+    catalog: CoordinatedCatalog
+    session: Session
+
+    def run(self, *statements: str) -> list[str]:
+        """Run them; return what the last one answers, as Hive prints it."""
+        for statement in statements:
+            answer = self.session.run(statement)
+        return list(answer.lines)
+
+    def rows(self, table: str) -> list[str]:
+        """Return the rows of a table, sorted."""
+        return sorted(self.run(f"SELECT a, p, q FROM {table}"))
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "lease",
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+        pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
+    ]
+)
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """See :class:`Shop`, with each of the lock managers."""
+    properties, uri = {}, None
+    if request.param == "zookeeper":
+        properties["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
+    if request.param == "hms":
+        uri = request.getfixturevalue("hms").uri
+    with kit(request.param, uri, **properties) as made:
+        catalog = made.catalog
+        for name, spec in (("t1", BY_P), ("t2", BY_P_AND_Q), ("days", BY_DAY), ("plain", PartitionSpec())):
+            catalog.create_table((made.namespace, name), COLUMNS, partition_spec=spec)
+        shop = Shop(made, catalog, Session(catalog, database=made.namespace))
+        shop.run(
+            "INSERT INTO t1 PARTITION (p='1') (a, q) VALUES (1, 10), (2, 20)", "INSERT INTO t1 (a, p) SELECT 3, '2'"
+        )
+        yield shop
+        assert [] == made.held()
+
+
+# Command, its locks as the manual writes them (parents included), and T1 or T2 afterwards.
+BEGINNING = ["1\t1\t10", "2\t1\t20", "3\t2\tNULL"]
+ROWS: list[tuple[str, str, str, list[str] | None]] = [
+    ("SELECT * FROM t1 WHERE p = '1'", "S t1, S t1/p=1", "t1", BEGINNING),
+    (
+        "INSERT INTO t2 PARTITION (p='2') SELECT a, q, ts FROM t1 WHERE p = '1'",
+        "S t1, S t1/p=1, S t2, X t2/p=2",
+        "t2",
+        ["1\t2\t10", "2\t2\t20"],
+    ),
+    (
+        "INSERT INTO t2 PARTITION (p='2', q=3) SELECT a, ts FROM t1 WHERE p = '1'",
+        "S t1, S t1/p=1, S t2, S t2/p=2, X t2/p=2/q=3",
+        "t2",
+        ["1\t2\t3", "2\t2\t3"],
+    ),
+    ("ALTER TABLE t1 RENAME TO t3", "X t1", "t3", BEGINNING),
+    ("ALTER TABLE t1 ADD COLUMNS (more decimal(5,2) COMMENT 'new')", "X t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 REPLACE COLUMNS (q int, p string, a bigint)", "X t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 CHANGE COLUMN q q bigint AFTER a", "X t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 CONCATENATE", "X t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 ADD PARTITION (p='9')", "S t1, X t1/p=9", "t1", BEGINNING),
+    ("ALTER TABLE t1 DROP PARTITION (p='1')", "S t1, X t1/p=1", "t1", ["3\t2\tNULL"]),
+    ("ALTER TABLE t1 TOUCH PARTITION (p='1')", "S t1, X t1/p=1", "t1", BEGINNING),
+    ("ALTER TABLE t1 SET SERDEPROPERTIES ('a'='b')", "S t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 SET SERDE 'org.example.Serde'", "S t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 SET FILEFORMAT PARQUET", "S t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 SET TBLPROPERTIES ('a'='b')", "X t1", "t1", BEGINNING),
+    ("ALTER TABLE t1 PARTITION (p='1') CONCATENATE", "S t1, X t1/p=1", "t1", BEGINNING),
+    ("DROP TABLE t1", "X t1", "t1", None),
+]
+
+
+@pytest.mark.parametrize("command, locks, table, after", ROWS, ids=[row[0] for row in ROWS])
+def test_a_command_explains_holds_and_does(
+    shop: Shop, command: str, locks: str, table: str, after: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What EXPLAIN LOCKS prints is what another client sees held while the command runs; then the table is right."""
+    explained = shop.run(f"EXPLAIN LOCKS {command}")
+    kinds = {"S": "SHARED_READ", "X": "EXCLUSIVE"}
+    expected = {
+        f"{shop.made.namespace}.{where.replace('/', '.', 1)} -> {kinds[mode]}"
+        for mode, where in (lock.split(" ") for lock in locks.split(", "))
+    }
+    assert ("LOCK INFORMATION:", expected) == (explained[0], set(explained[1:]))
+
+    seen: list[str] = []
+
+    def watched(*arguments: Any) -> Any:
+        other = shop.made.open()
+        seen.extend(
+            f"{entry.mode.letter} {'/'.join(entry.resource.path[1:])}"
+            for entry in other.locks.locks(scope=LockScope.OPERATION)
+        )
+        other.close()
+        return carry_out(*arguments)
+
+    monkeypatch.setattr("commit_coord.sql.session.carry_out", watched)
+    shop.run(command)
+    assert locks == ", ".join(sorted(seen, key=lambda lock: lock[2:]))
+    if after is None:
+        with pytest.raises(StatementError, match="no such table"):
+            shop.rows(table)
+    else:
+        assert after == shop.rows(table)
+
+
+def test_what_hive_says_and_iceberg_keeps(shop: Shop) -> None:
+    shop.run(
+        "ALTER TABLE t1 SET SERDE 'org.example.Serde' WITH SERDEPROPERTIES ('field.delim'=',')",
+        "ALTER TABLE t1 SET FILEFORMAT ORC",
+        "ALTER TABLE t1 SET TBLPROPERTIES ('kept'='1', 'gone'='2')",
+        "ALTER TABLE t1 UNSET TBLPROPERTIES ('gone')",
+    )
+    properties = shop.catalog.load_table((shop.made.namespace, "t1")).properties
+    kept = {
+        "hive.serde.lib": "org.example.Serde",
+        "hive.serde.property.field.delim": ",",
+        "write.format.default": "orc",
+        "kept": "1",
+    }
+    assert kept == {key: value for key, value in properties.items() if key in {*kept, "gone"}}
+
+
+def test_concatenate_makes_one_file_of_many_and_changes_no_row(shop: Shop) -> None:
+    """The snapshot says REPLACE, so who reads changes can leave it out."""
+    for number in range(5):
+        shop.run(f"INSERT INTO t1 PARTITION (p='1') (a) VALUES ({100 + number})")
+    before = shop.rows("t1")
+    assert [f"6 files of {shop.made.namespace}.t1 are now 1"] == shop.run(
+        "ALTER TABLE t1 PARTITION (p='1') CONCATENATE"
+    )
+    table = shop.catalog.load_table((shop.made.namespace, "t1"))
+    assert before == shop.rows("t1")
+    assert 2 == len(list(table.scan().plan_files()))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert "replace" == snapshot.summary.operation.value
+    assert ("6", "1") == (snapshot.summary["deleted-data-files"], snapshot.summary["added-data-files"])
+
+
+def test_a_partition_in_time_is_dropped_by_its_name(shop: Shop) -> None:
+    shop.run("INSERT INTO days (a, ts) VALUES (1, '2026-02-03 23:59:59'), (2, '2026-02-04 00:00:00')")
+    assert ["1"] == [line.split("\t")[0] for line in shop.run("SELECT a FROM days WHERE a < 2")]
+    shop.run("ALTER TABLE days DROP PARTITION (ts_day='2026-02-03')")
+    assert ["2\tNULL\tNULL"] == shop.rows("days")
+    shop.run("INSERT OVERWRITE days (a, ts) VALUES (9, '2026-02-04 12:00:00')")
+    assert ["9\tNULL\tNULL"] == shop.rows("days")
+
+
+def test_insert_overwrite_replaces_the_partitions_that_it_names_or_meets(shop: Shop) -> None:
+    shop.run("INSERT INTO t2 (a, p, q) VALUES (1, 'x', 1), (2, 'x', 2), (3, 'y', 1)")
+    shop.run("INSERT OVERWRITE t2 PARTITION (p='x', q=1) (a) VALUES (10)")
+    assert ["10\tx\t1", "2\tx\t2", "3\ty\t1"] == shop.rows("t2")
+    shop.run("INSERT OVERWRITE t2 PARTITION (p='x', q) (a) VALUES (20, 2)")
+    assert ["10\tx\t1", "20\tx\t2", "3\ty\t1"] == shop.rows("t2")
+    shop.run("INSERT OVERWRITE plain (a) VALUES (1)", "INSERT OVERWRITE plain (a) VALUES (2)")
+    assert ["2\tNULL\tNULL"] == shop.rows("plain")
+
+
+def test_lock_outlives_its_client_until_unlock(shop: Shop) -> None:
+    """And keeps others out meanwhile; UNLOCK of the table leaves the lock of a partition alone."""
+    if not shop.catalog.locks.guarantees.explicit_locks:
+        pytest.skip("this lock manager declares no explicit locks; the contract asserts that it refuses them")
+    another = shop.made.open()
+    Session(another, database=shop.made.namespace).run("LOCK TABLE t2 PARTITION (p='x', q=1) EXCLUSIVE")
+    another.close()
+    at = f"{shop.made.namespace}@t2"
+    assert [f"{at}\tSHARED", f"{at}@p=x\tSHARED", f"{at}@p=x/q=1\tEXCLUSIVE"] == shop.run("SHOW LOCKS t2")
+    assert [f"{at}@p=x/q=1\tEXCLUSIVE"] == shop.run("SHOW LOCKS t2 PARTITION (p='x', q=1)")
+    extended = shop.run("SHOW LOCKS t2 PARTITION (p='x', q=1) EXTENDED")
+    assert ["LOCK_QUERYID", "LOCK_TIME", "LOCK_MODE:EXPLICIT"] == [
+        line.split(":")[0] if "MODE" not in line else line for line in extended[1:4]
+    ]
+    # A metastore has 128 characters for all that an owner says, and takes no quotes.
+    assert extended[4].startswith("LOCK_QUERYSTRING:LOCK TABLE t2 PARTITION (p=")
+    assert ["nobody has locked"] == [" ".join(shop.run("UNLOCK TABLE t2")[0].split()[:3])]
+    assert 3 == len(shop.run("SHOW LOCKS t2"))
+    shop.run("UNLOCK TABLE t2 PARTITION (p='x', q=1)")
+    assert [] == shop.run("SHOW LOCKS t2")
+
+
+def test_show_locks_in_thirteen_columns_says_who_waits_for_whom(shop: Shop) -> None:
+    table = Resource((shop.made.namespace, "t1"))
+    waiting = shop.made.open()
+    with shop.catalog.lock_operation({table: LockMode.SHARED}, statement="a long read"):
+        wants = threading.Thread(target=lambda: waiting.lock_operation({table: LockMode.EXCLUSIVE}).release())
+        wants.start()
+        session = Session(shop.catalog, database=shop.made.namespace, all_columns=True)
+        while len(rows := session.run("SHOW LOCKS t1").rows) < 2:
+            pass
+    wants.join()
+    waiting.close()
+    held, waits = sorted(rows, key=lambda row: row[4])
+    assert ("ACQUIRED", "SHARED_READ", None) == (held[4], held[6], held[5])
+    assert ("WAITING", "EXCLUSIVE", held[0].split(".")[0]) == (waits[4], waits[6], waits[5])
+    assert "a long read" in held[12]
+
+
+def test_a_command_that_waits_too_long_names_the_holder_and_does_nothing(shop: Shop) -> None:
+    impatient = shop.made.open()
+    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=300)
+    t1 = Resource((shop.made.namespace, "t1"))
+    with (
+        shop.catalog.lock_operation({t1: LockMode.SHARED}, statement="a report"),
+        pytest.raises(LockTimeout, match="a report"),
+    ):
+        Session(impatient, database=shop.made.namespace).run("DROP TABLE t1")
+    impatient.close()
+    assert BEGINNING == shop.rows("t1")
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        ("SHOW LOCKS nope", "there is no such table"),
+        ("SHOW LOCKS DATABASE nope", "there is no such database"),
+        ("LOCK TABLE t1 PARTITION (z=1) SHARED", "no such partition column: column='z', accepted='p'"),
+        ("LOCK TABLE t2 PARTITION (q='abc') SHARED", "no value of this partition column: column='q', value='abc'"),
+        ("LOCK TABLE days PARTITION (ts_day='soon') SHARED", "no value of this partition column"),
+        ("LOCK TABLE plain PARTITION (q=1) SHARED", "the table has no partitions"),
+        ("ALTER TABLE t1 DROP PARTITION (p='77')", "there is no such partition"),
+        ("ALTER TABLE t1 TOUCH PARTITION (p='77')", "there is no such partition"),
+        ("ALTER TABLE t1 ADD PARTITION (p='77') LOCATION '/nowhere/at/all'", "the location can't be listed"),
+        ("ALTER TABLE t1 RENAME TO t2", "there is a table of that name"),
+        ("ALTER TABLE t1 CHANGE q q string", "Cannot change column type"),
+        ("ALTER TABLE t1 ADD COLUMNS (q int)", "already exists"),
+        ("ALTER TABLE t1 SET FILEFORMAT papyrus", "no file format of Iceberg"),
+        ("INSERT INTO t1 VALUES (1)", "another number of columns"),
+        ("INSERT INTO t1 (a) VALUES ('x')", "does not fit its column: column='a'"),
+        ("SELECT count(*) FROM t1", "give other queries to Spark"),
+        ("SELECT nope FROM t1", "there is no such column"),
+        ("DROP TABLE nope", "there is no such table"),
+    ],
+)
+def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:
+    before = {name: shop.catalog.load_table((shop.made.namespace, name)).metadata_location for name in ("t1", "t2")}
+    with pytest.raises(StatementError) as error:
+        shop.run(command)
+    assert expected in str(error.value)
+    for name, location in before.items():
+        assert location == shop.catalog.load_table((shop.made.namespace, name)).metadata_location
+
+
+def test_a_table_that_need_not_be_there_need_not(shop: Shop) -> None:
+    assert ["there is no table nope"] == shop.run("DROP TABLE IF EXISTS nope")
+    shop.run("ALTER TABLE t1 DROP IF EXISTS PARTITION (p='77')")
+
+
+def test_without_locks_statements_still_answer() -> None:
+    """SHOW LOCKS is empty, UNLOCK succeeds, and commits compare and set."""
+    with kit("none") as made:
+        made.catalog.create_table((made.namespace, "t1"), COLUMNS, partition_spec=BY_P)
+        shop = Shop(made, made.catalog, Session(made.catalog, database=made.namespace))
+        shop.run("INSERT INTO t1 PARTITION (p='1') (a) VALUES (1)", "ALTER TABLE t1 CONCATENATE")
+        assert [] == shop.run("SHOW LOCKS")
+        assert shop.run("UNLOCK TABLE t1")[0].startswith("nobody has locked")
+        assert ["1\t1\tNULL"] == shop.rows("t1")
