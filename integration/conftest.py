@@ -19,6 +19,8 @@ from commit_coord.testing.containers import (
     ContainerMetastore,
     ContainerPostgres,
     docker_version,
+    labels,
+    remove_stale,
 )
 
 pytest_plugins = ["commit_coord.testing.servers"]
@@ -119,7 +121,8 @@ class ContainerServers(Servers):
         super().__init__(folder)
         from testcontainers.core.network import Network
 
-        self._network = Network().create()
+        remove_stale()
+        self._network = Network(docker_network_kw={"labels": labels()}).create()
         self._ends.callback(self._network.remove)
 
     def _new_postgres(self) -> Any:

@@ -1,14 +1,24 @@
-"""Writers that know nothing of us, on one table of one metastore: what everything else here is compared with."""
+"""We and writers that know nothing of us, on one table of one metastore, at the same time.
+
+``COMMITS=1000 make integration ARGS="-k at_once"`` has them make so many commits instead of a few.
+"""
 
 from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from commit_coord.hms.client import MetastoreClient
 from integration.conftest import Java, Metastore, Servers
+from integration.writers import PROPERTIES, SCHEMA, Kind, await_enough, prove, start_python, watched, write_java
 
-pytestmark = [pytest.mark.jvm, pytest.mark.hms]
+pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.timeout(600)]
 
 ROWS = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 
@@ -42,3 +52,82 @@ def test_java_and_pyiceberg_read_each_others_rows(baseline: Metastore, java: Jav
     assert expected == sorted(java.sql(f"SELECT * FROM {name}.shop.sales"))
     scanned = stock.load_table("shop.sales").scan().to_arrow().to_pylist()
     assert expected == sorted((row["writer"], row["number"]) for row in scanned)
+
+
+COMMITS = int(os.environ.get("COMMITS", "60"))
+"""So many are acknowledged, of all writers together."""
+
+WORLDS: list[tuple[tuple[Kind, ...], str]] = [
+    (("commit_coord", "pyiceberg"), "hms"),
+    (("commit_coord", "java"), "hms"),
+    (("pyiceberg", "java"), "hms"),
+    (("commit_coord", "pyiceberg", "java"), "hms"),
+    (("commit_coord", "java"), "zookeeper"),
+]
+"""Who writes, and what our locks are. Beside ``zookeeper`` Java compares and sets: the table says so."""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kinds, impl", WORLDS, ids=["-".join([*kinds, impl]) for kinds, impl in WORLDS])
+def test_what_is_acknowledged_at_once_is_there(
+    baseline: Metastore,
+    servers: Servers,
+    java: Java,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    kinds: tuple[Kind, ...],
+    impl: str,
+) -> None:
+    """Appends, overwrites, MERGE, DELETE, compaction and expiry of snapshots: nobody loses a commit to another one."""
+    database = f"at_once_{WORLDS.index((kinds, impl))}"
+    name, full = "t", f"{database}.t"
+    stock = load_catalog("stock", type="hive", uri=baseline.uri)
+    stock.create_namespace(database)
+    lockless = {"engine.hive.lock-enabled": "false"} if impl == "zookeeper" else {}
+    stock.create_table((database, name), SCHEMA, properties={**PROPERTIES, **lockless})
+    ours = {"uri": baseline.uri, "lock-impl": impl}
+    if impl == "zookeeper":
+        ours["lock.uri"] = request.getfixturevalue("ensemble").connect_string
+    writers: dict[str, Kind] = {
+        f"{kind}-{number}": kind for kind in kinds for number in range(1 if kind == "java" else 2)
+    }
+    journals = [tmp_path / f"{writer}.jsonl" for writer in writers]
+
+    for journal in journals:
+        journal.touch()
+    with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
+        running: list[SpawnProcess | Future[None]] = []
+        for journal, kind in zip(journals, writers.values(), strict=True):
+            match kind:
+                case "java":
+                    waits = "hadoop.iceberg.hive.lock-check-max-wait-ms"
+                    catalog = java.catalog(baseline, **{"cache-enabled": "false", waits: "200"})
+                    running.append(threads.submit(write_java, java, journal, catalog, full))
+                case "commit_coord":
+                    running.append(start_python(kind, journal, full, ours))
+                case "pyiceberg":
+                    running.append(start_python(kind, journal, full, {"uri": baseline.uri}))
+        await_enough(journals, COMMITS, alive=lambda: all(map(_alive, running)))
+        for writer in running:
+            if isinstance(writer, Future):
+                writer.result()
+            else:
+                writer.join()
+                assert 0 == writer.exitcode
+
+    table = stock.load_table(full)
+    rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
+    proof = prove(journals, seen, table.metadata_location, rows)
+    print(proof)
+    assert [] == proof.broken
+    assert COMMITS <= proof.count("acknowledged")
+    assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(baseline)}.{full}"))
+    if impl == "hms":
+        assert 0 == proof.count("refused", "commit_coord") + proof.count("unknown", "commit_coord")
+        with MetastoreClient.of(baseline.uri) as client:
+            assert [] == client.show_locks(database, name)
+            client.close()
+
+
+def _alive(writer: SpawnProcess | Future[None]) -> bool:
+    return not writer.done() if isinstance(writer, Future) else writer.is_alive()

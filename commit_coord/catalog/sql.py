@@ -9,23 +9,37 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import Engine, event, make_url, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy import Connection, Engine, event, make_url, text
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.process import is_dead, this_owner
+from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _BUSY_TIMEOUT_MS = 30_000
 """SQLite: how long a statement waits for another process's transaction. These take milliseconds."""
+
+_AGAIN = Backoff(initial_ms=10, maximum_ms=500)
+"""Between tries while a server is started again."""
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"
@@ -100,18 +114,21 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
 
     def pointer(self, table: tuple[str, ...]) -> str | None:
         """Return the metadata location of *table*, None when there is no such table."""
-        with self.engine.connect() as connection:
-            location: str | None = connection.execute(self._pointer_statement, self._key(table)).scalar()
-            return location
+        return self._connected(lambda connection: self._read(connection, table))
+
+    def _read(self, connection: Connection, table: tuple[str, ...]) -> str | None:
+        location: str | None = connection.execute(self._pointer_statement, self._key(table)).scalar()
+        return location
 
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         """Set the pointer from *base* to *location*; with no base, create the table.
 
-        An error before COMMIT was sent is raised: the transaction is rolled back whatever happens. An error of COMMIT
-        itself is a lost reply.
+        An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
+        happens. An error of COMMIT itself is a lost reply.
         """
         values = {**self._key(table), "base": base, "location": location}
-        with self.engine.connect() as connection:
+
+        def swapped(connection: Connection) -> SwapResult:
             try:
                 result = connection.execute(_CREATE if base is None else _SWAP, values)
             except IntegrityError:
@@ -123,7 +140,31 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             except DBAPIError:
                 logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
                 return SwapResult.LOST_REPLY
-        return SwapResult.SWAPPED
+            return SwapResult.SWAPPED
+
+        return self._connected(swapped)
+
+    def _connected(self, work: Callable[[Connection], T]) -> T:
+        """Return what *work* returns; while the server cuts its connection or takes none, try again for one lease.
+
+        So a server that is started again, or a connection that died while it was idle, costs time and no commit.
+        SQLite waits by itself.
+
+        Args:
+            work: Has changed nothing when it raises.
+        """
+        clock, tries = self.coordinator.clock, 0
+        until = clock.now() + self.settings.lock_heartbeat_timeout_ms / 1000
+        while True:
+            try:
+                with self.engine.connect() as connection:
+                    return work(connection)
+            except (OperationalError, InterfaceError):
+                if self.engine.dialect.name == "sqlite" or clock.now() >= until:
+                    raise
+                logger.info("the catalog's database was not reached", exc_info=True)
+            clock.sleep(next_wait(_AGAIN, tries, clock.random()))
+            tries += 1
 
     def _key(self, table: tuple[str, ...]) -> dict[str, Any]:
         *namespace, name = table

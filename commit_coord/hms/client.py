@@ -121,6 +121,8 @@ class MetastoreClient:
         self.access = access
         self.calls: Counter[str] = Counter()
         """Round trips so far, by call."""
+        self.failures = 0
+        """Calls so far that were not answered: the servers were away, or seemed so."""
         self._pool = Pool(self.addresses, lambda address: Connection(address, access))
         # What is sent may be carried out, so only what was not sent is sent again…
         self._once = self._retrying(NotSent)
@@ -350,11 +352,15 @@ class MetastoreClient:
         return self._once(self._call, name, arguments, server)
 
     def _call(self, name: str, arguments: tuple[Any, ...], server: str | None) -> Any:
-        with self._pool.connection() as connection:
-            if server not in (None, connection.address):
-                raise FailedOver("another metastore is in use now", uri=connection.address, meant=server)
-            self.calls[name] += 1
-            return connection.call(name, *arguments)
+        try:
+            with self._pool.connection() as connection:
+                if server not in (None, connection.address):
+                    raise FailedOver("another metastore is in use now", uri=connection.address, meant=server)
+                self.calls[name] += 1
+                return connection.call(name, *arguments)
+        except (NotSent, LostReply):
+            self.failures += 1
+            raise
 
     def _passes(self, state: RetryCallState, errors: tuple[type[Exception], ...]) -> bool:
         """Return whether what failed is of *errors* and may be over soon."""

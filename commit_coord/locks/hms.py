@@ -18,6 +18,8 @@ Liveness
     2. Its own clock says LOST at 0 + lease.
     3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
 
+    While the metastore is away nobody is heard: a waiter whom it did not answer counts from its next look.
+
     Locks of LOCK statements and of other programs are left to people.
 
 A lost reply
@@ -33,8 +35,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
@@ -42,7 +45,7 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.base import Interrupted, Lease, LockSettings
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
@@ -181,7 +184,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
-        self._beats: dict[int, tuple[int, float]] = {}
+        self._beats: dict[int, tuple[tuple[int, int], float]] = {}
         self._hold = 0.0
 
     def latch_of(self, table: Resource) -> Lease | None:
@@ -224,11 +227,15 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 except (LostReply, ServerFailed) as error:
                     if isinstance(error, ServerFailed) and tries >= _FAILURES:
                         raise
-                    self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
-                    own = self._own(request)
-                    if own:
-                        return _Ticket(request=request, lock_id=own[0].lock_id, word=started), own[0].acquired
-                    if self._clock.now() >= until:
+                    failed = self._clock.now()
+                    self._strays[request.request_id] = request, failed + self._lease_seconds
+                    for own in self._own(request)[:1]:
+                        word = self._clock.now()
+                        with suppress(NoSuchLock):
+                            self.metastore.heartbeat(own.lock_id)
+                            return _Ticket(request=request, lock_id=own.lock_id, word=word), own.acquired
+                    # Whoever was away and answers now is asked again, however long it took to look.
+                    if failed >= until:
                         raise
                 else:
                     return _Ticket(request=request, lock_id=lock_id, word=sent), acquired
@@ -284,10 +291,10 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         for _ in range(2):
             asked = self._clock.now()
             try:
-                with _translated(request):
-                    granted = self.metastore.check_lock(ticket.lock_id)
+                granted = self._persist(partial(self._checked, ticket), deadline)
             except NoSuchLock:
-                if request.explicit or asked - ticket.word < self._lease_seconds:
+                # The answer may have come long after the question: the server was started again meanwhile.
+                if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
                     raise LockRefused("the request was taken out of the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
                 del self._tickets[request.request_id]
@@ -301,6 +308,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             if found is not None:
                 return found
         return before or _SOMEBODY
+
+    def _checked(self, ticket: _Ticket) -> bool:
+        """Return whether *ticket* is granted. That the service fails may pass: it had a place for the ticket."""
+        try:
+            with _translated(ticket.request):
+                return self.metastore.check_lock(ticket.lock_id)
+        except LockServiceUnavailable as error:
+            raise Interrupted(error.message, **error.details) from error
 
     def _look(self, ticket: _Ticket, before: _HmsBlocker | None) -> _HmsBlocker | None:
         """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
@@ -317,6 +332,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 and (one.acquired or one.lock_id < ticket.lock_id)
                 and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
             ]
+            answered = self._clock.now()
             for one in list(in_the_way):
                 said = one.said
                 if said is not None and said.request_id == request.request_id and said.client != self._client:
@@ -329,7 +345,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         statement=said.statement,
                         accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
                     )
-                if self._is_over(one, now) or one.request_id == request.request_id:
+                if self._is_over(one, now, answered) or one.request_id == request.request_id:
                     logger.info("freed a lock whose owner has ended: %s", one.listed[0])
                     self.metastore.unlock(one.lock_id)
                     in_the_way.remove(one)
@@ -341,16 +357,21 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         known = before is not None and before.lock_id == nearest.lock_id
         return self._blocker(nearest, ahead=len(in_the_way), since=before.since if before and known else now, now=now)
 
-    def _is_over(self, standing: _Standing, now: float) -> bool:
-        """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended."""
+    def _is_over(self, standing: _Standing, asked: float, answered: float) -> bool:
+        """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
+
+        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
+        """
         said = standing.said
         if said is None or said.lease_ms is None:
             return False
-        beat, seen = self._beats.get(standing.lock_id, (None, now))
-        if beat != standing.heartbeat_ms:
-            self._beats[standing.lock_id] = standing.heartbeat_ms, now
-            seen = now
-        return now - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
+        # Whom the metastore does not answer it does not answer to others either: that is no silence of theirs.
+        heard = standing.heartbeat_ms, self.metastore.failures
+        before, seen = self._beats.get(standing.lock_id, (None, answered))
+        if before != heard:
+            self._beats[standing.lock_id] = heard, answered
+            seen = answered
+        return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
 
     def _blocker(self, standing: _Standing, *, ahead: int, since: float, now: float) -> _HmsBlocker:
         said, first = standing.said, standing.listed[0]

@@ -15,7 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-# testcontainers' own reaper would have to come from an image registry, which need not be in reach.
+# testcontainers' own reaper would have to come from an image registry, which need not be in reach. So containers carry
+# the name of the process that started them, and the next one removes those whose process has ended.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 from testcontainers.core.container import DockerContainer
@@ -24,11 +25,13 @@ from testcontainers.core.network import Network
 from commit_coord.local import ServerFailed, hms
 from commit_coord.local.server import LOOPBACK, Server, free_ports
 from commit_coord.local.zookeeper import Ensemble, ZooKeeper
+from commit_coord.process import is_dead, this_owner
 
 # In a checkout mypy takes the folder docker/ for the package.
 docker: Any = import_module("docker")
 errors: Any = import_module("docker.errors")
 
+_STARTED_BY = "commit-coord.started-by"
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.1
 _START_TIMEOUT_S = 120
@@ -42,6 +45,24 @@ def docker_version() -> str | None:
     except (errors.DockerException, OSError):
         return None
     return version
+
+
+def labels() -> dict[str, str]:
+    """Return what containers and networks of this process are marked with."""
+    return {_STARTED_BY: this_owner().process}
+
+
+def remove_stale() -> None:
+    """Remove the containers and networks of processes that ended without doing so, on this host."""
+    client = docker.from_env()
+    for container in client.containers.list(all=True, filters={"label": _STARTED_BY}):
+        if is_dead(container.labels[_STARTED_BY]):
+            with suppress(errors.NotFound):
+                container.remove(force=True, v=True)
+    for network in client.networks.list(filters={"label": _STARTED_BY}):
+        if is_dead(network.attrs["Labels"][_STARTED_BY]):
+            with suppress(errors.NotFound):
+                network.remove()
 
 
 @cache
@@ -91,7 +112,7 @@ class ContainerServer(Server):
         self.name = f"{alias} in a container"
         self.port = free_ports(1)[0]
         made = DockerContainer(image(version)).with_command([self.kind])
-        made = made.with_network(network).with_network_aliases(alias).with_kwargs(user="0")
+        made = made.with_network(network).with_network_aliases(alias).with_kwargs(user="0", labels=labels())
         for key, value in (environment or {}).items():
             made = made.with_env(key, value)
         if shared is not None:

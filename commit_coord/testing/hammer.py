@@ -1,10 +1,10 @@
-"""Many processes append to one table, some are killed, and the table is proved right afterwards.
+"""Many processes append to one table, some are killed, servers too, and the table is proved right afterwards.
 
 Theory of operation
     Each *slot* has a log file. Its writer marks every append with an id of its own, which it writes to the log before
-    the append ("try") and after it was acknowledged ("ack"), with fsync each time. The id travels into the table twice:
-    in the snapshot's summary, and as a column of the rows. A killed writer is replaced by a new process that goes
-    on where the slot's acknowledgements end; it never repeats an append whose outcome it does not know.
+    the append ("try") and after it was acknowledged ("ack", and when), with fsync each time. The id travels into the
+    table twice: in the snapshot's summary, and as a column of the rows. A killed writer is replaced by a new process
+    that goes on where the slot's acknowledgements end; it never repeats an append whose outcome it does not know.
 
     Processes are forked from a server that has imported everything and opened nothing: to start one costs little
     beside what it is killed in.
@@ -27,8 +27,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ from commit_coord.catalog.base import CoordinatedCatalog
 TABLE = ("hammer", "t")
 _IMPORTED = [
     "commit_coord.catalog.sql",
+    "commit_coord.catalog.hive",
+    "commit_coord.locks.zookeeper",
     "pyiceberg.io.pyarrow",
     "pandas",
     "pyarrow.pandas_compat",
@@ -62,6 +66,8 @@ class Report:
     Args:
         seconds: From the first process to the last proof but one (starts included, the scan of the rows not).
         kills: Processes that were killed.
+        faults: Done to the servers.
+        stalled_s: The longest time in which no append was acknowledged.
         acknowledged: Appends that were acknowledged to a log.
         unanswered: Appends that were tried and whose answer no log has: their process was killed.
         unanswered_landed: How many of these are in the table.
@@ -73,6 +79,8 @@ class Report:
 
     seconds: float
     kills: int
+    faults: int
+    stalled_s: float
     acknowledged: int
     unanswered: int
     unanswered_landed: int
@@ -89,6 +97,7 @@ def hammer(
     appends: int,
     kill_every_s: float | None = None,
     kills_max: int | None = None,
+    faults: Sequence[Callable[[], object]] = (),
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 900.0,
@@ -103,6 +112,8 @@ def hammer(
         kill_every_s: Kill one writer with SIGKILL, chosen with *seed*, every so many seconds, and replace it; later
             when none has begun to append since it was started.
         kills_max: Stop killing after so many.
+        faults: What is done to the servers while the writers write: each once, in this order, at equal parts of the
+            acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
         timeout_s: Give up after so long; the report then says so.
@@ -115,6 +126,7 @@ def hammer(
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
     slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
+    done = 0
     broken: list[str] = []
     tried_at_start: dict[int, int] = {}
     try:
@@ -128,6 +140,12 @@ def hammer(
                     if process.exitcode:
                         broken.append(f"the writer of slot {slot} ended with status {process.exitcode}")
                     del slots[slot]
+            if done < len(faults):
+                acknowledged = _acknowledged(folder, writers)
+                if acknowledged * (len(faults) + 1) >= writers * appends * (done + 1):
+                    faults[done]()
+                    done += 1
+                    say(f"fault {done} was done from {acknowledged} acknowledged to {_acknowledged(folder, writers)}")
             if kills == kills_max:
                 next_kill = None
             if next_kill is not None and kill_every_s and time.monotonic() >= next_kill:
@@ -144,13 +162,15 @@ def hammer(
                 slots[victim] = _start(folder, victim, appends, given)
                 kills += 1
                 next_kill = max(next_kill + kill_every_s, time.monotonic())
-                say(f"killed {kills}, acknowledged {sum(len(_log(folder, s).acked) for s in range(writers))}")
+                say(f"killed {kills}, acknowledged {_acknowledged(folder, writers)}")
     finally:
         for process in slots.values():
             process.kill()
             process.join()
     seconds = time.monotonic() - began
-    report = _prove(catalog, folder, writers, appends, seconds, kills, broken)
+    if done < len(faults):
+        broken.append(f"{done} of {len(faults)} faults were done")
+    report = _prove(catalog, folder, writers, appends, seconds, kills, done, broken)
     catalog.close()
     return report
 
@@ -168,6 +188,7 @@ class _Log:
     tried: list[str]
     acked: dict[str, int]
     refused: list[tuple[str, str]]
+    acked_at: list[float]
 
 
 def _path(folder: Path, slot: int) -> Path:
@@ -176,17 +197,22 @@ def _path(folder: Path, slot: int) -> Path:
 
 def _log(folder: Path, slot: int) -> _Log:
     """Return what the log of *slot* says; a last line that a kill cut off says nothing."""
-    log = _Log([], {}, [])
+    log = _Log([], {}, [], [])
     path = _path(folder, slot)
     for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
         match line.split() if line.endswith("\n") else []:
             case ["try", mark]:
                 log.tried.append(mark)
-            case ["ack", mark, snapshot_id]:
+            case ["ack", mark, snapshot_id, at]:
                 log.acked[mark] = int(snapshot_id)
+                log.acked_at.append(float(at))
             case ["refused", mark, error]:
                 log.refused.append((mark, error))
     return log
+
+
+def _acknowledged(folder: Path, writers: int) -> int:
+    return sum(len(_log(folder, slot).acked) for slot in range(writers))
 
 
 def _start(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> ForkServerProcess:
@@ -222,11 +248,12 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
             except Exception as error:
                 logging.getLogger(__name__).exception("append %s", mark)
                 note("refused", mark, type(error).__name__)
-                table.refresh()
+                with suppress(Exception):  # the next append says whether it lasts
+                    table.refresh()
                 continue
             snapshot = table.current_snapshot()
             assert snapshot is not None
-            note("ack", mark, snapshot.snapshot_id)
+            note("ack", mark, snapshot.snapshot_id, time.monotonic())
             done += 1
     catalog.close()
 
@@ -245,6 +272,7 @@ def _prove(
     appends: int,
     seconds: float,
     kills: int,
+    faults: int,
     broken: list[str],
 ) -> Report:
     left = catalog.locks.locks()
@@ -268,7 +296,7 @@ def _prove(
         for mark, snapshot_id in acked.items()
         if snapshots.get(snapshot_id, {"summary": {}})["summary"].get(_MARK) != mark
     ]
-    broken += [f"unanswered {mark} is there {by_mark[mark]} times" for mark in unanswered if by_mark[mark] > 1]
+    broken += [f"{mark} is there {times} times" for mark, times in by_mark.items() if mark not in acked and times > 1]
     broken += [f"refused {mark} is there" for mark, error in refused if by_mark[mark] and "Unknown" not in error]
     broken += [f"{mark} is there and nobody wrote it" for mark in by_mark if mark not in tried]
     if (length := _chain(body, snapshots)) != len(snapshots):
@@ -279,6 +307,10 @@ def _prove(
     return Report(
         seconds=round(seconds, 2),
         kills=kills,
+        faults=faults,
+        stalled_s=round(
+            max((b - a for a, b in pairwise(sorted(at for log in logs for at in log.acked_at))), default=0), 2
+        ),
         acknowledged=len(acked),
         unanswered=len(unanswered),
         unanswered_landed=sum(by_mark[mark] for mark in unanswered),

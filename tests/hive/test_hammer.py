@@ -1,8 +1,7 @@
-"""Processes append to one table on a metastore, are killed, and lose their server; the table is right."""
+"""Processes append to one table on a metastore, are killed; the table is right."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -47,20 +46,3 @@ def test_killed_writers_lose_and_double_nothing(own: HiveMetastore, tmp_path: Pa
     )
     assert () == report.broken
     assert (3, 0) == (report.kills, report.locks_left)
-
-
-@pytest.mark.timeout(300)
-def test_a_restart_of_the_metastore_loses_and_doubles_nothing(own: HiveMetastore, tmp_path: Path) -> None:
-    """Killed under the writers and started again; they go on by themselves."""
-
-    def again() -> None:
-        own.kill()
-        own.start()
-
-    restart = threading.Timer(5, again)
-    restart.start()
-    report = hammer(tmp_path, writers=4, appends=20, timeout_s=200, properties={"uri": own.uri})
-    restart.join()
-    assert () == report.broken
-    assert {} == report.failures
-    assert 80 == report.acknowledged

@@ -255,6 +255,31 @@ def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> No
             client.close()
 
 
+def test_who_was_not_answered_takes_nobody_for_dead(hms: HiveMetastore, service: Service) -> None:
+    """The metastore is away for two waiters, for longer than a lease, and comes back for the second one first."""
+    settings, away = (
+        LockSettings(lease_ms=8_000, heartbeat_interval_ms=2_000),
+        ["heartbeat", "check_lock", "show_locks"] * 1_000,
+    )
+    with Proxy(hms.uri) as to_first, Proxy(hms.uri) as to_second:
+        first, second = (HmsLockManager(way.uri, settings=settings) for way in (to_first, to_second))
+        held = service.open().acquire(latch(), deadline=soon())
+        waiters = [Contender(client, latch(), seconds=90).queued() for client in (first, second)]
+        beside = second.acquire(latch(Resource(("db", "beside"))), deadline=soon())
+        to_first.refuse += away
+        to_second.refuse += away
+        until(lambda: beside.state is LeaseState.LOST, "the end of a lease")
+        looks = to_second.seen.count("show_locks")
+        to_second.refuse.clear()
+        until(lambda: to_second.seen.count("show_locks") > looks, "a look at the queue")
+        to_first.refuse.clear()
+        held.release()
+        for waiter in waiters:
+            waiter.release()
+        first.close()
+        second.close()
+
+
 def test_no_thread_is_left_behind(service: Service) -> None:
     before = set(threading.enumerate())
     manager = service.open()

@@ -1,4 +1,4 @@
-"""What 2.3.10 is tried with in the other folders, on the other versions: the contract of locks, and a table's life."""
+"""What 2.3.10 is tried with elsewhere, on the other versions: the contract of locks, Hive's table, a table's life."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from commit_coord.hms.probe import CompareAndSet, Probe, lock_service
 from commit_coord.local import HiveMetastore
 from commit_coord.testing.contract import LockContract, Service
 from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.contract.test_hive_lock_table import test_a_command_holds_what_the_manual_says
+
+__all__ = ["test_a_command_holds_what_the_manual_says"]
 
 IGNORES = {"3.1.3-postgresql": CompareAndSet.IGNORED, "4.0.1-derby": CompareAndSet.BROKEN}
 
