@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
+from commit_coord.errors import ConfigError
+from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 
-SUITES = ("commits", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -93,6 +95,35 @@ def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     )
 
 
+def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
+    try:
+        from commit_coord.bench import hive, jvm
+
+        return hive.run(
+            folder,
+            seconds=given.seconds or (3.0 if given.quick else 20.0),
+            writers=[int(count) for count in counts.split(",")],
+            snapshots=20,
+            java=_java(given, jvm.appender),
+            say=_say,
+        )
+    except (ModuleNotFoundError, NotInstalled) as error:
+        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        return None
+
+
+def _java(
+    given: argparse.Namespace, appender: Callable[[Path, Path], Sequence[str]]
+) -> Callable[[Path], Sequence[str]] | None:
+    try:
+        jar = given.jar or maven_jar(ICEBERG_RUNTIME)
+    except ConfigError as error:
+        _say(f"Java's HiveCatalog is NOT measured: {error}")
+        return None
+    return lambda folder: appender(folder, jar)
+
+
 def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     return cost.run(
         folder,
@@ -133,6 +164,7 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
+    "hive": _hive,
     "cost": _cost,
     "locks": _locks,
     "kill": _kill,
@@ -142,13 +174,15 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
 
 def _broken(name: str, found: dict[str, Any]) -> list[str]:
     """Return what does not hold that must, whatever the speed."""
-    if name == "commits":
-        return [
-            f"{cell['layout']}, {cell['writers']} writers: {cell['acknowledged']} acknowledged, "
-            f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, locks left {cell['locks_left']}"
+    if name in ("commits", "hive"):
+        unproved = [
+            f"{cell['layout']}, {cell['writers']} writers, {cell['kind']}: {cell['acknowledged']} acknowledged, "
+            f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, {cell['missing_files']} files missing, "
+            f"{cell['locks_left']} locks left"
             for cell in found["cells"]
-            if cell["kind"] == "commit_coord" and not cell["proved"]
+            if cell["kind"].startswith("commit_coord") and not cell["proved"]
         ]
+        return unproved + [what for what in found.get("gave_up", {}) if what.startswith("commit_coord")]
     if name == "cost" and found["locks_left"]:
         return [f"cost: {found['locks_left']} locks left"]
     if name == "kill":

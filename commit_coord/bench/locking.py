@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench.commits import percentile
+from commit_coord.bench.cells import percentile
 from commit_coord.bench.fleet import Worker, run_together
 from commit_coord.bench.tasks import KAZOO
 from commit_coord.local import NotInstalled, PostgresServer, ZooKeeperEnsemble

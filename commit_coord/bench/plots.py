@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench.commits import LAYOUTS
+from commit_coord.bench.cells import LAYOUTS
 from commit_coord.bench.tables import KINDS
 
 _LOOKS = {

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from commit_coord.bench.fleet import wait_until
 from commit_coord.bench.kazoo_lock import KazooLock
 from commit_coord.bench.phases import Phases
-from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, open_catalog
+from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, catalog_of, open_catalog
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import CommitEnded
 from commit_coord.locks.base import Lease, LockManager, LockSettings
@@ -47,23 +49,20 @@ def _written_bytes() -> int:
 
 
 def append_for_a_while(
-    *, kind: Kind, folder: str, table: str, worker: int, seconds: float, lock_impl: str = "lease", phases: bool = False
+    *, catalog: dict[str, str], table: str, scratch: str, seconds: float, phases: bool = False
 ) -> Perform:
     """Append to *table* as often as possible from ``start`` for *seconds*.
 
     An append is acknowledged when it returned, failed when it raised. The table object is kept, as a user would; it is
-    refreshed after a failure.
+    refreshed after a failure. *scratch* is a table to warm up on.
     """
-    catalog = open_catalog(kind, Path(folder), lock_impl)
-    scratch = catalog.create_table((NAMESPACE, f"warm_{worker}"), ROWS.schema)
+    opened = catalog_of(catalog)
+    warm = opened.create_table((NAMESPACE, scratch), ROWS.schema)
     for _ in range(_WARM_APPENDS):
-        scratch.append(ROWS)
-    target = catalog.load_table((NAMESPACE, table))
+        warm.append(ROWS)
+    target = opened.load_table((NAMESPACE, table))
     ended: list[CommitEnded] = []
-    if kind == "commit_coord":
-        catalog.events.subscribe(  # type: ignore[attr-defined]  # a coordinated catalog
-            lambda event: ended.append(event) if isinstance(event, CommitEnded) else None
-        )
+    attempts = _attempts(opened, ended)
     stopwatch = Phases() if phases else None
 
     def perform(request: dict[str, Any]) -> Answer:
@@ -91,11 +90,27 @@ def append_for_a_while(
             "cpu_s": _cpu_s() - cpu,
             "waited_ms": [event.waited_ms for event in ended],
             "held_ms": [event.held_ms for event in ended if event.tries],
+            "attempts": attempts(),
             "swaps": sum(event.tries for event in ended),
             "phases": stopwatch.totals() if stopwatch else {},
         }
 
     return perform
+
+
+def _attempts(catalog: Catalog, ended: list[CommitEnded]) -> Callable[[], int]:
+    """Return what tells how often a change of a table's pointer has been attempted; ours tells *ended*, too."""
+    if isinstance(catalog, CoordinatedCatalog):
+        catalog.events.subscribe(lambda event: ended.append(event) if isinstance(event, CommitEnded) else None)
+        return lambda: sum(event.tries for event in ended)
+    commit, tally = catalog.commit_table, [0]
+
+    def counted(*args: Any) -> Any:
+        tally[0] += 1
+        return commit(*args)
+
+    catalog.commit_table = counted  # type: ignore[method-assign, assignment]
+    return lambda: tally[0]
 
 
 def _append(table: Table) -> str | None:

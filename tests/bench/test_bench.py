@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commit_coord import bench
-from commit_coord.bench import commits, locking, machine, report, tables
+from commit_coord.bench import cells, commits, locking, machine, report, tables
 from commit_coord.bench.fleet import Worker, WorkerFailed
 
 
@@ -72,8 +72,8 @@ def test_cell_counts_what_was_acknowledged(history: tables.History, tmp_path: Pa
 
 def test_percentile_is_a_value_that_occurred() -> None:
     """Nearest rank: the p99 of two values is the larger one; of none there is none."""
-    assert 2.0 == commits.percentile([2.0, 1.0], 0.99)
-    assert commits.percentile([], 0.5) is None
+    assert 2.0 == cells.percentile([2.0, 1.0], 0.99)
+    assert cells.percentile([], 0.5) is None
 
 
 def test_lock_cycles_are_counted(tmp_path: Path) -> None:

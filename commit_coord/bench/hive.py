@@ -1,0 +1,158 @@
+"""Acknowledged appends a second on one Hive Metastore: ours beside PyIceberg's and Iceberg Java's ``HiveCatalog``.
+
+All share one metastore, 2.3.10 on Derby, which each writer of each cell has for itself and its fellows: cells run one
+after the other. A peer runs with its defaults, and *tuned*: with the shortest waits that served it well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from commit_coord.bench.cells import LAYOUTS, Contender, measure, plan, ratio, summary
+from commit_coord.bench.fleet import WorkerFailed
+from commit_coord.bench.tables import NAMESPACE, ROWS, make_histories
+from commit_coord.config import COORDINATED_URI_PREFIX
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.locks.base import LockManager
+from commit_coord.locks.registry import create_lock_manager
+
+OURS = ("commit_coord, zookeeper", "commit_coord, hms")
+PYICEBERG = ("pyiceberg", "pyiceberg, tuned")
+JAVA = ("java, lock", "java, lock, tuned", "java, compare-and-set", "java, compare-and-set, tuned")
+KINDS = (*OURS, *PYICEBERG, *JAVA)
+
+_TUNED_PYICEBERG = {"lock-check-max-wait-time": "0.1", "lock-check-retries": "1000"}
+
+_LOCKLESS = {"engine.hive.lock-enabled": "false"}
+"""Of a table: Java then compares and sets."""
+
+_RETRIES = {"commit.retry.num-retries": "100", "commit.retry.min-wait-ms": "10", "commit.retry.max-wait-ms": "100"}
+_CHECKS = {"iceberg.hive.lock-check-min-wait-ms": "10", "iceberg.hive.lock-check-max-wait-ms": "50"}
+"""Java's waits, of a table and of its client."""
+
+_PATIENT = 3
+"""So many times longer lasts a cell of PyIceberg's defaults under contention: in 20 s hardly anything is acknowledged,
+and a ratio to one or two acknowledgements would be luck."""
+
+
+def run(
+    folder: Path,
+    *,
+    seconds: float,
+    writers: Iterable[int],
+    snapshots: int,
+    java: Callable[[Path], Sequence[str]] | None,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure every cell, and return the figures with what was proved.
+
+    Args:
+        folder: Where everything is kept meanwhile.
+        seconds: Of a cell.
+        writers: Numbers of writers.
+        snapshots: Of each table before.
+        java: Makes the command of a Java writer in a folder; None where it can't be had.
+        say: Is told how it goes.
+    """
+    history = make_histories(folder / "history", [snapshots])[snapshots]
+    measured: list[dict[str, Any]] = []
+    gave_up: dict[str, str] = {}
+    say("starting a Hive Metastore and ZooKeeper")
+    with (
+        HiveMetastore(folder / "metastore") as metastore,
+        ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper,
+        create_lock_manager("hms", metastore.uri) as hms_locks,
+        create_lock_manager("zookeeper", zookeeper.connect_string) as zookeeper_locks,
+    ):
+        everybody = contenders(metastore, zookeeper, java(folder / "java") if java else None)
+        for number, (layout, count) in enumerate(plan(writers)):
+            for contender in everybody if number % 2 == 0 else reversed(everybody):
+                patient = contender.kind == "pyiceberg" and layout == LAYOUTS[0] and count > 1
+                try:
+                    cell = measure(
+                        folder / "cell",
+                        history,
+                        contender,
+                        layout,
+                        count,
+                        seconds * _PATIENT if patient else seconds,
+                        prefix=f"c{number}_{everybody.index(contender)}_",
+                        locks=lambda _: _left(hms_locks) + _left(zookeeper_locks),
+                    )
+                except WorkerFailed as error:
+                    gave_up[f"{contender.kind}, {layout}, {count} writers"] = str(error)
+                    say(f"{contender.kind}, {layout}, {count} writers: gave up: {error}")
+                    continue
+                say(summary(cell))
+                measured.append(cell)
+    return {
+        "snapshots_before": snapshots,
+        "seconds": seconds,
+        "cells": measured,
+        "gave_up": gave_up,
+        "missing": [kind for kind in KINDS if kind not in {contender.kind for contender in everybody}],
+        "bars": _bars(measured),
+    }
+
+
+def contenders(
+    metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Sequence[str] | None
+) -> list[Contender]:
+    """Return who is compared, Java only with a command for its writers."""
+    plain = {"uri": metastore.uri, "warehouse": metastore.warehouse}
+    coordinated = {**plain, "uri": f"{COORDINATED_URI_PREFIX}{metastore.uri}"}
+    by_zookeeper = {"lock-impl": "zookeeper", "lock.uri": zookeeper.connect_string}
+    found = [
+        Contender(kind=OURS[0], catalog={**coordinated, **by_zookeeper}),
+        Contender(kind=OURS[1], catalog={**coordinated, "lock-impl": "hms"}),
+        Contender(kind=PYICEBERG[0], catalog=plain),
+        Contender(kind=PYICEBERG[1], catalog={**plain, **_TUNED_PYICEBERG}),
+    ]
+    if java is None:
+        return found
+
+    def with_java(kind: str, table: Mapping[str, str], conf: Mapping[str, str]) -> Contender:
+        spec = {"namespace": NAMESPACE, "rows": ROWS.num_rows, "conf": dict(conf)}
+        return Contender(kind=kind, catalog=plain, table=table, command=java, spec=spec)
+
+    return [
+        *found,
+        with_java(JAVA[0], {}, {}),
+        with_java(JAVA[1], _RETRIES, _CHECKS),
+        with_java(JAVA[2], _LOCKLESS, {}),
+        with_java(JAVA[3], {**_LOCKLESS, **_RETRIES}, {}),
+    ]
+
+
+def _left(locks: LockManager) -> int:
+    """Return how many locks were left, and free them: the next cell counts its own."""
+    left = locks.locks()
+    for request_id in {entry.request_id for entry in left}:
+        locks.unlock(request_id=request_id)
+    return len(left)
+
+
+def _bars(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the figures say about the bars of one table."""
+    cells = {(c["kind"], c["writers"]): c for c in found if c["layout"] == LAYOUTS[0]}
+
+    def rate(kind: str, writers: int) -> float | None:
+        cell = cells.get((kind, writers))
+        return None if cell is None else cell["per_second"]
+
+    zookeeper, hms = OURS
+    four, default = rate(zookeeper, 4), rate("pyiceberg", 4)
+    tuned = max((value for kind in JAVA if (value := rate(kind, 4)) is not None and "tuned" in kind), default=None)
+    p50, p99 = (cells.get((zookeeper, writers), {}).get(name) for writers, name in ((1, "p50_ms"), (4, "p99_ms")))
+    ours = [c for c in found if c["kind"] in OURS]
+    return {
+        "zookeeper, 4 writers, times PyIceberg's defaults (at least 100)": ratio(four, default),
+        "zookeeper, 4 writers, times the best tuned Java (at least 3)": ratio(four, tuned),
+        "zookeeper, p99 of 4 writers, times p50 of one (under 10)": ratio(p99, p50),
+        "zookeeper, 16 writers, share of 4 writers' rate (at least 0.7)": ratio(rate(zookeeper, 16), four),
+        "hms, 4 writers, times PyIceberg's defaults (at least 40)": ratio(rate(hms, 4), default),
+        "failed commits of ours (0)": sum(c["failed"] for c in ours),
+        "every cell of ours proved": all(c["proved"] for c in ours),
+    }
