@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
+from commit_coord.bench import commits, cost, hive, jvm, kill, locking, machine, plots, profiling, report
 from commit_coord.errors import ConfigError
 from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
@@ -98,14 +98,12 @@ def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
     try:
-        from commit_coord.bench import hive, jvm
-
         return hive.run(
             folder,
             seconds=given.seconds or (3.0 if given.quick else 20.0),
             writers=[int(count) for count in counts.split(",")],
             snapshots=20,
-            java=_java(given, jvm.appender),
+            java=_java(given),
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
@@ -113,15 +111,14 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         return None
 
 
-def _java(
-    given: argparse.Namespace, appender: Callable[[Path, Path], Sequence[str]]
-) -> Callable[[Path], Sequence[str]] | None:
+def _java(given: argparse.Namespace) -> Callable[[Path], Sequence[str]] | None:
+    """Return what makes the command of a Java writer in a folder, None where the JVM runtime can't be had."""
     try:
         jar = given.jar or maven_jar(ICEBERG_RUNTIME)
     except ConfigError as error:
         _say(f"Java's HiveCatalog is NOT measured: {error}")
         return None
-    return lambda folder: appender(folder, jar)
+    return lambda folder: jvm.appender(folder, jar)
 
 
 def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:

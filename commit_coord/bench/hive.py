@@ -69,16 +69,17 @@ def run(
         everybody = contenders(metastore, zookeeper, java(folder / "java") if java else None)
         for number, (layout, count) in enumerate(plan(writers)):
             for contender in everybody if number % 2 == 0 else reversed(everybody):
+                place = f"c{number}_{everybody.index(contender)}_"
                 patient = contender.kind == "pyiceberg" and layout == LAYOUTS[0] and count > 1
                 try:
                     cell = measure(
-                        folder / "cell",
+                        folder / place,
                         history,
                         contender,
                         layout,
                         count,
                         seconds * _PATIENT if patient else seconds,
-                        prefix=f"c{number}_{everybody.index(contender)}_",
+                        prefix=place,
                         locks=lambda _: _left(hms_locks) + _left(zookeeper_locks),
                     )
                 except WorkerFailed as error:
@@ -97,9 +98,7 @@ def run(
     }
 
 
-def contenders(
-    metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Sequence[str] | None
-) -> list[Contender]:
+def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Sequence[str] | None) -> list[Contender]:
     """Return who is compared, Java only with a command for its writers."""
     plain = {"uri": metastore.uri, "warehouse": metastore.warehouse}
     coordinated = {**plain, "uri": f"{COORDINATED_URI_PREFIX}{metastore.uri}"}

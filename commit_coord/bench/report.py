@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from commit_coord.bench.hive import KINDS
+
 Results = dict[str, dict[str, Any]]
 """Suite → its figures, with ``machine`` and ``command`` beside them."""
 
@@ -37,6 +39,7 @@ def render(results: Results) -> str:
     ]
     sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         "commits": ("Commits a second", _commits),
+        "hive": ("Commits a second on a Hive Metastore", _hive),
         "cost": ("The cost of one commit", _cost),
         "locks": ("Locks", _locks),
         "kill": ("Nothing lost", _kill),
@@ -85,6 +88,34 @@ def _commits(found: dict[str, Any]) -> list[str]:
         for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], c["kind"]))
     ]
     return [text, "", *_grid(head, rows), *_bars(found["bars"]), "![commits](commits.png)", ""]
+
+
+def _hive(found: dict[str, Any]) -> list[str]:
+    usual, longest = found["seconds"], max(cell["seconds"] for cell in found["cells"])
+    longer = f"; {longest:g} s where several writers with PyIceberg's defaults share one" if longest > usual else ""
+    text = (
+        f"{usual:g} s a cell on tables with {found['snapshots_before']} snapshots{longer}. "
+        "*attempts each*: tries to change a table, by acknowledged append; "
+        "below 1 where one carries several. *proved*: as for *commits*, and each data file is there, for every catalog."
+    )
+    head = (
+        *("tables, writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "max ms", "acknowledged"),
+        *("attempts each", "failed", "proved"),
+    )
+    order = {kind: number for number, kind in enumerate(KINDS)}
+    rows = [
+        (
+            f"{cell['layout']}, {cell['writers']}",
+            cell["kind"],
+            *(cell[name] for name in ("per_second", "p50_ms", "p99_ms", "max_ms", "acknowledged", "attempts_each")),
+            ", ".join(f"{count} {error}" for error, count in cell["errors"].items()) or 0,
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], order[c["kind"]]))
+    ]
+    missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
+    gave_up = [line for what, why in found["gave_up"].items() for line in (f"Gave up: {what}: {why}.", "")]
+    return [text, "", *_grid(head, rows), *missing, *gave_up, *_bars(found["bars"]), "![hive](hive.png)", ""]
 
 
 def _cost(found: dict[str, Any]) -> list[str]:
