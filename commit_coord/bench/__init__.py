@@ -112,13 +112,13 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _java(given: argparse.Namespace) -> Callable[[Path], Sequence[str]] | None:
-    """Return what makes the command of a Java writer in a folder, None where the JVM runtime can't be had."""
+    """Return what makes the command of a worker in Java in a folder, None where the JVM runtime can't be had."""
     try:
         jar = given.jar or maven_jar(ICEBERG_RUNTIME)
     except ConfigError as error:
-        _say(f"Java's HiveCatalog is NOT measured: {error}")
+        _say(f"what Iceberg's Java does is NOT measured: {error}")
         return None
-    return lambda folder: jvm.appender(folder, jar)
+    return lambda folder: jvm.java_worker(folder, jar)
 
 
 def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -137,8 +137,10 @@ def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         seconds=given.seconds or (1.0 if given.quick else 5.0),
         contenders=8,
         hand_overs=20 if given.quick else 300,
-        partitions=1_000 if given.quick else 10_000,
+        partitions=100 if given.quick else 10_000,
+        listed=1_000 if given.quick else 100_000,
         postgres_url=given.postgres_url,
+        java=_java(given),
         say=_say,
     )
 

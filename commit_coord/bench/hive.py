@@ -29,8 +29,9 @@ _LOCKLESS = {"engine.hive.lock-enabled": "false"}
 """Of a table: Java then compares and sets."""
 
 _RETRIES = {"commit.retry.num-retries": "100", "commit.retry.min-wait-ms": "10", "commit.retry.max-wait-ms": "100"}
+_FILES = {"fs.file.impl": "PlainFiles"}
 _CHECKS = {"iceberg.hive.lock-check-min-wait-ms": "10", "iceberg.hive.lock-check-max-wait-ms": "50"}
-"""Java's waits, of a table and of its client."""
+"""Tuned Java: properties of a table, and of a client. Hadoop's own way with local files costs it a process each."""
 
 _PATIENT = 3
 """So many times longer lasts a cell of PyIceberg's defaults under contention: in 20 s hardly anything is acknowledged,
@@ -119,9 +120,9 @@ def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Seq
     return [
         *found,
         with_java(JAVA[0], {}, {}),
-        with_java(JAVA[1], _RETRIES, _CHECKS),
+        with_java(JAVA[1], _RETRIES, {**_FILES, **_CHECKS}),
         with_java(JAVA[2], _LOCKLESS, {}),
-        with_java(JAVA[3], {**_LOCKLESS, **_RETRIES}, {}),
+        with_java(JAVA[3], {**_LOCKLESS, **_RETRIES}, _FILES),
     ]
 
 

@@ -63,6 +63,10 @@ def _bars(bars: dict[str, Any]) -> list[str]:
     return _grid(("bar", "measured"), bars.items())
 
 
+def _gave_up(found: dict[str, Any]) -> list[str]:
+    return [line for what, why in found.get("gave_up", {}).items() for line in (f"Gave up: {what}: {why}.", "")]
+
+
 def _commits(found: dict[str, Any]) -> list[str]:
     text = (
         f"{found['seconds']:g} s a cell on tables with {found['snapshots_before']} snapshots. Milliseconds are of "
@@ -114,8 +118,7 @@ def _hive(found: dict[str, Any]) -> list[str]:
         for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], order[c["kind"]]))
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
-    gave_up = [line for what, why in found["gave_up"].items() for line in (f"Gave up: {what}: {why}.", "")]
-    return [text, "", *_grid(head, rows), *missing, *gave_up, *_bars(found["bars"]), "![hive](hive.png)", ""]
+    return [text, "", *_grid(head, rows), *missing, *_gave_up(found), *_bars(found["bars"]), "![hive](hive.png)", ""]
 
 
 def _cost(found: dict[str, Any]) -> list[str]:
@@ -136,13 +139,21 @@ def _cost(found: dict[str, Any]) -> list[str]:
         )
         for cell in sorted(found["cells"], key=lambda c: (c["process"], c["snapshots"], c["kind"]))
     ]
-    gave_up = [f"Gave up: {what}: {why}." for what, why in found["gave_up"].items()]
-    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *gave_up, "", "![cost](cost.png)", ""]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *_gave_up(found), "![cost](cost.png)", ""]
 
 
 def _locks(found: dict[str, Any]) -> list[str]:
     count = found["contenders"]
-    head = ("manager", "cycles/s alone", f"with {count}", "least, most of one", "wake-up p50 ms", "p99 ms", "what")
+    head = (
+        "manager",
+        "cycles/s alone",
+        f"with {count}",
+        "least, most of one",
+        "wake-up p50 ms",
+        "p99 ms",
+        "waiting: requests/s",
+        "what",
+    )
     rows = [
         (
             cell["manager"],
@@ -151,23 +162,32 @@ def _locks(found: dict[str, Any]) -> list[str]:
             f"{cell['contended_least']}, {cell['contended_most']}",
             cell["wake_p50_ms"],
             cell["wake_p99_ms"],
+            _waiting(cell),
             cell["remark"],
         )
         for cell in found["cells"]
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
-    return [*_grid(head, rows), *missing, *_large_requests(found), "![locks](locks.png)", ""]
+    return [*_grid(head, rows), *missing, *_large_requests(found), *_gave_up(found), "![locks](locks.png)", ""]
+
+
+def _waiting(cell: dict[str, Any]) -> str | None:
+    if "idle_per_second" not in cell:
+        return None
+    pings = f", {cell['idle_pings_per_second']} pings" if cell["idle_pings_per_second"] else ""
+    return f"{cell['idle_per_second']}{pings}"
 
 
 def _large_requests(found: dict[str, Any]) -> list[str]:
-    if "large" not in found:  # figures of an earlier version
+    if "listed" not in found:  # figures of an earlier version
         return []
-    text = f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before."
-    head = ("manager", "acquire ms", "again ms", "list them ms", "release ms")
-    rows = [
-        (cell["manager"], cell["acquire_ms"], cell["again_ms"], cell["list_ms"], cell["release_ms"])
-        for cell in found["large"]
-    ]
+    text = (
+        f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before; "
+        f"*list all*: {found['listed']:,} such locks of many requests."
+    )
+    names = ("acquire_ms", "again_ms", "list_ms", "release_ms", "list_all_ms")
+    head = ("manager", "acquire ms", "again ms", "list them ms", "release ms", "list all ms")
+    rows = [(cell["manager"], *(cell.get(name) for name in names)) for cell in found["large"]]
     return [text, "", *_grid(head, rows)]
 
 

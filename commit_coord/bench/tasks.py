@@ -180,8 +180,8 @@ def _request() -> LockRequest:
 _OWNER = this_owner("bench")
 
 
-KAZOO = "kazoo"
-"""Stands for kazoo's own lock where a lock manager is named."""
+KAZOO, CURATOR, JAVA = "kazoo", "curator", "java"
+"""Stand for kazoo's lock, Curator's and Iceberg Java's where a lock manager is named; the last two in Java workers."""
 
 
 def _open_locks(manager: str, uri: str) -> LockManager | KazooLock:
@@ -260,13 +260,10 @@ def hand_over(*, manager: str, uri: str) -> Perform:
 def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
     """Lock *count* partitions in one request, list them, and give them back."""
     locks = create_lock_manager(manager, uri, LockSettings())
-    table = Resource.table(("bench", "large"))
-    partitions = {Resource((*table.path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
 
     def perform(request: dict[str, Any]) -> Answer:
-        wanted = LockRequest.of(LockScope.OPERATION, partitions, owner=_OWNER, request_id=str(uuid.uuid4()))
         began = time.perf_counter()
-        lease = locks.acquire(wanted, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
+        lease = _acquire_partitions(locks, "large", count)
         held = time.perf_counter()
         listed = len(locks.locks())
         seen = time.perf_counter()
@@ -279,6 +276,29 @@ def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
         }
 
     return perform
+
+
+def list_locks(*, manager: str, uri: str, count: int, times: int) -> Perform:
+    """List all locks, *count* partitions of each of *times* tables among them; then give these back."""
+    locks = create_lock_manager(manager, uri, LockSettings())
+    leases = [_acquire_partitions(locks, f"large{number}", count) for number in range(times)]
+
+    def perform(request: dict[str, Any]) -> Answer:
+        began = time.perf_counter()
+        listed = len(locks.locks())
+        seen = time.perf_counter()
+        for lease in leases:
+            lease.release()
+        return {"listed": listed, "list_ms": (seen - began) * 1000}
+
+    return perform
+
+
+def _acquire_partitions(locks: LockManager, table: str, count: int) -> Lease:
+    path = Resource.table(("bench", table)).path
+    wanted = {Resource((*path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
+    request = LockRequest.of(LockScope.OPERATION, wanted, owner=_OWNER, request_id=str(uuid.uuid4()))
+    return locks.acquire(request, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
 
 
 def hand_over_in_threads(*, manager: str, uri: str, times: int, pause: float) -> Perform:

@@ -326,7 +326,7 @@ class HiveMetastore(LocalServer):
             return
         source.write_text(_SOCKET)
         try:
-            compile_java(find_java(self._version.java), source, self._class_path(), source.parent)
+            compile_java(find_java(self._version.java), [source], self._class_path(), source.parent)
         except ServerFailed:
             source.unlink()
             raise

@@ -90,28 +90,28 @@ def pyspark_jars(*patterns: str) -> Sequence[Path]:
     return found
 
 
-def compile_java(java: Path, source: Path, class_path: str, classes: Path) -> None:
-    """Compile *source* into the folder *classes*, with the compiler among PySpark's jars: a JRE has none.
+def compile_java(java: Path, sources: Sequence[Path], class_path: str, classes: Path) -> None:
+    """Compile *sources* into the folder *classes*, with the compiler among PySpark's jars: a JRE has none.
 
     Args:
-        java: The program that will run it.
-        source: One file, in Java without lambda expressions, whose type arguments the compiler does not look at.
-        class_path: What it uses.
+        java: The program that will run them.
+        sources: Files in Java without lambda expressions; the compiler does not look at type arguments.
+        class_path: What they use.
         classes: Where the classes go.
 
     Raises:
         NotInstalled: PySpark is not installed, or brings no compiler.
-        ServerFailed: The source was refused.
+        ServerFailed: One was refused.
     """
     compiler = os.pathsep.join(map(str, pyspark_jars("janino-*.jar", "commons-compiler-*.jar")))
     done = subprocess.run(
         [
             *(str(java), "-cp", compiler, "org.codehaus.commons.compiler.samples.CompilerDemo"),
-            *("-classpath", class_path, "-d", str(classes), str(source)),
+            *("-classpath", class_path, "-d", str(classes), *map(str, sources)),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise ServerFailed(f"{source.name} was not compiled", done.stderr[-2000:])
+        raise ServerFailed(f"{', '.join(source.name for source in sources)} could not be compiled", done.stderr[-2000:])

@@ -78,7 +78,7 @@ def test_percentile_is_a_value_that_occurred() -> None:
 
 def test_lock_cycles_are_counted(tmp_path: Path) -> None:
     """Contenders all get their turns, and a waiter is granted after the release."""
-    found = locking.measure("memory", f"{tmp_path}", seconds=0.3, contenders=3, hand_overs=3)
+    found = locking.measure(locking.Locks("memory", f"{tmp_path}"), seconds=0.3, contenders=3, hand_overs=3)
 
     assert 0 < found["contended_least"] <= found["contended_most"]
     assert 0 < found["wake_p50_ms"] <= found["wake_p99_ms"]

@@ -1,12 +1,7 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.lang.management.ManagementFactory;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -26,15 +21,9 @@ import org.apache.iceberg.hive.HiveCatalog;
 import org.apache.iceberg.io.DataWriter;
 import org.apache.iceberg.io.OutputFileFactory;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
-import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
 
-/**
- * A writer of the bench on Iceberg Java's HiveCatalog. It speaks as worker.py does, and its one task is
- * append_for_a_while of tasks.py: the same rows, in real data files, and the same figures.
- *
- * No lambda expressions, and casts in place of type arguments: see compile_java.
- */
-public class Appender {
+/** append_for_a_while of tasks.py on Iceberg Java's HiveCatalog: the same rows, in real data files, the same figures. */
+class Appender extends Worker {
     /** More than in Python: the JVM compiles what is used often. */
     private static final int WARM_APPENDS = 10;
 
@@ -43,7 +32,7 @@ public class Appender {
     private long attempts;
     private int files;
 
-    private Appender(JsonNode spec) throws Exception {
+    Appender(JsonNode spec) throws Exception {
         this.spec = spec;
         Configuration conf = new Configuration();
         Iterator settings = spec.get("conf").fields();
@@ -71,26 +60,8 @@ public class Appender {
         attempts = 0;
     }
 
-    public static void main(String[] arguments) throws Exception {
-        PrintStream answers = System.out;
-        System.setOut(System.err); // whatever libraries print must not look like an answer
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        ObjectMapper json = new ObjectMapper();
-        Appender appender = new Appender(json.readTree(requests.readLine()).get("spec"));
-        answers.println("\"ready\"");
-        String request;
-        while ((request = requests.readLine()) != null) {
-            answers.println(json.writeValueAsString(appender.perform(json.readTree(request).get("start").asDouble())));
-        }
-        System.exit(0); // nobody waits for the threads of Hadoop and Iceberg
-    }
-
-    private Map perform(double start) throws Exception {
-        // Python's monotonic clock and this one are the same one of the system.
-        double end = start + spec.get("seconds").asDouble();
-        while (now() < start) {
-            Thread.sleep(1);
-        }
+    Map perform(JsonNode request) throws Exception {
+        double end = await(request) + spec.get("seconds").asDouble();
         double cpu = cpu();
         List acknowledged = new ArrayList();
         List failed = new ArrayList();
@@ -105,8 +76,8 @@ public class Appender {
                 inTime += ended <= end ? 1 : 0;
             } else {
                 failed.add(Double.valueOf((ended - began) * 1000));
-                Integer before = (Integer) errors.get(error);
-                errors.put(error, Integer.valueOf(before == null ? 1 : before.intValue() + 1));
+                Object before = errors.get(error);
+                errors.put(error, Integer.valueOf(before == null ? 1 : ((Integer) before).intValue() + 1));
             }
         }
         Map answer = new HashMap();
@@ -167,15 +138,5 @@ public class Appender {
         };
         ClassLoader loader = TableOperations.class.getClassLoader();
         return (TableOperations) Proxy.newProxyInstance(loader, new Class[] {TableOperations.class}, counting);
-    }
-
-    private static double now() {
-        return System.nanoTime() / 1e9;
-    }
-
-    private static double cpu() {
-        com.sun.management.OperatingSystemMXBean system =
-            (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-        return system.getProcessCpuTime() / 1e9;
     }
 }
