@@ -73,7 +73,6 @@ def _appends(
     counts = sorted({cell["writers"] for cell in found["cells"]})
     for column, layout in enumerate(LAYOUTS):
         rate, latency = panels[0][column], panels[1][column]
-        rate.set_yscale(scale)
         for kind, looks in kinds.items():
             cells = sorted(
                 (c for c in found["cells"] if c["kind"] == kind and (c["layout"] == layout or c["writers"] == 1)),
@@ -99,8 +98,11 @@ def _appends(
         rate.set_title(layout)
         if scale == "linear":
             rate.set_ylim(bottom=0)
+        for axes in (rate, latency) if scale == "log" else (latency,):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("")
         rate.margins(y=0.18)
-        latency.set_yscale("log")
         latency.set_xscale("log", base=2)
         latency.set_xticks(counts, [str(count) for count in counts])
         latency.minorticks_off()
@@ -108,9 +110,13 @@ def _appends(
         for panel in (rate, latency):
             panel.grid(axis="y", alpha=0.3)
     panels[0][0].set_ylabel("acknowledged appends a second")
-    panels[1][0].set_ylabel("milliseconds until acknowledged")
-    panels[0][0].legend(frameon=False, fontsize=9)
-    panels[1][0].legend(frameon=False, fontsize=9)
+    panels[1][0].set_ylabel(f"milliseconds until acknowledged{', p99' if quantiles == ('p99',) else ''}")
+    if len(quantiles) > 1:
+        panels[0][0].legend(frameon=False)
+        panels[1][0].legend(frameon=False, fontsize=9)
+    else:
+        lines, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
