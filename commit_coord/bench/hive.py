@@ -17,6 +17,7 @@ from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.model import Resource
 
 OURS = ("commit_coord, zookeeper", "commit_coord, hms")
 PYICEBERG = ("pyiceberg", "pyiceberg, tuned")
@@ -57,44 +58,67 @@ def run(
         java: Makes the command of a Java writer in a folder; None where it can't be had.
         say: Is told how it goes.
     """
+    say("starting a Hive Metastore and ZooKeeper")
+    with HiveMetastore(folder / "metastore") as metastore, ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper:
+        everybody = contenders(metastore, zookeeper, java(folder / "java") if java else None)
+        with (
+            create_lock_manager("hms", metastore.uri) as hms_locks,
+            create_lock_manager("zookeeper", zookeeper.connect_string) as zookeeper_locks,
+        ):
+            found = compare(
+                folder / "cells",
+                everybody,
+                seconds=seconds,
+                writers=writers,
+                snapshots=snapshots,
+                locks=(hms_locks, zookeeper_locks),
+                say=say,
+            )
+    return {**found, "missing": [kind for kind in KINDS if kind not in {contender.kind for contender in everybody}]}
+
+
+def compare(
+    folder: Path,
+    everybody: Sequence[Contender],
+    *,
+    seconds: float,
+    writers: Iterable[int],
+    snapshots: int,
+    locks: Sequence[LockManager],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure *everybody* in every cell; see :func:`run`. *locks* are those of which none may be left."""
     history = make_histories(folder / "history", [snapshots])[snapshots]
     measured: list[dict[str, Any]] = []
     gave_up: dict[str, str] = {}
-    say("starting a Hive Metastore and ZooKeeper")
-    with (
-        HiveMetastore(folder / "metastore") as metastore,
-        ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper,
-        create_lock_manager("hms", metastore.uri) as hms_locks,
-        create_lock_manager("zookeeper", zookeeper.connect_string) as zookeeper_locks,
-    ):
-        everybody = contenders(metastore, zookeeper, java(folder / "java") if java else None)
-        for number, (layout, count) in enumerate(plan(writers)):
-            for contender in everybody if number % 2 == 0 else reversed(everybody):
-                place = f"c{number}_{everybody.index(contender)}_"
-                patient = contender.kind == "pyiceberg" and layout == LAYOUTS[0] and count > 1
-                try:
-                    cell = measure(
-                        folder / place,
-                        history,
-                        contender,
-                        layout,
-                        count,
-                        seconds * _PATIENT if patient else seconds,
-                        prefix=place,
-                        locks=lambda _: _left(hms_locks) + _left(zookeeper_locks),
-                    )
-                except WorkerFailed as error:
-                    gave_up[f"{contender.kind}, {layout}, {count} writers"] = str(error)
-                    say(f"{contender.kind}, {layout}, {count} writers: gave up: {error}")
-                    continue
-                say(summary(cell))
-                measured.append(cell)
+    for number, (layout, count) in enumerate(plan(writers)):
+        # Who goes first alternates, as in the suite of commits.
+        for contender in everybody if number % 2 == 0 else reversed(everybody):
+            place = f"c{number}_{everybody.index(contender)}_"
+            patient = contender.kind == PYICEBERG[0] and layout == LAYOUTS[0] and count > 1
+            lasting = seconds * _PATIENT if patient else seconds
+            try:
+                cell = measure(
+                    folder / place,
+                    history,
+                    contender,
+                    layout,
+                    count,
+                    lasting,
+                    prefix=place,
+                    locks=lambda _: _left(locks),
+                )
+            except WorkerFailed as error:
+                gave_up[f"{contender.kind}, {layout}, {count} writers"] = str(error)
+                say(f"{contender.kind}, {layout}, {count} writers: gave up: {error}")
+                continue
+            say(summary(cell))
+            measured.append(cell)
     return {
         "snapshots_before": snapshots,
         "seconds": seconds,
         "cells": measured,
         "gave_up": gave_up,
-        "missing": [kind for kind in KINDS if kind not in {contender.kind for contender in everybody}],
         "bars": _bars(measured),
     }
 
@@ -126,11 +150,11 @@ def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Seq
     ]
 
 
-def _left(locks: LockManager) -> int:
-    """Return how many locks were left, and free them: the next cell counts its own."""
-    left = locks.locks()
-    for request_id in {entry.request_id for entry in left}:
-        locks.unlock(request_id=request_id)
+def _left(services: Iterable[LockManager]) -> int:
+    """Return how many locks of the bench were left, and free them: the next cell counts its own."""
+    left = [(locks, entry) for locks in services for entry in locks.locks(Resource((NAMESPACE,)))]
+    for locks, entry in left:
+        locks.unlock(request_id=entry.request_id)
     return len(left)
 
 

@@ -105,7 +105,7 @@ def run(
         for locks in every:
             try:
                 cell = measure(locks, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
-                cell |= _idle(locks, seconds * 4)
+                cell |= idle(locks, seconds * 4)
             except WorkerFailed as error:
                 gave_up[locks.label] = str(error)
                 say(f"{locks.label}: gave up: {error}")
@@ -247,7 +247,7 @@ def measure(locks: Locks, *, seconds: float, contenders: int, hand_overs: int) -
     }
 
 
-def _idle(locks: Locks, seconds: float) -> dict[str, Any]:
+def idle(locks: Locks, seconds: float) -> dict[str, Any]:
     """Return the requests a second that one client causes by waiting, and what keeps its session alive apart."""
     if locks.requests is None:
         return {}
