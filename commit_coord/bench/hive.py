@@ -39,6 +39,10 @@ _PATIENT = 3
 and a ratio to one or two acknowledgements would be luck."""
 
 
+_WARMING = (OURS[1], PYICEBERG[0])
+"""Whose writers warm the servers up: between them they make all calls that are made."""
+
+
 def run(
     folder: Path,
     *,
@@ -91,6 +95,10 @@ def compare(
     history = make_histories(folder / "history", [snapshots])[snapshots]
     measured: list[dict[str, Any]] = []
     gave_up: dict[str, str] = {}
+    for contender in everybody:
+        if contender.kind in _WARMING:
+            place = f"w{everybody.index(contender)}_"
+            measure(folder / place, history, contender, LAYOUTS[0], 1, seconds, prefix=place)
     for number, (layout, count) in enumerate(plan(writers)):
         # Who goes first alternates, as in the suite of commits.
         for contender in everybody if number % 2 == 0 else reversed(everybody):
