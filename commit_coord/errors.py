@@ -5,7 +5,8 @@
     CommitCoordError                      message, kind (stable code), details; picklable
     ├── LockError                         raised by lock managers; knows nothing of commits
     │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
-    │   ├── LockRefused                   the request was answered with no (deny policy, re-entrancy)
+    │   ├── LockRefused                   the request was answered with no
+    │   │   └── LockReentered             this thread holds the lock already
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
     │   └── LockServiceUnavailable        the lock service can't be reached
@@ -48,6 +49,7 @@ class ErrorKind(StrEnum):
     INTERNAL = "internal"
     OFFER_LOST = "offer-lost"
     METASTORE_UNAVAILABLE = "metastore-unavailable"
+    LOCK_REENTERED = "lock-reentered"
 
 
 class CommitCoordError(Exception):
@@ -95,9 +97,15 @@ class LockTimeout(LockError, TimeoutError):
 
 
 class LockRefused(LockError):
-    """The request was refused at once: a conflict under ``deny``, or a lock that its owner holds already."""
+    """The request was refused: a conflict under ``deny``, or something that the lock manager does not promise."""
 
     kind = ErrorKind.LOCK_REFUSED
+
+
+class LockReentered(LockRefused):
+    """This thread holds a lock on the resource already and would wait for itself."""
+
+    kind = ErrorKind.LOCK_REENTERED
 
 
 class OfferLost(LockError):

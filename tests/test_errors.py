@@ -16,6 +16,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockError": (errors.CommitCoordError,),
     "LockTimeout": (errors.LockError, TimeoutError),
     "LockRefused": (errors.LockError,),
+    "LockReentered": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
@@ -58,7 +59,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:12] == [
+    assert [kind.value for kind in ErrorKind][:13] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -71,6 +72,7 @@ def test_codes_are_stable() -> None:
         "internal",
         "offer-lost",
         "metastore-unavailable",
+        "lock-reentered",
     ]
 
 

@@ -97,7 +97,8 @@ class CoordinatedCatalog(MetastoreCatalog):
 
         Raises:
             LockTimeout: ``lock.acquire-timeout-ms`` passed; the message names the holder.
-            LockRefused: This thread holds one of them already, or the policy is ``deny`` and its retries are used up.
+            LockReentered: This thread holds one of them already.
+            LockRefused: The policy is ``deny`` and its retries are used up.
         """
         pairs = locks.items() if isinstance(locks, Mapping) else locks
         request = LockRequest.of(
@@ -284,9 +285,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         super().close()
 
     def _whole_table(self, table: Identifier, statement: str) -> Lease | _Unlocked:
-        if self.settings.operation_locks == "off":
+        resource = Resource.table(table)
+        if self.settings.operation_locks == "off" or self.locks.holds(resource, LockMode.EXCLUSIVE):
             return _Unlocked()
-        return self.lock_operation({Resource.table(table): LockMode.EXCLUSIVE}, statement=statement)
+        return self.lock_operation({resource: LockMode.EXCLUSIVE}, statement=statement)
 
     def _refuse_existing(self, table: Identifier) -> None:
         if self.coordinator.store.pointer(table) is not None:
@@ -306,7 +308,7 @@ class CoordinatedCatalog(MetastoreCatalog):
 
 
 class _Unlocked:
-    """Stands for the locks that ``operation-locks=off`` does not take."""
+    """Stands for locks that are held already, or that ``operation-locks=off`` does not take."""
 
     def __enter__(self) -> _Unlocked:
         return self

@@ -85,7 +85,95 @@ class ServerFailed(RuntimeError):
         return f"{self.message}:\n{self.log}" if self.log else self.message
 
 
-class LocalServer(ABC):
+class Startable(ABC):
+    """What runs from the beginning of a ``with`` block to its end."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, on the data of an earlier run if there is any, and wait until it answers.
+
+        Raises:
+            NotInstalled: Something that it needs is missing.
+            ServerFailed: It did not come up.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop it, and remove its data if they are temporary. May be called again."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.close()
+
+
+class Server(Startable):
+    """The verbs of a server, native or in a container."""
+
+    name: str
+    """What it is, with its version, for people."""
+    port: int
+    """Where it listens, on loopback."""
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether its process is alive; it may be paused."""
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start it without waiting until it answers; for servers that need each other."""
+
+    @abstractmethod
+    def await_ready(self) -> None:
+        """Return when it answers.
+
+        Raises:
+            ServerFailed: It ended, or did not answer in time.
+        """
+
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether it answers as it should, now."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it as its operator would and keep its data. It may be stopped already."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it as ``kill -9`` does."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Make it stand still: connections stay open, nothing is answered."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Let it go on after :meth:`pause`."""
+
+    def start(self) -> None:
+        """See :meth:`Startable.start`."""
+        self.launch()
+        self.await_ready()
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+
+class LocalServer(Server):
     """A server on a loopback port, with its files in a folder. Leaves both alone when it is stopped and started again.
 
     Args:
@@ -93,9 +181,6 @@ class LocalServer(ABC):
             removes, as does the end of this process.
         port: Where it listens. Without one, a free port is chosen, and kept.
     """
-
-    name: str
-    """What it is, with its version, for people."""
 
     _start_timeout_s: ClassVar[float] = 60
     _stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
@@ -127,16 +212,6 @@ class LocalServer(ABC):
         """The end of what the log says since the last start."""
         return "" if self._process is None else self._process.log_tail()
 
-    def start(self) -> None:
-        """Start it, on the data of an earlier run if there is any, and wait until it answers.
-
-        Raises:
-            NotInstalled: Something that it needs is missing.
-            ServerFailed: The port is taken, or it did not come up; no process is left.
-        """
-        self.launch()
-        self.await_ready()
-
     def launch(self) -> None:
         """Start it without waiting until it answers; for servers that need each other.
 
@@ -167,10 +242,6 @@ class LocalServer(ABC):
                 raise ServerFailed(f"{self.name} did not answer within {self._start_timeout_s} s", self.failure)
             time.sleep(_POLL_S)
 
-    @abstractmethod
-    def healthy(self) -> bool:
-        """Whether it answers as it should, now."""
-
     def stop(self) -> None:
         """Stop it as its operator would and keep its data. It may be stopped already."""
         if self._process is not None:
@@ -180,11 +251,6 @@ class LocalServer(ABC):
         """End it as ``kill -9`` does."""
         if self._process is not None:
             self._process.end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop and start."""
-        self.stop()
-        self.start()
 
     def pause(self) -> None:
         """Make it stand still (SIGSTOP): connections stay open, nothing is answered."""
@@ -199,21 +265,6 @@ class LocalServer(ABC):
         self.stop()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        """Start."""
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.close()
 
     def _make_folder(self) -> None:
         self.folder.mkdir(mode=0o700 if self._temporary else 0o777, parents=True, exist_ok=True)

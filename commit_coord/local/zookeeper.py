@@ -8,11 +8,10 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Generic, TypeVar
 
 from commit_coord.local.java import LOG4J, find_java, pyspark_jars
-from commit_coord.local.server import LOOPBACK, LocalServer, free_ports, write_properties
+from commit_coord.local.server import LOOPBACK, LocalServer, Server, Startable, free_ports, write_properties
 
 _JAVA = range(17, 26)
 
@@ -33,7 +32,29 @@ _SETTINGS = {
 }
 
 
-class ZooKeeperServer(LocalServer):
+class ZooKeeper(Server):
+    """What ZooKeeper servers have in common, wherever they run."""
+
+    @property
+    def connect_string(self) -> str:
+        """Where clients connect."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def healthy(self) -> bool:
+        """Whether it serves: alone, as leader or as follower."""
+        return self.mode != ""
+
+    @property
+    def mode(self) -> str:
+        """``standalone``, ``leader``, ``follower``, or nothing while it does not serve."""
+        return mode(self.port)
+
+    def ask(self, word: str) -> str:
+        """Return the answer to one of ZooKeeper's four letter words, nothing when there is none."""
+        return _ask(self.port, word)
+
+
+class ZooKeeperServer(ZooKeeper, LocalServer):
     """One ZooKeeper server.
 
     Args:
@@ -65,24 +86,6 @@ class ZooKeeperServer(LocalServer):
         self._number = number
         self._peers = peers
         self._address = address
-
-    @property
-    def connect_string(self) -> str:
-        """Where clients connect."""
-        return f"127.0.0.1:{self.port}"
-
-    def healthy(self) -> bool:
-        """Whether it serves: alone, as leader or as follower."""
-        return self.mode != ""
-
-    @property
-    def mode(self) -> str:
-        """``standalone``, ``leader``, ``follower``, or nothing while it does not serve."""
-        return mode(self.port)
-
-    def ask(self, word: str) -> str:
-        """Return the answer to one of ZooKeeper's four letter words, nothing when there is none."""
-        return _ask(self.port, word)
 
     def _prepare(self) -> None:
         (self.folder / "data").mkdir(exist_ok=True)
@@ -117,14 +120,63 @@ def mode(port: int) -> str:
 
 def _ask(port: int, word: str) -> str:
     answer = b""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+    with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=2) as connection:
         connection.sendall(word.encode())
         while more := connection.recv(65536):
             answer += more
     return answer.decode(errors="replace")
 
 
-class ZooKeeperEnsemble:
+S = TypeVar("S", bound=ZooKeeper)
+
+
+class Ensemble(Startable, Generic[S]):
+    """ZooKeeper servers that are one service."""
+
+    servers: Sequence[S]
+
+    @property
+    def connect_string(self) -> str:
+        """Where clients connect: every server."""
+        return ",".join(server.connect_string for server in self.servers)
+
+    @property
+    def leader(self) -> S:
+        """The server that leads now, or is alone.
+
+        Raises:
+            LookupError: There is none at the moment.
+        """
+        for server in self.servers:
+            if server.running and server.mode in ("leader", "standalone"):
+                return server
+        raise LookupError("no ZooKeeper server leads")
+
+    def start(self) -> None:
+        """Start every server that does not run, and wait until each of them serves.
+
+        Raises:
+            NotInstalled: Something that it needs is missing.
+            ServerFailed: A server did not come up; those that did still run.
+        """
+        for server in self.servers:
+            if not server.running:
+                server.launch()
+        for server in self.servers:
+            server.await_ready()
+
+    def stop(self) -> None:
+        """Stop every server and keep the data."""
+        for server in self.servers:
+            server.stop()
+
+    def close(self) -> None:
+        """Stop every server, and remove the folders if they are temporary."""
+        for server in self.servers:
+            server.close()
+
+
+class ZooKeeperEnsemble(Ensemble[ZooKeeperServer]):
     """Several ZooKeeper servers that are one service.
 
     Args:
@@ -161,58 +213,3 @@ class ZooKeeperEnsemble:
             )
             for number, port in enumerate(serve, 1)
         ]
-
-    @property
-    def connect_string(self) -> str:
-        """Where clients connect: every server."""
-        return ",".join(server.connect_string for server in self.servers)
-
-    @property
-    def leader(self) -> ZooKeeperServer:
-        """The server that leads now, or is alone.
-
-        Raises:
-            LookupError: There is none at the moment.
-        """
-        for server in self.servers:
-            if server.running and server.mode in ("leader", "standalone"):
-                return server
-        raise LookupError("no ZooKeeper server leads")
-
-    def start(self) -> None:
-        """Start every server that does not run, and wait until each of them serves.
-
-        Raises:
-            NotInstalled: Something that it needs is missing.
-            ServerFailed: A server did not come up; those that did still run.
-        """
-        for server in self.servers:
-            if not server.running:
-                server.launch()
-        for server in self.servers:
-            server.await_ready()
-
-    def stop(self) -> None:
-        """Stop every server and keep the data."""
-        for server in self.servers:
-            server.stop()
-
-    def close(self) -> None:
-        """Stop every server, and remove the folders if they are temporary."""
-        for server in self.servers:
-            server.close()
-
-    def __enter__(self) -> Self:
-        """Start."""
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.close()

@@ -29,13 +29,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from commit_coord.errors import ConfigError, LockLost, LockRefused
+from commit_coord.errors import ConfigError, LockLost, LockRefused, LockServiceUnavailable
 from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
     LeaseState,
     LockEntry,
+    LockMode,
     LockRequest,
     LockScope,
     Offer,
@@ -44,7 +45,14 @@ from commit_coord.model import (
 
 logger = logging.getLogger(__name__)
 
+BRIEFLY = 2.0
+"""Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
+
 LeaseListener = Callable[["Lease", LeaseState], None]
+
+
+class Interrupted(LockServiceUnavailable):
+    """The service was busy or the connection was cut: what was asked may have happened, and may be asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +250,9 @@ class LockManager(ABC):
 
         Raises:
             LockTimeout: The deadline passed; the message names the nearest holder.
-            LockRefused: Denied after the policy's retries; or the same thread holds a conflicting lease of this
-                manager already (waiting for oneself would never end); or the request is outside of what
-                the guarantees declare.
+            LockReentered: The same thread holds a lease of this manager on one of the resources already: waiting
+                for oneself would never end.
+            LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """
 
@@ -261,6 +269,10 @@ class LockManager(ABC):
             LockError: As :meth:`acquire`; it is certain that nobody has carried out the offer or will.
         """
         return self.acquire(request, deadline=deadline)
+
+    def holds(self, resource: Resource, mode: LockMode) -> bool:
+        """Return whether this thread holds *resource*, or what it lies in, for an operation and at least in *mode*."""
+        return False
 
     @abstractmethod
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:

@@ -31,26 +31,23 @@ A lost reply
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, MetastoreUnavailable
-from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
+from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.queueing import Blocker, QueueingLockManager
+from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
     Generation,
     Guarantees,
-    LeaseState,
     LockEntry,
     LockRequest,
     LockScope,
@@ -60,7 +57,7 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
-from commit_coord.protocol.lease import LeaseEvent, next_state
+from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +73,9 @@ _PATIENCE = 0.25
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
 
+_LOOK_FOR_STRAYS = 0.2
+"""Seconds between two looks for second places."""
+
 _NAMES = [(hms_names.OPERATIONS, hms_names.REQUESTS)]
 """Where every operation request is listed once."""
 
@@ -83,17 +83,13 @@ _INTERNAL = "__"
 """How the names of databases begin that Hive 4 locks for itself."""
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A request that is in the metastore, as far as this client knows."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Ticket(Ticket):
+    """A request in the metastore."""
 
-    request: LockRequest
     lock_id: int
-    word: float
-    """When the last confirmed renewal was sent, on ``Clock.now``."""
     granted: float = 0.0
-    """When the lease began, on the same clock."""
-    lease: HmsLease | None = None
+    """When the lease began, on ``Clock.now``."""
     blocked_by: int | None = None
     turn: threading.Event = field(default_factory=threading.Event)
     """Set when this client releases what is in the way."""
@@ -139,30 +135,7 @@ class _HmsBlocker(Blocker):
     """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
 
 
-class HmsLease(Lease):
-    """A lock in the metastore, kept by the manager's heartbeat."""
-
-    def __init__(self, manager: HmsLockManager, ticket: _Ticket) -> None:
-        super().__init__(ticket.request, Generation(ticket.lock_id))
-        self._manager = manager
-        self._ticket = ticket
-
-    @property
-    def state(self) -> LeaseState:
-        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
-        self._manager._observe(self._ticket, LeaseEvent.TICK)
-        return self._state
-
-    def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """See :meth:`Lease.ensure_active`. Asking the service extends the lease too."""
-        self._manager._ensure_active(self, max_age_ms)
-
-    def release(self) -> None:
-        """See :meth:`Lease.release`."""
-        self._manager._release(self)
-
-
-class HmsLockManager(QueueingLockManager):
+class HmsLockManager(KeepingLockManager[_Ticket]):
     """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
 
     Args:
@@ -201,34 +174,15 @@ class HmsLockManager(QueueingLockManager):
     ) -> None:
         super().__init__(settings or LockSettings(), clock, events or Events())
         self.metastore = MetastoreClient.of(uri)
-        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-heartbeat")
         self._start_over()
 
     def _start_over(self) -> None:
-        """Know of no leases: a forked child neither extends nor releases what its parent holds."""
-        self._pid = os.getpid()
-        self._client = uuid.uuid4().hex[:8]
-        self._tickets: dict[str, _Ticket] = {}
+        super()._start_over()
+        self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
-        self._unreleased: dict[int, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
         self._beats: dict[int, tuple[int, float]] = {}
         self._hold = 0.0
-        self._thread = threading.local()
-
-    def _here(self) -> None:
-        if self._pid != os.getpid():
-            self._start_over()
-
-    @property
-    def _interval(self) -> float:
-        # Half of the interval that is promised between two renewals: what was acquired right after one beat
-        # is not due at the next, and must not be late at the one after that.
-        return self.settings.heartbeat_interval_ms / 2000
-
-    @property
-    def _lease_seconds(self) -> float:
-        return self.settings.lease_ms / 1000
 
     def latch_of(self, table: Resource) -> Lease | None:
         """Return the lease by which this client holds the commit latch of *table*."""
@@ -273,11 +227,11 @@ class HmsLockManager(QueueingLockManager):
                     self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
                     own = self._own(request)
                     if own:
-                        return _Ticket(request, own[0].lock_id, started), own[0].acquired
+                        return _Ticket(request=request, lock_id=own[0].lock_id, word=started), own[0].acquired
                     if self._clock.now() >= until:
                         raise
                 else:
-                    return _Ticket(request, lock_id, sent), acquired
+                    return _Ticket(request=request, lock_id=lock_id, word=sent), acquired
                 self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
                 tries += 1
 
@@ -409,7 +363,7 @@ class HmsLockManager(QueueingLockManager):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
-        ticket.lease = HmsLease(self, ticket)
+        ticket.lease = KeptLease(self, ticket, Generation(ticket.lock_id))
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
@@ -426,116 +380,46 @@ class HmsLockManager(QueueingLockManager):
 
     # Hold.
 
-    def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
-        lease = ticket.lease
-        if lease is None:
-            return
-        state = next_state(
-            lease._state,
-            event,
-            now=self._clock.now(),
-            word=ticket.word,
-            lease=None if ticket.request.explicit else self._lease_seconds,
-        )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
-            state is LeaseState.LOST
-        ):
-            self._tickets.pop(ticket.request.request_id, None)
-            # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.
-            self._unreleased[ticket.lock_id] = ticket.request
-            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+    def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:
+        return [ticket for ticket in tickets if self._is_renewed(ticket)]
 
-    def _ensure_active(self, lease: HmsLease, max_age_ms: int | None) -> None:
-        ticket = lease._ticket
-        self._observe(ticket, LeaseEvent.TICK)
-        lease._raise_if_over()
-        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
-        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
-            return
-        try:
-            self._renew(ticket)
-        except LockServiceUnavailable:
-            lease._raise_if_over()
-            raise
-        lease._raise_if_over()
-
-    def _renew(self, ticket: _Ticket) -> None:
-        """Extend *ticket* and note what the service said."""
-        sent = self._clock.now()
+    def _is_renewed(self, ticket: _Ticket) -> bool:
         try:
             with _translated(ticket.request):
                 self.metastore.heartbeat(ticket.lock_id)
         except NoSuchLock:
-            self._observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
-        except LockServiceUnavailable as error:
-            self._observe(ticket, LeaseEvent.MISSED, f"the service did not answer: {error}")
-            raise
-        else:
-            ticket.word = max(ticket.word, sent)
-            self._observe(ticket, LeaseEvent.CONFIRMED)
+            return False
+        return True
 
-    def _beat(self) -> float | None:
-        """Do what is due: releases that failed, second places, renewals, and what time alone decides."""
-        self._here()
-        try:
-            self._clean_up()
-            tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
-            for ticket in tickets:
-                if self._clock.now() - ticket.word >= self._interval * 0.9:
-                    self._renew(ticket)
-        except LockServiceUnavailable as error:
-            logger.warning("a heartbeat failed: %s", error)
-        tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
-        for ticket in tickets:
-            self._observe(ticket, LeaseEvent.TICK)
-        if all(ticket.lease is not None for ticket in tickets):
+    def _lost(self, ticket: _Ticket) -> None:
+        # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.
+        self._unreleased.add(ticket)
+
+    def _chores(self) -> float | None:
+        """Release second places; see the module."""
+        if all(ticket.lease is not None for ticket in list(self._tickets.values())):
             self._beats.clear()
-        if self._unreleased or self._strays:
-            return min(self._interval, 0.2)
-        return self._interval if tickets else None
-
-    def _clean_up(self) -> None:
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
-                self._give_back(ticket)
-        for lock_id, request in list(self._unreleased.items()):
-            with _translated(request):
-                self.metastore.unlock(lock_id)
-            self._unreleased.pop(lock_id, None)
         for request_id, (request, until) in list(self._strays.items()):
             place = self._tickets.get(request_id)
-            with _translated(request):
-                for standing in self._own(request) if request_id not in self._sending else ():
-                    if place is None or standing.lock_id != place.lock_id:
-                        self.metastore.unlock(standing.lock_id)
+            try:
+                with _translated(request):
+                    for standing in self._own(request) if request_id not in self._sending else ():
+                        if place is None or standing.lock_id != place.lock_id:
+                            self.metastore.unlock(standing.lock_id)
+            except LockServiceUnavailable as error:
+                logger.warning("a lock whose reply was lost could not be looked for: %s", error)
+                break
             if self._clock.now() >= until:
                 self._strays.pop(request_id, None)
+        return _LOOK_FOR_STRAYS if self._strays else None
 
     # Give back.
 
-    def _release(self, lease: HmsLease) -> None:
-        ticket = lease._ticket
-        if self._pid != os.getpid():
-            return  # A forked child holds nothing of its parent's.
-        lease._transition(LeaseState.RELEASED)
-        if self._tickets.get(ticket.request.request_id) is ticket:  # Else released before, or LOST.
-            self._give_back(ticket)
-            if ticket.request.scope is LockScope.COMMIT:
-                self._hold += (self._clock.now() - ticket.granted - self._hold) / 4
-
-    def _give_back(self, ticket: _Ticket) -> None:
-        """Release *ticket*, now or in the background. An interrupt at any line leaves it to be released again."""
-        request = ticket.request
-        try:
-            with _translated(request):
-                self.metastore.unlock(ticket.lock_id)
-        except LockError as error:
-            self._unreleased[ticket.lock_id] = request
-            self._events.emit(LockReleaseFailed(request=str(request), reason=str(error)))
-            self.heartbeat.ensure_running(now=True)
-        if self._tickets.get(request.request_id) is ticket:
-            self._tickets.pop(request.request_id, None)
+    def _remove_ticket(self, ticket: _Ticket) -> None:
+        with _translated(ticket.request):
+            self.metastore.unlock(ticket.lock_id)
+        if ticket.lease is not None and ticket.request.scope is LockScope.COMMIT:
+            self._hold += (self._clock.now() - ticket.granted - self._hold) / 4
         for other in list(self._tickets.values()):
             if other.blocked_by == ticket.lock_id:
                 other.turn.set()
@@ -627,13 +511,7 @@ class HmsLockManager(QueueingLockManager):
                         self._observe(ticket, LeaseEvent.DENIED, "freed by force")
         return freed
 
-    def close(self) -> None:
-        """Release every lease of this client that is not explicit, and close every connection."""
-        self._here()
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and not ticket.request.explicit:
-                ticket.lease.release()
-        self.heartbeat.stop()
+    def _disconnect(self) -> None:
         self.metastore.close()
 
 

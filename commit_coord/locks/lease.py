@@ -20,28 +20,24 @@ A lost reply
 from __future__ import annotations
 
 import logging
-import os
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, OfferLost
-from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
+from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
+from commit_coord.events import Events
 from commit_coord.locks import lease_sql
-from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.lease_store import DuplicateRequest, Interrupted, Rows, Step, id_list, open_store
-from commit_coord.locks.queueing import Blocker, Carried, QueueingLockManager
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
+from commit_coord.locks.queueing import Blocker, Carried
 from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
-    LeaseState,
     LockEntry,
     LockMode,
     LockRequest,
@@ -52,21 +48,12 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import is_dead
-from commit_coord.protocol.backoff import Backoff, next_wait
-from commit_coord.protocol.lease import LeaseEvent, next_state
+from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_RETRY = Backoff(initial_ms=10, maximum_ms=500)
-"""Between tries after a cut or a busy database: short beside a commit, and bounded while a server restarts."""
-
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
-
-_BRIEFLY = 1.0
-"""Seconds for which what nobody waits for is tried again: enough for a connection that was cut while it was idle."""
 
 _ANSWER_LEASES = 10
 """Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
@@ -74,15 +61,12 @@ _ANSWER_LEASES = 10
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A request that is in the database, as far as this client knows."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Ticket(Ticket):
+    """A request in the database."""
 
-    request: LockRequest
-    place: int
-    word: float
-    """When the last confirmed renewal was sent, on ``Clock.now``."""
-    lease: SqlLease | None = None
+    place: int | None
+    """Where it stands; None when it was interrupted while it entered."""
     waits: bool = False
     """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
     waited: bool = False
@@ -99,26 +83,18 @@ class _SqlBlocker(Blocker):
     """On ``Clock.now``, as the service's remaining time said when it was asked."""
 
 
-class SqlLease(Lease):
-    """A row in the database, kept by the manager's heartbeat."""
+class SqlLease(KeptLease):
+    """A row in the database, which may carry what others offer."""
+
+    _manager: LeaseLockManager
+    _ticket: _Ticket
 
     def __init__(self, manager: LeaseLockManager, ticket: _Ticket) -> None:
-        super().__init__(ticket.request, Generation(ticket.place))
-        self._manager = manager
-        self._ticket = ticket
+        assert ticket.place is not None
+        super().__init__(manager, ticket, Generation(ticket.place))
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
         # Whoever did not wait was nobody's to take.
         self._retracted = None if ticket.waited else True
-
-    @property
-    def state(self) -> LeaseState:
-        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
-        self._manager._observe(self._ticket, LeaseEvent.TICK)
-        return self._state
-
-    def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """See :meth:`Lease.ensure_active`. Asking the service extends the lease too."""
-        self._manager._ensure_active(self, max_age_ms)
 
     def take(self, limit: int) -> Sequence[Offer]:
         """See :meth:`Lease.take`."""
@@ -134,12 +110,8 @@ class SqlLease(Lease):
             self._retracted = self._manager._retract(self.request)
         return self._retracted
 
-    def release(self) -> None:
-        """See :meth:`Lease.release`."""
-        self._manager._release(self)
 
-
-class LeaseLockManager(QueueingLockManager):
+class LeaseLockManager(KeepingLockManager[_Ticket]):
     """Locks as rows in a SQL database.
 
     Args:
@@ -181,30 +153,7 @@ class LeaseLockManager(QueueingLockManager):
             carries=True,
         )
         self._space = quote(space, safe="")
-        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-heartbeat")
         self._start_over()
-
-    def _start_over(self) -> None:
-        """Know of no leases: a forked child neither extends nor releases what its parent holds."""
-        self._pid = os.getpid()
-        self._client = uuid.uuid4().hex
-        self._tickets: dict[str, _Ticket] = {}
-        self._unreleased: dict[str, LockRequest] = {}
-        self._thread = threading.local()
-
-    def _here(self) -> None:
-        if self._pid != os.getpid():
-            self._start_over()
-
-    @property
-    def _interval(self) -> float:
-        # Half of the interval that is promised between two renewals: what was acquired right after one beat
-        # is not due at the next, and must not be late at the one after that.
-        return self.settings.heartbeat_interval_ms / 2000
-
-    @property
-    def _lease_seconds(self) -> float:
-        return self.settings.lease_ms / 1000
 
     # Acquire.
 
@@ -251,7 +200,7 @@ class LeaseLockManager(QueueingLockManager):
         return self._noted(request, rows, first)
 
     def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
-        self._tickets[request.request_id] = _Ticket(request, rows[0][0], sent)
+        self._tickets[request.request_id] = _Ticket(request=request, place=rows[0][0], word=sent)
         if not request.explicit:
             self.heartbeat.ensure_running()
         return self._seen(rows)
@@ -393,28 +342,19 @@ class LeaseLockManager(QueueingLockManager):
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
-        if request.request_id in self._unreleased:
+        if any(ticket.request is request for ticket in list(self._unreleased)):
             return  # The heartbeat is at it.
-        ticket = self._tickets.pop(request.request_id, None)
-        try:
-            if ticket is not None:
-                self._persist(partial(self._remove_ticket, ticket), self._clock.now() + _BRIEFLY)
-            else:
-                # Interrupted while it entered: it may be there, or not.
-                self._remove_own(request)
-        except LockError as error:
-            self._later(request, error)
-
-    def _remove_own(self, request: LockRequest) -> None:
-        """Remove whatever *request* has become, if it is in the database at all."""
-        found = self._ask(lease_sql.FIND, {"request_id": request.request_id, "client": self._client})
-        for (place,) in found:
-            self._remove_ticket(_Ticket(request, place, 0.0))
+        self._give_back(self._tickets.get(request.request_id) or _Ticket(request=request, place=None))
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
         request = ticket.request
+        if ticket.place is None:
+            found = self._ask(lease_sql.FIND, {"request_id": request.request_id, "client": self._client})
+            for (place,) in found:
+                self._remove_ticket(_Ticket(request=request, place=place))
+            return
         named = [(str(resource), mode.letter) for resource, mode in request.locks]
-        done, returned = ticket.lease._settled if ticket.lease else ((), ())
+        done, returned = ticket.lease._settled if isinstance(ticket.lease, SqlLease) else ((), ())
         self._remove(
             request.scope,
             request.request_id,
@@ -442,110 +382,17 @@ class LeaseLockManager(QueueingLockManager):
 
     # Hold.
 
-    def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
-        lease = ticket.lease
-        if lease is None:
-            return
-        state = next_state(
-            lease._state,
-            event,
-            now=self._clock.now(),
-            word=ticket.word,
-            lease=None if ticket.request.explicit else self._lease_seconds,
-        )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
-            state is LeaseState.LOST
-        ):
-            self._tickets.pop(ticket.request.request_id, None)
-            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
-
-    def _ensure_active(self, lease: SqlLease, max_age_ms: int | None) -> None:
-        ticket = lease._ticket
-        self._observe(ticket, LeaseEvent.TICK)
-        lease._raise_if_over()
-        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
-        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
-            return
-        try:
-            self._renew([ticket])
-        except LockServiceUnavailable:
-            lease._raise_if_over()
-            raise
-        lease._raise_if_over()
-
-    def _renew(self, tickets: Sequence[_Ticket]) -> None:
-        """Extend *tickets* by one statement and note for each what the service said."""
-        sent = self._clock.now()
+    def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:
         ids = id_list([ticket.request.request_id for ticket in tickets])
-        try:
-            if all(ticket.request.explicit for ticket in tickets):
-                rows = self._ask(lease_sql.STANDING, {"ids": ids})
-            else:
-                step = lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name}
-                (rows,) = self._persist(lambda: self._store.connection.run([step]), sent + _BRIEFLY)
-        except LockServiceUnavailable as error:
-            for ticket in tickets:
-                self._observe(ticket, LeaseEvent.MISSED, f"the service did not answer: {error}")
-            raise
+        if all(ticket.request.explicit for ticket in tickets):
+            rows = self._ask(lease_sql.STANDING, {"ids": ids})
+        else:
+            step = lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name}
+            (rows,) = self._persist(lambda: self._store.connection.run([step]), self._clock.now() + BRIEFLY)
         known = {row[0] for row in rows}
-        for ticket in tickets:
-            if ticket.request.request_id in known:
-                ticket.word = max(ticket.word, sent)
-                self._observe(ticket, LeaseEvent.CONFIRMED)
-            else:
-                self._observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
-
-    def _beat(self) -> float | None:
-        """Do what is due: releases that failed, renewals, and what time alone decides."""
-        self._here()
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
-                self._unreleased[ticket.request.request_id] = ticket.request
-                self._tickets.pop(ticket.request.request_id, None)
-        for request in list(self._unreleased.values()):
-            try:
-                self._remove_own(request)
-                self._unreleased.pop(request.request_id, None)
-            except LockServiceUnavailable:
-                break  # The next beat tries again.
-        tickets = [ticket for ticket in list(self._tickets.values()) if not ticket.request.explicit]
-        now = self._clock.now()
-        due = [ticket for ticket in tickets if now - ticket.word >= self._interval * 0.9]
-        if due:
-            try:
-                self._renew(due)
-            except LockServiceUnavailable as error:
-                logger.warning("a heartbeat failed: %s", error)
-        for ticket in tickets:
-            self._observe(ticket, LeaseEvent.TICK)
-        if self._unreleased:
-            return min(self._interval, 0.2)
-        return self._interval if tickets else None
+        return [ticket for ticket in tickets if ticket.request.request_id in known]
 
     # Give back.
-
-    def _release(self, lease: SqlLease) -> None:
-        ticket = lease._ticket
-        if self._pid != os.getpid():
-            return  # A forked child holds nothing of its parent's.
-        lease._transition(LeaseState.RELEASED)
-        if self._tickets.get(ticket.request.request_id) is not ticket:
-            return  # Released before, or LOST: then the locks may be somebody else's by now.
-        # Forgotten only when the row is gone. An interrupt at any line leaves a ticket whose lease is released: the
-        # heartbeat finds it, and to release again does the rest too.
-        try:
-            self._persist(lambda: self._remove_ticket(ticket), self._clock.now() + _BRIEFLY)
-        except LockError as error:
-            self._later(ticket.request, error)
-        self._tickets.pop(ticket.request.request_id, None)
-
-    def _later(self, request: LockRequest, error: LockError) -> None:
-        """Have the heartbeat remove *request*; nothing extends it any more, so it also expires by itself."""
-        self._unreleased[request.request_id] = request
-        self._tickets.pop(request.request_id, None)
-        self._events.emit(LockReleaseFailed(request=str(request), reason=str(error)))
-        self.heartbeat.ensure_running(now=True)
 
     def _remove(
         self,
@@ -646,7 +493,7 @@ class LeaseLockManager(QueueingLockManager):
         """See :meth:`LockManager.remember`."""
         self._here()
         steps: list[Step] = [(lease_sql.REMEMBER, _remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})]
-        self._persist(lambda: self._store.connection.run(steps), self._clock.now() + _BRIEFLY)
+        self._persist(lambda: self._store.connection.run(steps), self._clock.now() + BRIEFLY)
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
@@ -664,36 +511,14 @@ class LeaseLockManager(QueueingLockManager):
 
     # The rest.
 
-    def close(self) -> None:
-        """Release every lease of this client that is not explicit, and close every connection."""
-        self._here()
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and not ticket.request.explicit:
-                ticket.lease.release()
-        self.heartbeat.stop()
+    def _disconnect(self) -> None:
         self._store.close()
 
     def _scope(self, scope: LockScope) -> str:
         return f"{self._space}:{scope.value}"
 
     def _ask(self, text: str, values: dict[str, Any]) -> Rows:
-        return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + _BRIEFLY)
-
-    def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
-        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
-
-        After a lease without an answer everything that we have there has expired.
-        """
-        started, tries = self._clock.now(), 0
-        until = min(deadline, started + self._lease_seconds)
-        while True:
-            try:
-                return attempt()
-            except Interrupted:
-                if self._clock.now() >= until:
-                    raise
-            self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
-            tries += 1
+        return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + BRIEFLY)
 
 
 def _waking(done: Sequence[JournalEntry]) -> list[Step]:

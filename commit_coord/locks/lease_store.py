@@ -30,6 +30,7 @@ from sqlalchemy.exc import ArgumentError
 from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks import lease_sql
+from commit_coord.locks.base import Interrupted
 from commit_coord.process import process_name
 
 if TYPE_CHECKING:
@@ -41,10 +42,6 @@ Step = tuple[str, Mapping[str, Any]]
 Rows = list[tuple[Any, ...]]
 
 ACCEPTED = "sqlite:///path/to/file.db, postgresql://user@host/database"
-
-
-class Interrupted(LockServiceUnavailable):
-    """The database was busy or the connection was cut: what was asked may have happened, and may be asked again."""
 
 
 class DuplicateRequest(Exception):

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
+from commit_coord.errors import LockError, LockReentered, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import Events, LockAcquired
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockRequest, LockScope, Owner
+from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.modes import compatible
 
@@ -208,13 +208,24 @@ class QueueingLockManager(LockManager):
         for lease in self._leases_of_this_thread():
             shared = [str(r) for r, _ in lease.request.locks if r in wanted]
             if shared and lease.request.scope is request.scope:
-                raise LockRefused(
+                raise LockReentered(
                     "this thread holds a lock on the resource already and would wait for itself",
                     resource=", ".join(shared),
                     held=lease.request,
                     wanted=request,
                     scope=request.scope.value,
                 )
+
+    def holds(self, resource: Resource, mode: LockMode) -> bool:
+        """See :meth:`LockManager.holds`."""
+        mine = [
+            lock
+            for lease in self._leases_of_this_thread()
+            if lease.request.scope is LockScope.OPERATION
+            for lock in lease.request.locks
+        ]
+        exclusive = {held for held, held_mode in mine if held_mode is LockMode.EXCLUSIVE}
+        return (resource, mode) in mine or not exclusive.isdisjoint((resource, *resource.ancestors))
 
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""

@@ -42,8 +42,7 @@ import logging
 import os
 import re
 import threading
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,17 +50,16 @@ from typing import Any, TypeVar
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable
-from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.events import Events
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.queueing import Blocker, QueueingLockManager, holder_facts
+from commit_coord.locks.keeping import THREAD, KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.queueing import Blocker, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
-    BRIEFLY,
     Check,
     Create,
     Delete,
-    Interrupted,
     Listing,
     MultiRefused,
     Operation,
@@ -86,7 +84,6 @@ from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
-    LeaseState,
     LockEntry,
     LockMode,
     LockRequest,
@@ -97,14 +94,11 @@ from commit_coord.model import (
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.hierarchy import escalate
-from commit_coord.protocol.lease import LeaseEvent, next_state
+from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_RETRY = Backoff(initial_ms=10, maximum_ms=500)
-"""Between tries after a cut: short beside a commit, and bounded while the ensemble elects a leader."""
 
 _APART = Backoff(initial_ms=50, maximum_ms=1000)
 """Before a request that was withdrawn enters anew: several that met would meet again."""
@@ -120,6 +114,9 @@ _TOGETHER = 32
 
 _AT_ONCE = 1000
 """Parents that one beat removes: the next one must not be late."""
+
+_SOON = 0.2
+"""Seconds until the next ones."""
 
 _UNUSED = 60.0
 """Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
@@ -147,20 +144,16 @@ class _Part:
     """Resources that were not found free yet."""
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A request that is in ZooKeeper, or may be, as far as this client knows."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Ticket(Ticket):
+    """A request in ZooKeeper. Its word is the answer of the leader."""
 
-    request: LockRequest
     parts: list[_Part]
     session: int = -1
     """The number of the session that its ephemeral nodes belong to."""
-    word: float = 0.0
-    """When the last request was sent that the leader answered, on ``Clock.now``."""
     generation: int = 0
     rounds: int = 0
     """How often it was withdrawn because a later part was blocked."""
-    lease: ZooKeeperLease | None = None
     turn: threading.Event = field(default_factory=threading.Event)
     """Set when it is worth to look again."""
 
@@ -178,34 +171,11 @@ class _NodeBlocker(Blocker):
     """Whether we wait for it outside of all queues."""
 
 
-class ZooKeeperLease(Lease):
-    """Nodes that live as long as the session."""
-
-    def __init__(self, manager: ZooKeeperLockManager, ticket: _Ticket) -> None:
-        super().__init__(ticket.request, Generation(ticket.generation))
-        self._manager = manager
-        self._ticket = ticket
-
-    @property
-    def state(self) -> LeaseState:
-        """See :attr:`Lease.state`; by our own clock at this moment, whether or not a heartbeat runs."""
-        self._manager._observe(self._ticket, LeaseEvent.TICK)
-        return self._state
-
-    def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """See :meth:`Lease.ensure_active`. Asking looks at every node of the request."""
-        self._manager._ensure_active(self, max_age_ms)
-
-    def release(self) -> None:
-        """See :meth:`Lease.release`."""
-        self._manager._release(self)
-
-
 class _SessionHeartbeat(Heartbeat):
     """The manager's beat and kazoo's own, paused and resumed together."""
 
     def __init__(self, beat: Callable[[], float | None], *, idle: float, session: Callable[[], Session]) -> None:
-        super().__init__(beat, idle=idle, name="commit-coord-zookeeper-heartbeat")
+        super().__init__(beat, idle=idle, name=THREAD)
         self._session = session
 
     def pause(self) -> None:
@@ -221,7 +191,7 @@ class _SessionHeartbeat(Heartbeat):
         self._session().go_on()
 
 
-class ZooKeeperLockManager(QueueingLockManager):
+class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     """Locks as nodes in ZooKeeper.
 
     Args:
@@ -270,24 +240,20 @@ class ZooKeeperLockManager(QueueingLockManager):
             )
         self._layout = Layout(namespace, space)
         self._start_over()
-        self.heartbeat = _SessionHeartbeat(
-            self._beat, idle=self.settings.heartbeat_interval_ms / 2000, session=lambda: self._session
-        )
+
+    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
+        return _SessionHeartbeat(self._beat, idle=idle, session=lambda: self._session)
 
     def _start_over(self) -> None:
-        """Know of no leases: a forked child neither uses nor ends the session of its parent."""
-        self._pid = os.getpid()
-        self._client = uuid.uuid4().hex
+        super()._start_over()
         self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
         self._view = View(self._session, self._layout)
         self._journal = Journal(self._session, self._layout)
-        self._tickets: dict[str, _Ticket] = {}
-        self._unreleased: dict[str, _Ticket] = {}
         self._litter: dict[tuple[LockScope, Resource], float] = {}
         self._swept_hour = 0
-        self._thread = threading.local()
 
     def _here(self) -> None:
+        """A forked child neither uses nor ends the session of its parent."""
         if self._pid != os.getpid():
             # Kept for ever: whatever kazoo did when it is collected, it would do to the connection of our parent.
             _INHERITED.append(self._session)
@@ -310,7 +276,7 @@ class ZooKeeperLockManager(QueueingLockManager):
         return request_id in self._tickets
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        ticket = _Ticket(request, self._cut(request, request.locks))
+        ticket = _Ticket(request=request, parts=self._cut(request, request.locks))
         # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
         if self._tickets.setdefault(request.request_id, ticket) is not ticket:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
@@ -343,7 +309,7 @@ class ZooKeeperLockManager(QueueingLockManager):
 
     def _step_apart(self, ticket: _Ticket, blocker: _NodeBlocker, deadline: float) -> _NodeBlocker:
         """Give back all places, to wait for *blocker* in no queue."""
-        self._persist(lambda: self._remove(ticket), deadline)
+        self._persist(lambda: self._remove_ticket(ticket), deadline)
         self._begin_anew(ticket)
         if len(ticket.parts) > 1:
             ticket.rounds += 1
@@ -532,20 +498,15 @@ class ZooKeeperLockManager(QueueingLockManager):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
-        ticket.lease = ZooKeeperLease(self, ticket)
+        ticket.lease = KeptLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)
-        if ticket is None or ticket.request is not request:
-            return
-        try:
-            self._persist(lambda: self._remove(ticket), self._clock.now() + BRIEFLY)
-        except LockError as error:
-            self._later(ticket, error)
-        self._tickets.pop(request.request_id, None)
+        if ticket is not None and ticket.request is request:
+            self._give_back(ticket)
 
     # Hold.
 
@@ -559,135 +520,47 @@ class ZooKeeperLockManager(QueueingLockManager):
             self.heartbeat.ensure_running(now=True)
 
     def _observe(self, ticket: _Ticket, event: LeaseEvent, reason: str = "") -> None:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
-        lease = ticket.lease
-        if lease is None or self._pid != os.getpid():
-            return
-        explicit = ticket.request.explicit
-        if not explicit and ticket.session != self._session.number:
+        if not ticket.request.explicit and ticket.session != self._session.number:
             event, reason = LeaseEvent.DENIED, "the session was lost"
-        state = next_state(
-            lease._state,
-            event,
-            now=self._clock.now(),
-            word=ticket.word,
-            lease=None if explicit else self._lease_seconds,
-        )
-        if lease._transition(state, reason or "the session ran out without a word from the servers") and (
-            state is LeaseState.LOST
-        ):
-            self._tickets.pop(ticket.request.request_id, None)
-            self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+        super()._observe(ticket, event, reason)
 
-    def _ensure_active(self, lease: ZooKeeperLease, max_age_ms: int | None) -> None:
-        ticket = lease._ticket
-        self._observe(ticket, LeaseEvent.TICK)
-        lease._raise_if_over()
-        limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
-        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
-            return
-        try:
-            self._confirm([ticket], every_node=True)
-        except LockServiceUnavailable:
-            lease._raise_if_over()
-            raise
-        lease._raise_if_over()
-
-    def _confirm(self, tickets: Sequence[_Ticket], *, every_node: bool) -> None:
-        """Ask through the leader which of *tickets* stand, and note for each what it said."""
-        sent = self._clock.now()
+    def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:
+        """Ask through the leader: about the marker of each request, and about all of its nodes where it matters."""
         paths = {
             ticket: [
                 path
                 for part in ticket.parts
-                for path in (part.marker, *((part.nodes or {}).values() if every_node else ()))
+                for path in (part.marker, *((part.nodes or {}).values() if thorough else ()))
             ]
             for ticket in tickets
         }
         asked = [path for of_one in paths.values() for path in of_one]
-        try:
-            stats = self._persist(lambda: self._session.exists(asked, BRIEFLY, sync=True), sent + BRIEFLY)
-        except LockServiceUnavailable as error:
-            for ticket in tickets:
-                self._observe(ticket, LeaseEvent.MISSED, f"the servers did not answer: {error}")
-            raise
+        stats = self._ask(lambda: self._session.exists(asked, BRIEFLY, sync=True))
         there = {path for path, stat in zip(asked, stats, strict=True) if stat is not None}
-        for ticket in tickets:
-            if there.issuperset(paths[ticket]):
-                ticket.word = max(ticket.word, sent)
-                self._observe(ticket, LeaseEvent.CONFIRMED)
-            else:
-                self._observe(ticket, LeaseEvent.DENIED, "it was freed by force")
+        return [ticket for ticket in tickets if there.issuperset(paths[ticket])]
+
+    def _beats_for(self, ticket: _Ticket) -> bool:
+        return ticket.lease is not None and not ticket.request.explicit
 
     def _beat(self) -> float | None:
-        """Do what is due: removals that failed, the word of the leader, empty parents, and what time alone decides."""
-        self._here()
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
-                self._unreleased[ticket.request.request_id] = ticket
-                self._tickets.pop(ticket.request.request_id, None)
-        held = {
-            ticket: ticket.lease
-            for ticket in list(self._tickets.values())
-            if ticket.lease is not None and not ticket.request.explicit
-        }
         if self._session.silent_since is not None:
-            for ticket in held:
+            for ticket in filter(self._beats_for, list(self._tickets.values())):
                 self._observe(ticket, LeaseEvent.MISSED, "the connection was cut")
-        for request_id, ticket in list(self._unreleased.items()):
-            try:
-                self._remove(ticket)
-                self._unreleased.pop(request_id, None)
-            except LockServiceUnavailable:
-                break  # The next beat tries again.
-        now = self._clock.now()
-        due = [
-            ticket
-            for ticket, lease in held.items()
-            if now - ticket.word >= self._interval * 0.9 or lease._state is LeaseState.SUSPECT
-        ]
-        if due:
-            try:
-                self._confirm(due, every_node=False)
-            except LockServiceUnavailable as error:
-                logger.warning("a heartbeat failed: %s", error)
-        for ticket in held:
-            self._observe(ticket, LeaseEvent.TICK)
+        return super()._beat()
+
+    def _chores(self) -> float | None:
+        """Remove empty parents."""
         more = False
         with suppress(LockServiceUnavailable):
             more = self._sweep(_UNUSED)
-        if self._unreleased or more:
-            return min(self._interval, 0.2)
-        if held:
-            return self._interval
+        if more:
+            return _SOON
         return _UNUSED / 4 if self._litter else None
 
     # Give back.
 
-    def _release(self, lease: ZooKeeperLease) -> None:
-        ticket = lease._ticket
-        if self._pid != os.getpid():
-            return  # A forked child holds nothing of its parent's.
-        lease._transition(LeaseState.RELEASED)
-        if self._tickets.get(ticket.request.request_id) is not ticket:
-            return  # Released before, or LOST: then the locks may be somebody else's by now.
-        # Forgotten only when the nodes are gone. An interrupt at any line leaves a ticket whose lease is released: the
-        # heartbeat finds it, and to release again does the rest too.
-        try:
-            self._persist(lambda: self._remove(ticket), self._clock.now() + BRIEFLY)
-        except LockError as error:
-            self._later(ticket, error)
-        self._tickets.pop(ticket.request.request_id, None)
-
-    def _later(self, ticket: _Ticket, error: LockError) -> None:
-        """Have the heartbeat remove *ticket*; if the process ends before, the session's end does."""
-        self._unreleased[ticket.request.request_id] = ticket
-        self._tickets.pop(ticket.request.request_id, None)
-        self._events.emit(LockReleaseFailed(request=str(ticket.request), reason=str(error)))
-        self.heartbeat.ensure_running(now=True)
-
-    def _remove(self, ticket: _Ticket) -> None:
-        """Delete whatever *ticket* has in ZooKeeper; the last part first, so that the first one stands for the rest."""
+    def _remove_ticket(self, ticket: _Ticket) -> None:
+        # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
                 self._remove_part(ticket, part)
@@ -820,13 +693,7 @@ class ZooKeeperLockManager(QueueingLockManager):
 
     # The rest.
 
-    def close(self) -> None:
-        """Release every lease of this client that is not explicit, and end the session."""
-        self._here()
-        for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and not ticket.request.explicit:
-                ticket.lease.release()
-        self.heartbeat.stop()
+    def _disconnect(self) -> None:
         until = self._clock.now() + BRIEFLY
         with suppress(LockServiceUnavailable):
             while self._sweep(0.0) and self._clock.now() < until:
@@ -838,19 +705,3 @@ class ZooKeeperLockManager(QueueingLockManager):
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return self._persist(attempt, self._clock.now() + BRIEFLY)
-
-    def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
-        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.
-
-        After a lease without an answer everything that we have there has expired.
-        """
-        started, tries = self._clock.now(), 0
-        until = min(deadline, started + max(BRIEFLY, self._lease_seconds))
-        while True:
-            try:
-                return attempt()
-            except Interrupted:
-                if self._clock.now() >= until:
-                    raise
-            self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
-            tries += 1

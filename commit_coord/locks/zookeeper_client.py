@@ -32,6 +32,7 @@ from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper_access import Access
 
 try:
@@ -65,9 +66,6 @@ _FEW = 16
 _BUNCH = 1000
 """Reads in one packet: some 100 kB of paths, well below what a server accepts."""
 
-BRIEFLY = 2.0
-"""Seconds that an answer may take where nobody said how long to wait."""
-
 _CLOSING = 3.0
 """Seconds that closing waits for the server's word; the session ends without it too."""
 
@@ -84,10 +82,6 @@ class SessionEvent(StrEnum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"
     LOST = "lost"
-
-
-class Interrupted(LockServiceUnavailable):
-    """The connection was cut or the answer did not come: what was asked may have happened, and may be asked again."""
 
 
 class MultiRefused(Exception):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from commit_coord.locks.zookeeper_client import Change, Create, Delete, Interrupted, MultiRefused, Operation, Session
+from commit_coord.locks.base import Interrupted
+from commit_coord.locks.zookeeper_client import Change, Create, Delete, MultiRefused, Operation, Session
 from commit_coord.locks.zookeeper_layout import Layout, journal_data, parse_journal, unescape
 from commit_coord.model import JournalEntry
 

@@ -35,7 +35,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from commit_coord.coordinator import Committed, Coordinator
-from commit_coord.errors import CommitConflict, CommitNotApplied, LockRefused
+from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -457,7 +457,7 @@ class CoordinatedTransaction(Transaction):
         resource = Resource.table(self._table.name())
         try:
             lease: Lease = catalog.lock_operation({resource: LockMode.EXCLUSIVE}, statement=statement)
-        except LockRefused:
+        except LockReentered:
             logger.debug("this thread holds the operation lock of %s already", resource)
             return
         self._lease = lease

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 # testcontainers' own reaper would have to come from an image registry, which need not be in reach.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
@@ -22,8 +21,9 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from commit_coord.local import ServerFailed, hms, zookeeper
-from commit_coord.local.server import LOOPBACK, free_ports
+from commit_coord.local import ServerFailed, hms
+from commit_coord.local.server import LOOPBACK, Server, free_ports
+from commit_coord.local.zookeeper import Ensemble, ZooKeeper
 
 # In a checkout mypy takes the folder docker/ for the package.
 docker: Any = import_module("docker")
@@ -63,7 +63,7 @@ def image(version: str) -> str:
     return name
 
 
-class ContainerServer:
+class ContainerServer(Server):
     """One server in a container.
 
     Args:
@@ -100,13 +100,9 @@ class ContainerServer:
         self._made = made
         self._container: Any = None
 
-    def healthy(self) -> bool:
-        """Whether it answers."""
-        raise NotImplementedError
-
     @property
     def running(self) -> bool:
-        """Whether its process is alive; it may be paused."""
+        """See :attr:`Server.running`."""
         if self._container is None:
             return False
         self._container.reload()
@@ -133,11 +129,6 @@ class ContainerServer:
                 raise ServerFailed(f"{self.name} did not come up", log)
             time.sleep(_POLL_S)
 
-    def start(self) -> None:
-        """Start it, on the data of an earlier run if there is any, and wait until it answers."""
-        self.launch()
-        self.await_ready()
-
     def stop(self) -> None:
         """Stop it as its operator would and keep its data."""
         if self.running:
@@ -147,11 +138,6 @@ class ContainerServer:
         """End it as ``kill -9`` does."""
         if self.running:
             self._container.kill()
-
-    def restart(self) -> None:
-        """Stop and start."""
-        self.stop()
-        self.start()
 
     def pause(self) -> None:
         """Make it stand still: connections stay open, nothing is answered."""
@@ -167,21 +153,6 @@ class ContainerServer:
             with suppress(errors.NotFound):
                 self._container.remove(force=True, v=True)
             self._container = None
-
-    def __enter__(self) -> Self:
-        """Start."""
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End."""
-        self.close()
 
 
 class ContainerPostgres(ContainerServer):
@@ -239,27 +210,13 @@ class ContainerMetastore(ContainerServer):
         return hms.answers(self.port)
 
 
-class ContainerZooKeeper(ContainerServer):
+class ContainerZooKeeper(ZooKeeper, ContainerServer):
     """A ZooKeeper server in a container."""
 
     kind, inside = "zookeeper", 2181
 
-    @property
-    def connect_string(self) -> str:
-        """Where clients connect."""
-        return f"{LOOPBACK}:{self.port}"
 
-    @property
-    def mode(self) -> str:
-        """``standalone``, ``leader``, ``follower``, or nothing while it does not serve."""
-        return zookeeper.mode(self.port)
-
-    def healthy(self) -> bool:
-        """Whether it serves."""
-        return self.mode != ""
-
-
-class ContainerEnsemble:
+class ContainerEnsemble(Ensemble[ContainerZooKeeper]):
     """ZooKeeper servers in containers that are one service. See :class:`commit_coord.local.ZooKeeperEnsemble`.
 
     Args:
@@ -271,37 +228,7 @@ class ContainerEnsemble:
         place = f"{free_ports(1)[0]}"  # keeps the names of two ensembles apart
         hosts = [f"zookeeper-{place}-{number}" for number in range(1, size + 1)]
         ensemble = {"ZOOKEEPER_SERVERS": " ".join(hosts)} if size > 1 else {}
-        self.servers: Sequence[ContainerZooKeeper] = [
+        self.servers = [
             ContainerZooKeeper(network=network, alias=host, environment={**ensemble, "ZOOKEEPER_NUMBER": str(number)})
             for number, host in enumerate(hosts, 1)
         ]
-
-    @property
-    def connect_string(self) -> str:
-        """Where clients connect: every server."""
-        return ",".join(server.connect_string for server in self.servers)
-
-    @property
-    def leader(self) -> ContainerZooKeeper:
-        """The server that leads now, or is alone.
-
-        Raises:
-            LookupError: There is none at the moment.
-        """
-        for server in self.servers:
-            if server.running and server.mode in ("leader", "standalone"):
-                return server
-        raise LookupError("no ZooKeeper server leads")
-
-    def start(self) -> None:
-        """Start every server that does not run, and wait until each of them serves."""
-        for server in self.servers:
-            if not server.running:
-                server.launch()
-        for server in self.servers:
-            server.await_ready()
-
-    def close(self) -> None:
-        """End every server."""
-        for server in self.servers:
-            server.close()

@@ -31,7 +31,7 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockError, LockLost, LockRefused, LockTimeout
+from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
@@ -409,10 +409,15 @@ class LockContract:
             return
         with manager.acquire(request((S, TABLE)), deadline=soon()):
             for again in (request((X, TABLE)), request((S, TABLE)), request((X, PART_A))):
-                with pytest.raises(LockRefused, match="holds a lock on the resource already"):
+                with pytest.raises(LockReentered, match="holds a lock on the resource already"):
                     manager.acquire(again, deadline=soon())
+            assert manager.holds(TABLE, S)
+            assert not manager.holds(TABLE, X)
+            assert not manager.holds(PART_A, S)
             manager.acquire(latch(), deadline=soon()).release()
-        manager.acquire(request((X, TABLE)), deadline=soon()).release()
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            assert manager.holds(PART_A, X)
+        assert not manager.holds(TABLE, S)
 
     def test_a_request_id_is_used_once(self, manager: LockManager, other: LockManager) -> None:
         """The id names one request: a second one is refused, and the first stays."""

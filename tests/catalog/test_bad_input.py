@@ -27,7 +27,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 import commit_coord
-from commit_coord import CommitConflict, CommitLockFailed, CommitNotApplied, ConfigError, LockTimeout
+from commit_coord import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitNotApplied,
+    ConfigError,
+    LockReentered,
+    LockRefused,
+    LockTimeout,
+)
 from commit_coord.clock import SystemClock
 from commit_coord.model import LockMode, Resource
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
@@ -386,6 +394,34 @@ def test_a_lock_that_is_held_too_long_names_its_holder_and_leaves_nothing() -> N
         assert names(orphans(made.again(table))) == []
         assert made.held() == []
         del still
+
+
+def test_an_operation_that_is_denied_its_lock_does_nothing() -> None:
+    """Under ``deny`` the refusal ends it; it does not go on without the lock."""
+    with kit("lease", **{"lock.policy": "deny", "lock.num-retries": "0"}) as made:
+        table = made.table(ids(1))
+        other = made.open()
+        with other.lock_operation({Resource.table(table.name()): LockMode.SHARED}, statement="a long job"):
+            with pytest.raises(LockRefused, match="a long job"):
+                made.again(table).overwrite(ids(2))
+            with pytest.raises(LockRefused, match="a long job"):
+                made.catalog.drop_table(table.name())
+        other.close()
+        assert row_ids(made.again(table)) == [1]
+
+
+def test_an_operation_goes_on_under_a_lock_that_its_own_thread_holds() -> None:
+    """Waiting for it would never end; a lock that is not strong enough is no leave to go on."""
+    with kit("lease") as made:
+        table = made.table(ids(1))
+        name = Resource.table(table.name())
+        with made.catalog.lock_operation({name: LockMode.SHARED}), pytest.raises(LockReentered):
+            made.catalog.drop_table(table.name())
+        with made.catalog.lock_operation({name: LockMode.EXCLUSIVE}):
+            table.overwrite(ids(2))
+            assert row_ids(made.again(table)) == [2]
+            made.catalog.drop_table(table.name())
+        assert made.held() == []
 
 
 # Tables and rows.

@@ -9,18 +9,20 @@ import pytest
 
 from commit_coord.testing.contract import Service
 
-SERVICES = [
-    "none",
+CARRYING = [
     "memory",
     "lease-sqlite",
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
+]
+NOT_CARRYING = [
+    "none",
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
     pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
     pytest.param("hms", marks=pytest.mark.hms),
 ]
 
 
-@pytest.fixture(params=SERVICES)
+@pytest.fixture(params=CARRYING + NOT_CARRYING)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """One service after the other, empty."""
     match request.param:

@@ -17,9 +17,9 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.locks import lease
-from commit_coord.locks.base import LockManager
+from commit_coord.locks.base import Interrupted, LockManager
 from commit_coord.locks.lease import LeaseLockManager, SqlLease
-from commit_coord.locks.lease_store import Interrupted, _postgres_text
+from commit_coord.locks.lease_store import _postgres_text
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
