@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
-    parser.add_argument("--seconds", type=float, help="of a cell of commits (20), locks (5), profile (10)")
+    parser.add_argument("--seconds", type=float, help="of a cell of commits and hive (20), locks (5), profile (10)")
     parser.add_argument("--writers", help="numbers of writer processes (1,2,4,8,16)")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")

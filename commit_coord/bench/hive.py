@@ -17,7 +17,7 @@ from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import Resource
+from commit_coord.model import LockMode, Resource
 
 OURS = ("commit_coord, zookeeper", "commit_coord, hms")
 PYICEBERG = ("pyiceberg", "pyiceberg, tuned")
@@ -159,8 +159,16 @@ def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Seq
 
 
 def _left(services: Iterable[LockManager]) -> int:
-    """Return how many locks of the bench were left, and free them: the next cell counts its own."""
-    left = [(locks, entry) for locks in services for entry in locks.locks(Resource((NAMESPACE,)))]
+    """Return how many locks of the bench were left, and free them: the next cell counts its own.
+
+    Appends take EXCLUSIVE ones. What else there is stands for good: it keeps from a table those who only lock.
+    """
+    left = [
+        (locks, entry)
+        for locks in services
+        for entry in locks.locks(Resource((NAMESPACE,)))
+        if entry.mode is LockMode.EXCLUSIVE
+    ]
     for locks, entry in left:
         locks.unlock(request_id=entry.request_id)
     return len(left)

@@ -135,6 +135,11 @@ def run(
         "partitions": partitions,
         "listed": listed,
         "cells": cells,
+        "bars": {
+            f"{cell['manager']}: requests a second of one that waits (0)": cell["idle_per_second"]
+            for cell in cells
+            if cell["manager"] == "zookeeper"
+        },
         "large": large,
         "gave_up": gave_up,
         "missing": [label for label in _KINDS if label not in {cell["manager"] for cell in cells}],

@@ -168,7 +168,8 @@ def _locks(found: dict[str, Any]) -> list[str]:
         for cell in found["cells"]
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
-    return [*_grid(head, rows), *missing, *_large_requests(found), *_gave_up(found), "![locks](locks.png)", ""]
+    bars = _bars(found["bars"]) if found.get("bars") else []
+    return [*_grid(head, rows), *missing, *_large_requests(found), *_gave_up(found), *bars, "![locks](locks.png)", ""]
 
 
 def _waiting(cell: dict[str, Any]) -> str | None:
