@@ -1,7 +1,7 @@
 """Acknowledged appends a second on one Hive Metastore: ours beside PyIceberg's and Iceberg Java's ``HiveCatalog``.
 
-All share one metastore, 2.3.10 on Derby, which each writer of each cell has for itself and its fellows: cells run one
-after the other. A peer runs with its defaults, and *tuned*: with the shortest waits that served it well.
+All share one metastore, 2.3.10 on Derby; cells run one after the other. A peer runs with its defaults, and *tuned*: with
+short waits and many tries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ _CHECKS = {"iceberg.hive.lock-check-min-wait-ms": "10", "iceberg.hive.lock-check
 _PATIENT = 3
 """So many times longer lasts a cell of PyIceberg's defaults under contention: in 20 s hardly anything is acknowledged,
 and a ratio to one or two acknowledgements would be luck."""
-
 
 _WARMING = (OURS[1], PYICEBERG[0])
 """Whose writers warm the servers up: between them they make all calls that are made."""
@@ -184,12 +183,13 @@ def _bars(found: list[dict[str, Any]]) -> dict[str, Any]:
 
     zookeeper, hms = OURS
     four, default = rate(zookeeper, 4), rate("pyiceberg", 4)
-    tuned = max((value for kind in JAVA if (value := rate(kind, 4)) is not None and "tuned" in kind), default=None)
+    # Of all cells: what was tuned for waits may do worse where many collide.
+    java = max((value for kind in JAVA if (value := rate(kind, 4)) is not None), default=None)
     p50, p99 = (cells.get((zookeeper, writers), {}).get(name) for writers, name in ((1, "p50_ms"), (4, "p99_ms")))
     ours = [c for c in found if c["kind"] in OURS]
     return {
         "zookeeper, 4 writers, times PyIceberg's defaults (at least 100)": ratio(four, default),
-        "zookeeper, 4 writers, times the best tuned Java (at least 3)": ratio(four, tuned),
+        "zookeeper, 4 writers, times the best Java, tuned or not (at least 3)": ratio(four, java),
         "zookeeper, p99 of 4 writers, times p50 of one (under 10)": ratio(p99, p50),
         "zookeeper, 16 writers, share of 4 writers' rate (at least 0.7)": ratio(rate(zookeeper, 16), four),
         "hms, 4 writers, times PyIceberg's defaults (at least 40)": ratio(rate(hms, 4), default),
