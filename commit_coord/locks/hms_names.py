@@ -202,6 +202,13 @@ def _encoded(text: str) -> str:
     return "".join(c if c in _PLAIN else "".join(f"~{byte:02x}" for byte in c.encode()) for c in text)
 
 
+_UNQUOTED = str.maketrans("'\\", '"/')
+
+
 def _fitting(text: str) -> str:
-    """Return *text* as the column takes it: some servers keep it in Latin-1, all of them fail on what is too long."""
-    return text.encode("ascii", "replace").decode()[:_COLUMN]
+    """Return *text* as the column takes it: some servers keep it in Latin-1, all of them fail on what is too long.
+
+    Servers put it between quotes into a statement of SQL as it is: ``it's`` would end the text, and what follows would
+    be carried out.
+    """
+    return text.translate(_UNQUOTED).encode("ascii", "replace").decode()[:_COLUMN]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -102,6 +103,16 @@ def test_names_survive_any_folding(resource: Resource) -> None:
     scope, found = hms_names.resource_of(part)
     assert scope is LockScope.OPERATION
     assert found == resource or (len(str(resource)) > 150 and found.path[:2] == resource.path[:2])
+
+
+def test_quotes_of_a_statement_do_not_reach_the_metastores_database(service: Service) -> None:
+    """Its server puts what an owner says into SQL as it is."""
+    owner = Owner(user="o'hara", host="ann's", pid=1, application="it's", statement="INSERT ... VALUES ('a\\', '')")
+    manager = hive(service.open())
+    wanted = replace(request((X, PART_A)), owner=owner)
+    with manager.acquire(wanted, deadline=soon()):
+        listed = manager.locks(PART_A)[0].owner
+    assert ('o"hara', 'INSERT ... VALUES ("a/", "")') == (listed.user, listed.statement)
 
 
 def test_an_owner_is_cut_to_its_columns() -> None:
