@@ -11,10 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench import commits, cost, kill, locking, machine, plots, profiling, report
+from commit_coord.bench import commits, cost, hive, jvm, kill, locking, machine, plots, profiling, report
+from commit_coord.errors import ConfigError
+from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 
-SUITES = ("commits", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
-    parser.add_argument("--seconds", type=float, help="of a cell of commits (20), locks (5), profile (10)")
+    parser.add_argument("--seconds", type=float, help="of a cell of commits and hive (20), locks (5), profile (10)")
     parser.add_argument("--writers", help="numbers of writer processes (1,2,4,8,16)")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")
@@ -93,6 +95,32 @@ def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     )
 
 
+def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
+    try:
+        return hive.run(
+            folder,
+            seconds=given.seconds or (3.0 if given.quick else 20.0),
+            writers=[int(count) for count in counts.split(",")],
+            snapshots=20,
+            java=_java(given),
+            say=_say,
+        )
+    except (ModuleNotFoundError, NotInstalled) as error:
+        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        return None
+
+
+def _java(given: argparse.Namespace) -> Callable[[Path], Sequence[str]] | None:
+    """Return what makes the command of a worker in Java in a folder, None where the JVM runtime can't be had."""
+    try:
+        jar = given.jar or maven_jar(ICEBERG_RUNTIME)
+    except ConfigError as error:
+        _say(f"what Iceberg's Java does is NOT measured: {error}")
+        return None
+    return lambda folder: jvm.java_worker(folder, jar)
+
+
 def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     return cost.run(
         folder,
@@ -109,8 +137,10 @@ def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         seconds=given.seconds or (1.0 if given.quick else 5.0),
         contenders=8,
         hand_overs=20 if given.quick else 300,
-        partitions=1_000 if given.quick else 10_000,
+        partitions=100 if given.quick else 10_000,
+        listed=1_000 if given.quick else 100_000,
         postgres_url=given.postgres_url,
+        java=_java(given),
         say=_say,
     )
 
@@ -133,6 +163,7 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
+    "hive": _hive,
     "cost": _cost,
     "locks": _locks,
     "kill": _kill,
@@ -142,13 +173,15 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
 
 def _broken(name: str, found: dict[str, Any]) -> list[str]:
     """Return what does not hold that must, whatever the speed."""
-    if name == "commits":
-        return [
-            f"{cell['layout']}, {cell['writers']} writers: {cell['acknowledged']} acknowledged, "
-            f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, locks left {cell['locks_left']}"
+    if name in ("commits", "hive"):
+        unproved = [
+            f"{cell['layout']}, {cell['writers']} writers, {cell['kind']}: {cell['acknowledged']} acknowledged, "
+            f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, {cell['missing_files']} files missing, "
+            f"{cell['locks_left']} locks left"
             for cell in found["cells"]
-            if cell["kind"] == "commit_coord" and not cell["proved"]
+            if cell["kind"].startswith("commit_coord") and not cell["proved"]
         ]
+        return unproved + [what for what in found.get("gave_up", {}) if what.startswith("commit_coord")]
     if name == "cost" and found["locks_left"]:
         return [f"cost: {found['locks_left']} locks left"]
     if name == "kill":

@@ -1,8 +1,9 @@
 """Processes that are started and warm before the clock runs, and then do what they are asked.
 
-A worker is ``python -m commit_coord.bench.worker``. Its first line of input names a task of ``tasks.py`` and says what
-it works on; it answers when it is ready. Every further line is a request and is answered by one line. So imports,
-opened catalogs and the first use of everything lie outside of what is measured, for us and for the peer alike.
+A worker is ``python -m commit_coord.bench.worker``, or a program that speaks as it does (``java/Appender.java``). Its
+first line of input names a task of ``tasks.py`` and says what it works on; it answers when it is ready. Every further
+line is a request and is answered by one line. So imports, opened catalogs and the first use of everything lie outside
+of what is measured, for us and for the peer alike.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+
+PYTHON = (sys.executable, "-m", "commit_coord.bench.worker")
+"""The command of a worker that carries out the tasks of ``tasks.py``."""
+
+_READY_S = 300.0
+"""For the slowest of 16 JVMs that start together on two cores."""
 
 _LEAD_S = 0.3
 """Between the sending of the start time and the start: every worker has read it by then."""
@@ -31,18 +38,14 @@ class Worker:
     Args:
         task: A function in ``commit_coord.bench.tasks``.
         spec: Its arguments.
+        command: What is run; another program than :data:`PYTHON` may know one task only.
     """
 
-    def __init__(self, task: str, spec: Mapping[str, Any]) -> None:
+    def __init__(self, task: str, spec: Mapping[str, Any], command: Sequence[str] = PYTHON) -> None:
         self._began = time.monotonic()
         self.lasted_s = 0.0
         """From the start of the process to its end, once it is closed."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "commit_coord.bench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.send({"task": task, "spec": spec})
 
     def send(self, request: Mapping[str, Any]) -> None:
@@ -100,13 +103,15 @@ class Worker:
         self.close()
 
 
-def run_together(task: str, specs: Sequence[Mapping[str, Any]], *, timeout: float) -> list[Any]:
+def run_together(
+    task: str, specs: Sequence[Mapping[str, Any]], *, timeout: float, command: Sequence[str] = PYTHON
+) -> list[Any]:
     """Start a worker for each of *specs*, wait until all are ready, start them at one moment, return their answers."""
     workers: list[Worker] = []
     try:
-        workers += [Worker(task, spec) for spec in specs]
+        workers += [Worker(task, spec, command) for spec in specs]
         for worker in workers:
-            worker.receive(120.0)
+            worker.receive(_READY_S)
         start = time.monotonic() + _LEAD_S
         for worker in workers:
             worker.send({"start": start})

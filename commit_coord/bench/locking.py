@@ -1,29 +1,76 @@
-"""Lock cycles a second for each manager, and how long after a release a waiter is granted."""
+"""Lock cycles a second for each kind of lock, how long after a release a waiter is granted, and what waiting costs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from commit_coord.bench.commits import percentile
-from commit_coord.bench.fleet import Worker, run_together
-from commit_coord.bench.tasks import KAZOO
-from commit_coord.local import NotInstalled, PostgresServer, ZooKeeperEnsemble
+from commit_coord.bench.cells import percentile
+from commit_coord.bench.counting import PING, CountingProxy, Requests, metastore_requests, zookeeper_requests
+from commit_coord.bench.fleet import PYTHON, Worker, WorkerFailed, run_together
+from commit_coord.bench.tasks import CURATOR, JAVA, KAZOO
+from commit_coord.local import HiveMetastore, NotInstalled, PostgresServer, ZooKeeperEnsemble
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""
 
-_REMARKS = {
-    "none": "takes no locks: 'contended' is eight processes that do not see each other",
-    "memory": "threads of one process",
-    "lease, SQLite": "processes, one SQLite file",
-    "lease, PostgreSQL": "processes, one server on a loopback port",
-    "zookeeper": "processes, one server on a loopback port",
-    "kazoo's own Lock": "processes, the same server; exclusive, without lease or owner",
+_SETTLED_S = 2.0
+"""Until a waiter has found out all there is to find out."""
+
+_PATIENCE_S = 900
+"""For thousands of locks in a metastore, where each takes milliseconds."""
+
+_KINDS = {
+    "none": ("none", "takes no locks: 'contended' is eight processes that do not see each other"),
+    "memory": ("memory", "threads of one process"),
+    "lease, SQLite": ("lease", "processes, one SQLite file"),
+    "lease, PostgreSQL": ("lease", "processes, one server on a loopback port"),
+    "zookeeper": ("zookeeper", "processes, one server on a loopback port"),
+    "kazoo's Lock": (KAZOO, "processes, the same server; exclusive, without lease or owner"),
+    "Curator's mutex": (CURATOR, "as kazoo's, in Java"),
+    "hms": ("hms", "processes, one Hive Metastore 2.3.10 on Derby"),
+    "Iceberg Java's HMS lock": (JAVA, "processes, the same server; its default waits"),
 }
+"""Label → what a worker calls it, and what must be known about its figures."""
+
+_Server = TypeVar("_Server", ZooKeeperEnsemble, HiveMetastore)
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """Locks that can be had here.
+
+    Args:
+        label: A key of :data:`_KINDS`.
+        uri: Where their service is.
+        port: Its port, where requests to it are counted.
+        requests: Tells them apart.
+        command: What a worker runs.
+    """
+
+    label: str
+    uri: str
+    port: int = 0
+    requests: Requests | None = None
+    command: Sequence[str] = PYTHON
+
+    @property
+    def manager(self) -> str:
+        """What a worker calls them."""
+        return _KINDS[self.label][0]
+
+    @property
+    def managed(self) -> bool:
+        """Whether these are a manager's: with hierarchy, owners and lists."""
+        return self.manager not in ("none", KAZOO, CURATOR, JAVA)
+
+    def worker(self, task: str, **spec: Any) -> Worker:
+        """Start a worker on them."""
+        return Worker(task, {"manager": self.manager, "uri": self.uri, **spec}, self.command)
 
 
 def run(
@@ -33,39 +80,100 @@ def run(
     contenders: int,
     hand_overs: int,
     partitions: int,
+    listed: int,
     postgres_url: str | None,
+    java: Callable[[Path], Sequence[str]] | None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Measure every manager that can be had here; say which could not."""
+    """Measure all kinds of locks that can be had here; say which could not.
+
+    Args:
+        folder: Where everything is kept meanwhile.
+        seconds: For how long cycles are counted; four times as long the requests of a client that waits.
+        contenders: How many want one lock.
+        hand_overs: How often one waits for another's release.
+        partitions: In one request.
+        listed: How many locks there are when they are listed; a multiple of *partitions*.
+        postgres_url: A server to measure instead of a private one.
+        java: Makes the command of a worker in Java in a folder; None where it can't be had.
+        say: Is told how it goes.
+    """
     folder.mkdir(parents=True)
-    with _postgres(postgres_url, say) as server, _zookeeper(say) as zookeeper:
-        managers = [("none", "none", ""), ("memory", "memory", "bench")]
-        managers.append(("lease, SQLite", "lease", f"sqlite:///{folder}/locks.db"))
-        if server is not None:
-            managers.append(("lease, PostgreSQL", "lease", server))
-        if zookeeper is not None:
-            managers += [("zookeeper", "zookeeper", zookeeper), ("kazoo's own Lock", KAZOO, zookeeper)]
-        cells, large = [], []
-        for label, manager, uri in managers:
-            cell = measure(manager, uri, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
-            cells.append({"manager": label, "remark": _REMARKS[label], **cell})
+    cells, large, gave_up = [], [], dict[str, str]()
+    with ExitStack() as stack:
+        every = list(_every(folder, postgres_url, java, stack, say))
+        for locks in every:
+            try:
+                cell = measure(locks, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
+                cell |= idle(locks, seconds * 4)
+            except WorkerFailed as error:
+                gave_up[locks.label] = str(error)
+                say(f"{locks.label}: gave up: {error}")
+                continue
+            cells.append({"manager": locks.label, "remark": _KINDS[locks.label][1], **cell})
             say(
-                f"{label}: {cell['alone_per_second']} cycles/s alone, "
+                f"{locks.label}: {cell['alone_per_second']} cycles/s alone, "
                 f"{cell['contended_per_second']} with {contenders}, "
-                f"wake-up p50 {cell['wake_p50_ms']} ms, p99 {cell['wake_p99_ms']} ms"
+                f"wake-up p50 {cell['wake_p50_ms']} ms, p99 {cell['wake_p99_ms']} ms, "
+                f"waiting: {cell.get('idle_per_second')} requests/s"
             )
-            if manager not in ("none", KAZOO):
-                large.append({"manager": label, **lock_partitions(manager, uri, partitions)})
-                say(f"{label}, {partitions:,} partitions in one request: {large[-1]}")
+        for locks in every:
+            if not locks.managed:
+                continue
+            found: dict[str, Any] = {"manager": locks.label}
+            try:
+                found |= lock_partitions(locks, partitions)
+                found |= list_locks(locks, partitions, listed // partitions)
+            except WorkerFailed as error:
+                gave_up[f"{locks.label}, {partitions:,} partitions or {listed:,} locks"] = str(error)
+            large.append(found)
+            say(f"{locks.label}, {partitions:,} partitions in one request, {listed:,} locks in all: {found}")
     return {
         "seconds": seconds,
         "contenders": contenders,
         "hand_overs": hand_overs,
         "partitions": partitions,
+        "listed": listed,
         "cells": cells,
+        "bars": {
+            f"{cell['manager']}: requests a second of one that waits (0)": cell["idle_per_second"]
+            for cell in cells
+            if cell["manager"] == "zookeeper"
+        },
         "large": large,
-        "missing": [label for label in _REMARKS if label not in {cell["manager"] for cell in cells}],
+        "gave_up": gave_up,
+        "missing": [label for label in _KINDS if label not in {cell["manager"] for cell in cells}],
     }
+
+
+def _every(
+    folder: Path,
+    postgres_url: str | None,
+    java: Callable[[Path], Sequence[str]] | None,
+    stack: ExitStack,
+    say: Callable[[str], None],
+) -> Iterator[Locks]:
+    """Yield what can be had here; its servers run until *stack* ends."""
+    yield Locks("none", "")
+    yield Locks("memory", "bench")
+    yield Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")
+    postgres = stack.enter_context(_postgres(postgres_url, say))
+    if postgres is not None:
+        yield Locks("lease, PostgreSQL", postgres)
+    command = java(folder / "java") if java else None
+    zookeeper = stack.enter_context(_running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1), say))
+    if zookeeper is not None:
+        reached = zookeeper.connect_string, zookeeper.servers[0].port, zookeeper_requests
+        yield Locks("zookeeper", *reached)
+        yield Locks("kazoo's Lock", *reached)
+        if command is not None:
+            yield Locks("Curator's mutex", *reached, command)
+    metastore = stack.enter_context(_running("the Hive Metastore", HiveMetastore, say))
+    if metastore is not None:
+        patient = f"{metastore.uri}?timeout-ms={_PATIENCE_S * 1000}"
+        yield Locks("hms", patient, metastore.port, metastore_requests)
+        if command is not None:
+            yield Locks("Iceberg Java's HMS lock", metastore.uri, metastore.port, metastore_requests, command)
 
 
 @contextmanager
@@ -85,26 +193,26 @@ def _postgres(url: str | None, say: Callable[[str], None]) -> Iterator[str | Non
 
 
 @contextmanager
-def _zookeeper(say: Callable[[str], None]) -> Iterator[str | None]:
-    """Give the address of a private ZooKeeper server, else None."""
+def _running(name: str, make: Callable[[], _Server], say: Callable[[str], None]) -> Iterator[_Server | None]:
+    """Give a private server, else None."""
     try:
-        server = ZooKeeperEnsemble(size=1)
+        server = make()
         server.start()
     except NotInstalled as error:
-        say(f"ZooKeeper is NOT measured: {error}")
+        say(f"{name} is NOT measured: {error}")
         yield None
         return
     try:
-        yield server.connect_string
+        yield server
     finally:
         server.close()
 
 
-def lock_partitions(manager: str, uri: str, count: int) -> dict[str, Any]:
+def lock_partitions(locks: Locks, count: int) -> dict[str, Any]:
     """Lock *count* partitions in one request, twice: nothing of them known before, and again."""
-    with Worker("lock_partitions", {"manager": manager, "uri": uri, "count": count}) as worker:
+    with locks.worker("lock_partitions", count=count) as worker:
         worker.receive(60)
-        first, again = worker.ask({}, timeout=600), worker.ask({}, timeout=600)
+        first, again = worker.ask({}, timeout=_PATIENCE_S), worker.ask({}, timeout=_PATIENCE_S)
     return {
         "acquire_ms": round(first["acquire_ms"]),
         "again_ms": round(again["acquire_ms"]),
@@ -113,15 +221,24 @@ def lock_partitions(manager: str, uri: str, count: int) -> dict[str, Any]:
     }
 
 
-def measure(manager: str, uri: str, *, seconds: float, contenders: int, hand_overs: int) -> dict[str, Any]:
-    """Measure one manager."""
-    spec = {"manager": manager, "uri": uri, "seconds": seconds}
-    (alone,) = run_together("cycle_locks", [spec], timeout=seconds + 60)
+def list_locks(locks: Locks, count: int, times: int) -> dict[str, Any]:
+    """List the locks when there are *times* requests for *count* partitions each."""
+    with locks.worker("list_locks", count=count, times=times) as worker:
+        worker.receive(_PATIENCE_S)
+        answer = worker.ask({}, timeout=_PATIENCE_S)
+    return {"all": answer["listed"], "list_all_ms": round(answer["list_ms"])}
+
+
+def measure(locks: Locks, *, seconds: float, contenders: int, hand_overs: int) -> dict[str, Any]:
+    """Measure cycles and hand-overs."""
+    manager, command = locks.manager, locks.command
+    spec = {"manager": manager, "uri": locks.uri, "seconds": seconds}
+    (alone,) = run_together("cycle_locks", [spec], timeout=seconds + 60, command=command)
     if manager == "memory":
         contended = run_together("cycle_locks", [{**spec, "threads": contenders}], timeout=seconds + 60)
     else:
-        contended = run_together("cycle_locks", [spec] * contenders, timeout=seconds + 60)
-    delays = _hand_over(manager, uri, hand_overs) if manager != "none" else []
+        contended = run_together("cycle_locks", [spec] * contenders, timeout=seconds + 60, command=command)
+    delays = _hand_over(locks, hand_overs) if manager != "none" else []
     cycles = sum(answer["cycles"] for answer in contended)
     return {
         "alone_per_second": round(alone["cycles"] / seconds, 1),
@@ -135,15 +252,41 @@ def measure(manager: str, uri: str, *, seconds: float, contenders: int, hand_ove
     }
 
 
-def _hand_over(manager: str, uri: str, times: int) -> list[float]:
+def idle(locks: Locks, seconds: float) -> dict[str, Any]:
+    """Return the requests a second that one client causes by waiting, and what keeps its session alive apart."""
+    if locks.requests is None:
+        return {}
+    with (
+        CountingProxy(locks.port, locks.requests) as proxy,
+        locks.worker("hand_over") as holder,
+        replace(locks, uri=locks.uri.replace(f":{locks.port}", f":{proxy.port}")).worker("hand_over") as waiter,
+    ):
+        holder.receive(60)
+        waiter.receive(60)
+        holder.ask({"do": "hold"})
+        waiter.send({"do": "wait"})
+        time.sleep(_SETTLED_S)
+        before = proxy.seen.copy()
+        time.sleep(seconds)
+        seen = proxy.seen - before
+        holder.ask({"do": "release"})
+        waiter.receive(60)
+    pings = seen.pop(PING, 0)
+    return {
+        "idle_per_second": round(seen.total() / seconds, 3),
+        "idle_pings_per_second": round(pings / seconds, 3),
+        "idle_requests": dict(seen),
+    }
+
+
+def _hand_over(locks: Locks, times: int) -> list[float]:
     """Return the milliseconds from the beginning of a release until the waiter has its lease."""
-    if manager == "memory":
-        spec = {"manager": manager, "uri": uri, "times": times, "pause": _PAUSE_S}
+    if locks.manager == "memory":
+        spec = {"manager": locks.manager, "uri": locks.uri, "times": times, "pause": _PAUSE_S}
         (answer,) = run_together("hand_over_in_threads", [spec], timeout=60 + times)
         delays: list[float] = answer["delays_ms"]
         return delays
-    spec = {"manager": manager, "uri": uri}
-    with Worker("hand_over", spec) as holder, Worker("hand_over", spec) as waiter:
+    with locks.worker("hand_over") as holder, locks.worker("hand_over") as waiter:
         holder.receive(60)
         waiter.receive(60)
         delays = []

@@ -1,18 +1,33 @@
-"""Pictures of the results. Ours is blue with circles, PyIceberg orange with squares: apart without colour, too."""
+"""Pictures of the results: ours blue, PyIceberg orange, Java green, each with markers of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench.commits import LAYOUTS
+from commit_coord.bench import hive
+from commit_coord.bench.cells import LAYOUTS
 from commit_coord.bench.tables import KINDS
 
+_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
+"""Of Okabe and Ito's palette, made for eyes that tell red from green badly."""
+
 _LOOKS = {
-    "commit_coord": {"color": "#0072B2", "marker": "o", "label": "commit_coord"},
-    "pyiceberg": {"color": "#D55E00", "marker": "s", "label": "PyIceberg SqlCatalog"},
+    "commit_coord": {"color": _BLUE, "marker": "o", "label": "commit_coord"},
+    "pyiceberg": {"color": _ORANGE, "marker": "s", "label": "PyIceberg SqlCatalog"},
 }
-"""Okabe and Ito's palette, made for eyes that tell red from green badly."""
+
+_HIVE_LOOKS = {
+    kind: {"color": color, "marker": marker, "label": kind, "markerfacecolor": color if filled else "white"}
+    for kind, color, marker, filled in zip(
+        hive.KINDS,
+        (_BLUE, _BLUE, _ORANGE, _ORANGE, _GREEN, _GREEN, _GREEN, _GREEN),
+        "oossvv^^",
+        (True, False) * 4,
+        strict=True,
+    )
+}
 
 
 def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
@@ -22,7 +37,7 @@ def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
     mpl.use("Agg")
     mpl.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 120})
     drawn = []
-    for name, figure in (("commits", _commits), ("cost", _cost), ("locks", _locks)):
+    for name, figure in (("commits", _commits), ("hive", _hive), ("cost", _cost), ("locks", _locks)):
         if name in results:
             path = folder / f"{name}.png"
             figure(results[name]).savefig(path, bbox_inches="tight")
@@ -31,6 +46,23 @@ def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
 
 
 def _commits(found: dict[str, Any]) -> Any:
+    return _appends(found, _LOOKS, annotated=tuple(KINDS), quantiles=("p50", "p99"), scale="linear")
+
+
+def _hive(found: dict[str, Any]) -> Any:
+    annotated = (hive.OURS[0], hive.PYICEBERG[0])
+    return _appends(found, _HIVE_LOOKS, annotated=annotated, quantiles=("p99",), scale="log")
+
+
+def _appends(
+    found: dict[str, Any],
+    kinds: Mapping[str, dict[str, str]],
+    *,
+    annotated: Sequence[str],
+    quantiles: Sequence[str],
+    scale: str,
+) -> Any:
+    """Draw rates and latencies by the number of writers, of one table and of one table each."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 8), layout="constrained")
@@ -41,14 +73,15 @@ def _commits(found: dict[str, Any]) -> Any:
     counts = sorted({cell["writers"] for cell in found["cells"]})
     for column, layout in enumerate(LAYOUTS):
         rate, latency = panels[0][column], panels[1][column]
-        for kind in KINDS:
+        for kind, looks in kinds.items():
             cells = sorted(
                 (c for c in found["cells"] if c["kind"] == kind and (c["layout"] == layout or c["writers"] == 1)),
                 key=lambda c: c["writers"],
             )
-            x, looks = [c["writers"] for c in cells], _LOOKS[kind]
-            rate.plot(x, [c["per_second"] for c in cells], **looks)
-            for c in cells:
+            x = [c["writers"] for c in cells]
+            # Nothing at all has no place on a logarithmic scale: the line has a gap there.
+            rate.plot(x, [c["per_second"] if c["per_second"] or scale == "linear" else None for c in cells], **looks)
+            for c in cells if kind in annotated else ():
                 rate.annotate(
                     f"{c['per_second']:.3g}",
                     (c["writers"], c["per_second"]),
@@ -58,18 +91,18 @@ def _commits(found: dict[str, Any]) -> Any:
                     fontsize=9,
                     color=looks["color"],
                 )
-            latency.plot(x, [c["p50_ms"] for c in cells], **{**looks, "label": f"{looks['label']}, p50"})
-            latency.plot(
-                x,
-                [c["p99_ms"] for c in cells],
-                **{**looks, "label": f"{looks['label']}, p99"},
-                linestyle="--",
-                markerfacecolor="white",
-            )
+            for quantile in quantiles:
+                last = {"linestyle": "--", "markerfacecolor": "white"} if quantile != quantiles[0] else {}
+                label = {"label": f"{looks['label']}, {quantile}"}
+                latency.plot(x, [c[f"{quantile}_ms"] for c in cells], **{**looks, **label, **last})
         rate.set_title(layout)
-        rate.set_ylim(bottom=0)
+        if scale == "linear":
+            rate.set_ylim(bottom=0)
+        for axes in (rate, latency) if scale == "log" else (latency,):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("")
         rate.margins(y=0.18)
-        latency.set_yscale("log")
         latency.set_xscale("log", base=2)
         latency.set_xticks(counts, [str(count) for count in counts])
         latency.minorticks_off()
@@ -77,9 +110,13 @@ def _commits(found: dict[str, Any]) -> Any:
         for panel in (rate, latency):
             panel.grid(axis="y", alpha=0.3)
     panels[0][0].set_ylabel("acknowledged appends a second")
-    panels[1][0].set_ylabel("milliseconds until acknowledged")
-    panels[0][0].legend(frameon=False)
-    panels[1][0].legend(frameon=False, fontsize=9)
+    panels[1][0].set_ylabel(f"milliseconds until acknowledged{', p99' if quantiles == ('p99',) else ''}")
+    if len(quantiles) > 1:
+        panels[0][0].legend(frameon=False)
+        panels[1][0].legend(frameon=False, fontsize=9)
+    else:
+        lines, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 

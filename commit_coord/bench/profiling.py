@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from commit_coord.bench.commits import LAYOUTS, measure, percentile
+from commit_coord.bench.cells import LAYOUTS, percentile
+from commit_coord.bench.commits import measure
 from commit_coord.bench.phases import Phases
 from commit_coord.bench.tables import NAMESPACE, ROWS, History, make_histories, open_catalog
 

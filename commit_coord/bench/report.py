@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from commit_coord.bench.hive import KINDS
+
 Results = dict[str, dict[str, Any]]
 """Suite → its figures, with ``machine`` and ``command`` beside them."""
 
@@ -37,6 +39,7 @@ def render(results: Results) -> str:
     ]
     sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         "commits": ("Commits a second", _commits),
+        "hive": ("Commits a second on a Hive Metastore", _hive),
         "cost": ("The cost of one commit", _cost),
         "locks": ("Locks", _locks),
         "kill": ("Nothing lost", _kill),
@@ -58,6 +61,10 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 def _bars(bars: dict[str, Any]) -> list[str]:
     return _grid(("bar", "measured"), bars.items())
+
+
+def _gave_up(found: dict[str, Any]) -> list[str]:
+    return [line for what, why in found.get("gave_up", {}).items() for line in (f"Gave up: {what}: {why}.", "")]
 
 
 def _commits(found: dict[str, Any]) -> list[str]:
@@ -87,6 +94,33 @@ def _commits(found: dict[str, Any]) -> list[str]:
     return [text, "", *_grid(head, rows), *_bars(found["bars"]), "![commits](commits.png)", ""]
 
 
+def _hive(found: dict[str, Any]) -> list[str]:
+    usual, longest = found["seconds"], max(cell["seconds"] for cell in found["cells"])
+    longer = f"; {longest:g} s where several writers with PyIceberg's defaults share one" if longest > usual else ""
+    text = (
+        f"{usual:g} s a cell on tables with {found['snapshots_before']} snapshots{longer}. "
+        "*attempts each*: tries to change a table, by acknowledged append; "
+        "below 1 where one carries several. *proved*: as for *commits*, and each data file is there, for every catalog."
+    )
+    head = (
+        *("tables, writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "max ms", "acknowledged"),
+        *("attempts each", "failed", "proved"),
+    )
+    order = {kind: number for number, kind in enumerate(KINDS)}
+    rows = [
+        (
+            f"{cell['layout']}, {cell['writers']}",
+            cell["kind"],
+            *(cell[name] for name in ("per_second", "p50_ms", "p99_ms", "max_ms", "acknowledged", "attempts_each")),
+            ", ".join(f"{count} {error}" for error, count in cell["errors"].items()) or 0,
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["layout"], c["writers"], order[c["kind"]]))
+    ]
+    missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
+    return [text, "", *_grid(head, rows), *missing, *_gave_up(found), *_bars(found["bars"]), "![hive](hive.png)", ""]
+
+
 def _cost(found: dict[str, Any]) -> list[str]:
     text = (
         f"Medians of {found['repeats']} commits. *fresh*: a new interpreter; imports and the opening of the catalog "
@@ -105,13 +139,21 @@ def _cost(found: dict[str, Any]) -> list[str]:
         )
         for cell in sorted(found["cells"], key=lambda c: (c["process"], c["snapshots"], c["kind"]))
     ]
-    gave_up = [f"Gave up: {what}: {why}." for what, why in found["gave_up"].items()]
-    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *gave_up, "", "![cost](cost.png)", ""]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *_gave_up(found), "![cost](cost.png)", ""]
 
 
 def _locks(found: dict[str, Any]) -> list[str]:
     count = found["contenders"]
-    head = ("manager", "cycles/s alone", f"with {count}", "least, most of one", "wake-up p50 ms", "p99 ms", "what")
+    head = (
+        "manager",
+        "cycles/s alone",
+        f"with {count}",
+        "least, most of one",
+        "wake-up p50 ms",
+        "p99 ms",
+        "waiting: requests/s",
+        "what",
+    )
     rows = [
         (
             cell["manager"],
@@ -120,23 +162,33 @@ def _locks(found: dict[str, Any]) -> list[str]:
             f"{cell['contended_least']}, {cell['contended_most']}",
             cell["wake_p50_ms"],
             cell["wake_p99_ms"],
+            _waiting(cell),
             cell["remark"],
         )
         for cell in found["cells"]
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
-    return [*_grid(head, rows), *missing, *_large_requests(found), "![locks](locks.png)", ""]
+    bars = _bars(found["bars"]) if found.get("bars") else []
+    return [*_grid(head, rows), *missing, *_large_requests(found), *_gave_up(found), *bars, "![locks](locks.png)", ""]
+
+
+def _waiting(cell: dict[str, Any]) -> str | None:
+    if "idle_per_second" not in cell:
+        return None
+    pings = f", {cell['idle_pings_per_second']} pings" if cell["idle_pings_per_second"] else ""
+    return f"{cell['idle_per_second']}{pings}"
 
 
 def _large_requests(found: dict[str, Any]) -> list[str]:
-    if "large" not in found:  # figures of an earlier version
+    if "listed" not in found:  # figures of an earlier version
         return []
-    text = f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before."
-    head = ("manager", "acquire ms", "again ms", "list them ms", "release ms")
-    rows = [
-        (cell["manager"], cell["acquire_ms"], cell["again_ms"], cell["list_ms"], cell["release_ms"])
-        for cell in found["large"]
-    ]
+    text = (
+        f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before; "
+        f"*list all*: {found['listed']:,} such locks of many requests."
+    )
+    names = ("acquire_ms", "again_ms", "list_ms", "release_ms", "list_all_ms")
+    head = ("manager", "acquire ms", "again ms", "list them ms", "release ms", "list all ms")
+    rows = [(cell["manager"], *(cell.get(name) for name in names)) for cell in found["large"]]
     return [text, "", *_grid(head, rows)]
 
 

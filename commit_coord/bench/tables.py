@@ -9,17 +9,20 @@ and PyIceberg gets exactly the same ones as we do.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
+import fastavro
 import orjson
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import commit_coord
+from commit_coord.config import COORDINATED_URI_PREFIX
 
 Kind = Literal["commit_coord", "pyiceberg"]
 
@@ -39,19 +42,31 @@ ROWS = pa.table(
 _SPARING = "write.metadata.delete-after-commit.enabled"
 
 
+def sql_properties(kind: Kind, folder: Path, lock_impl: str = "lease") -> dict[str, str]:
+    """Return a SQL catalog in *folder*, in a SQLite file of its own for each kind: neither waits for the other's."""
+    found = {"uri": f"sqlite:///{folder}/{kind}.db", "warehouse": f"file://{folder}/{kind}"}
+    if kind == "commit_coord":
+        found |= {"uri": f"{COORDINATED_URI_PREFIX}{found['uri']}", "lock-impl": lock_impl}
+    return found
+
+
 def open_catalog(kind: Kind, folder: Path, lock_impl: str = "lease") -> Catalog:
-    """Return the catalog of *kind* in *folder*; a SQLite file of its own, so neither waits for the other's locks."""
+    """Return the SQL catalog of *kind* in *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
-    warehouse = f"file://{folder}/{kind}"
-    if kind == "pyiceberg":
-        catalog: Catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/pyiceberg.db", warehouse=warehouse)
+    return catalog_of(sql_properties(kind, folder, lock_impl))
+
+
+def catalog_of(properties: Mapping[str, str]) -> Catalog:
+    """Return the catalog that *properties* describe: ours where its URI says so, else PyIceberg's own."""
+    uri = properties["uri"]
+    if uri.startswith(COORDINATED_URI_PREFIX):
+        catalog: Catalog = commit_coord.load_catalog("bench", **properties)
+    elif uri.startswith("thrift:"):
+        from pyiceberg.catalog.hive import HiveCatalog
+
+        catalog = HiveCatalog("bench", **properties)
     else:
-        catalog = commit_coord.load_catalog(
-            "bench",
-            uri=f"coord+sqlite:///{folder}/commit_coord.db",
-            warehouse=warehouse,
-            **{"lock-impl": lock_impl},
-        )
+        catalog = SqlCatalog("bench", **properties)
     catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog
 
@@ -63,14 +78,15 @@ class History:
     snapshots: int
     metadata: bytes
 
-    def place(self, catalog: Catalog, folder: Path, name: str) -> None:
-        """Make the table *name* with this history in *catalog*, its new files in *folder*."""
+    def place(self, catalog: Catalog, folder: Path, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make the table *name* with this history and *properties* in *catalog*, its new files in *folder*."""
         location = folder / name
         (location / "metadata").mkdir(parents=True)
         body: dict[str, Any] = orjson.loads(self.metadata)
         body["location"] = f"file://{location}"
         body["table-uuid"] = str(uuid.uuid4())
         body["properties"].pop(_SPARING, None)
+        body["properties"] |= properties or {}
         path = location / "metadata" / f"{self.snapshots:05d}-{uuid.uuid4()}.metadata.json"
         path.write_bytes(orjson.dumps(body))
         catalog.register_table((NAMESPACE, name), f"file://{path}")
@@ -88,7 +104,7 @@ def make_histories(folder: Path, lengths: Iterable[int]) -> dict[int, History]:
     for length in range(1, wanted[-1] + 1):
         table.append(ROWS)
         if length in wanted:
-            made[length] = History(snapshots=length, metadata=_metadata_file(table.metadata_location).read_bytes())
+            made[length] = History(snapshots=length, metadata=_path(table.metadata_location).read_bytes())
     catalog.close()
     return made
 
@@ -117,9 +133,34 @@ class Finding:
 
 def inspect(catalog: Catalog, name: str) -> Finding:
     """Return what the table *name* holds now."""
-    location = catalog.load_table((NAMESPACE, name)).metadata_location
-    body: dict[str, Any] = orjson.loads(_metadata_file(location).read_bytes())
-    return look(body)
+    return look(_metadata(catalog, name))
+
+
+def missing_files(catalog: Catalog, name: str) -> int:
+    """Return how many data files of the table *name* are not where its manifests say."""
+    return sum(not _path(file).exists() for file in _data_files(_metadata(catalog, name)))
+
+
+def _data_files(metadata: dict[str, Any]) -> Iterator[str]:
+    (current,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
+    for manifest in _avro(current["manifest-list"]):
+        for entry in _avro(manifest["manifest_path"]):
+            yield entry["data_file"]["file_path"]
+
+
+def _avro(location: str) -> list[dict[str, Any]]:
+    with _path(location).open("rb") as file:
+        return [record for record in fastavro.reader(file) if isinstance(record, dict)]
+
+
+def _metadata(catalog: Catalog, name: str) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(_path(catalog.load_table((NAMESPACE, name)).metadata_location).read_bytes())
+    return body
+
+
+def _path(location: str) -> Path:
+    # Java writes file:/…, Python file:///….
+    return Path(urlsplit(location).path)
 
 
 def look(metadata: dict[str, Any]) -> Finding:
@@ -141,10 +182,6 @@ def look(metadata: dict[str, Any]) -> Finding:
         rows=rows,
         summaries=tuple(snapshot.get("summary", {}) for snapshot in metadata["snapshots"]),
     )
-
-
-def _metadata_file(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
 
 
 def locks_left(catalog: Catalog) -> int:

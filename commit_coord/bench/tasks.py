@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from commit_coord.bench.fleet import wait_until
 from commit_coord.bench.kazoo_lock import KazooLock
 from commit_coord.bench.phases import Phases
-from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, open_catalog
+from commit_coord.bench.tables import NAMESPACE, ROWS, Kind, catalog_of, open_catalog
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import CommitEnded
 from commit_coord.locks.base import Lease, LockManager, LockSettings
@@ -47,23 +49,20 @@ def _written_bytes() -> int:
 
 
 def append_for_a_while(
-    *, kind: Kind, folder: str, table: str, worker: int, seconds: float, lock_impl: str = "lease", phases: bool = False
+    *, catalog: dict[str, str], table: str, scratch: str, seconds: float, phases: bool = False
 ) -> Perform:
     """Append to *table* as often as possible from ``start`` for *seconds*.
 
     An append is acknowledged when it returned, failed when it raised. The table object is kept, as a user would; it is
-    refreshed after a failure.
+    refreshed after a failure. *scratch* is a table to warm up on.
     """
-    catalog = open_catalog(kind, Path(folder), lock_impl)
-    scratch = catalog.create_table((NAMESPACE, f"warm_{worker}"), ROWS.schema)
+    opened = catalog_of(catalog)
+    warm = opened.create_table((NAMESPACE, scratch), ROWS.schema)
     for _ in range(_WARM_APPENDS):
-        scratch.append(ROWS)
-    target = catalog.load_table((NAMESPACE, table))
+        warm.append(ROWS)
+    target = opened.load_table((NAMESPACE, table))
     ended: list[CommitEnded] = []
-    if kind == "commit_coord":
-        catalog.events.subscribe(  # type: ignore[attr-defined]  # a coordinated catalog
-            lambda event: ended.append(event) if isinstance(event, CommitEnded) else None
-        )
+    attempts = _attempts(opened, ended)
     stopwatch = Phases() if phases else None
 
     def perform(request: dict[str, Any]) -> Answer:
@@ -91,11 +90,27 @@ def append_for_a_while(
             "cpu_s": _cpu_s() - cpu,
             "waited_ms": [event.waited_ms for event in ended],
             "held_ms": [event.held_ms for event in ended if event.tries],
+            "attempts": attempts(),
             "swaps": sum(event.tries for event in ended),
             "phases": stopwatch.totals() if stopwatch else {},
         }
 
     return perform
+
+
+def _attempts(catalog: Catalog, ended: list[CommitEnded]) -> Callable[[], int]:
+    """Return what tells how often a change of a table's pointer has been attempted; ours tells *ended*, too."""
+    if isinstance(catalog, CoordinatedCatalog):
+        catalog.events.subscribe(lambda event: ended.append(event) if isinstance(event, CommitEnded) else None)
+        return lambda: sum(event.tries for event in ended)
+    commit, tally = catalog.commit_table, [0]
+
+    def counted(*args: Any) -> Any:
+        tally[0] += 1
+        return commit(*args)
+
+    catalog.commit_table = counted  # type: ignore[method-assign, assignment]
+    return lambda: tally[0]
 
 
 def _append(table: Table) -> str | None:
@@ -165,8 +180,8 @@ def _request() -> LockRequest:
 _OWNER = this_owner("bench")
 
 
-KAZOO = "kazoo"
-"""Stands for kazoo's own lock where a lock manager is named."""
+KAZOO, CURATOR, JAVA = "kazoo", "curator", "java"
+"""Stand for kazoo's lock, Curator's and Iceberg Java's where a lock manager is named; the last two in Java workers."""
 
 
 def _open_locks(manager: str, uri: str) -> LockManager | KazooLock:
@@ -245,13 +260,10 @@ def hand_over(*, manager: str, uri: str) -> Perform:
 def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
     """Lock *count* partitions in one request, list them, and give them back."""
     locks = create_lock_manager(manager, uri, LockSettings())
-    table = Resource.table(("bench", "large"))
-    partitions = {Resource((*table.path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
 
     def perform(request: dict[str, Any]) -> Answer:
-        wanted = LockRequest.of(LockScope.OPERATION, partitions, owner=_OWNER, request_id=str(uuid.uuid4()))
         began = time.perf_counter()
-        lease = locks.acquire(wanted, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
+        lease = _acquire_partitions(locks, "large", count)
         held = time.perf_counter()
         listed = len(locks.locks())
         seen = time.perf_counter()
@@ -264,6 +276,29 @@ def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
         }
 
     return perform
+
+
+def list_locks(*, manager: str, uri: str, count: int, times: int) -> Perform:
+    """List all locks, *count* partitions of each of *times* tables among them; then give these back."""
+    locks = create_lock_manager(manager, uri, LockSettings())
+    leases = [_acquire_partitions(locks, f"large{number}", count) for number in range(times)]
+
+    def perform(request: dict[str, Any]) -> Answer:
+        began = time.perf_counter()
+        listed = len(locks.locks())
+        seen = time.perf_counter()
+        for lease in leases:
+            lease.release()
+        return {"listed": listed, "list_ms": (seen - began) * 1000}
+
+    return perform
+
+
+def _acquire_partitions(locks: LockManager, table: str, count: int) -> Lease:
+    path = Resource.table(("bench", table)).path
+    wanted = {Resource((*path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
+    request = LockRequest.of(LockScope.OPERATION, wanted, owner=_OWNER, request_id=str(uuid.uuid4()))
+    return locks.acquire(request, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
 
 
 def hand_over_in_threads(*, manager: str, uri: str, times: int, pause: float) -> Perform:

@@ -15,7 +15,7 @@ from typing import ClassVar
 from xml.sax.saxutils import escape
 
 from commit_coord.errors import ConfigError
-from commit_coord.local.java import LOG4J, find_java, pyspark_jars
+from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
 from commit_coord.local.maven import maven_archive, maven_jars
 from commit_coord.local.postgres import PostgresDatabase, PostgresServer
 from commit_coord.local.server import LOOPBACK, LocalServer, ServerFailed
@@ -325,20 +325,11 @@ class HiveMetastore(LocalServer):
         if source.exists():
             return
         source.write_text(_SOCKET)
-        compiler = os.pathsep.join(map(str, pyspark_jars("janino-*.jar", "commons-compiler-*.jar")))
-        done = subprocess.run(
-            [
-                *(str(find_java(self._version.java)), "-cp", compiler),
-                *("org.codehaus.commons.compiler.samples.CompilerDemo", "-classpath", self._class_path()),
-                *("-d", str(source.parent), str(source)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
+        try:
+            compile_java(find_java(self._version.java), [source], self._class_path(), source.parent)
+        except ServerFailed:
             source.unlink()
-            raise ServerFailed(f"what makes {self.name} listen on one address was not compiled", done.stderr[-2000:])
+            raise
 
 
 def _site(settings: Mapping[str, str]) -> str:

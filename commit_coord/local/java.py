@@ -11,7 +11,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from commit_coord.local.server import NotInstalled
+from commit_coord.local.server import NotInstalled, ServerFailed
 
 _PLACES = ("/usr/lib/jvm",)
 """Where systems keep their Java installations."""
@@ -88,3 +88,30 @@ def pyspark_jars(*patterns: str) -> Sequence[Path]:
             raise NotInstalled(f"this PySpark brings no {pattern} in {folder}: install pyspark>=4.1,<4.2")
         found += jars
     return found
+
+
+def compile_java(java: Path, sources: Sequence[Path], class_path: str, classes: Path) -> None:
+    """Compile *sources* into the folder *classes*, with the compiler among PySpark's jars: a JRE has none.
+
+    Args:
+        java: The program that will run them.
+        sources: Files in Java without lambda expressions; the compiler does not look at type arguments.
+        class_path: What they use.
+        classes: Where the classes go.
+
+    Raises:
+        NotInstalled: PySpark is not installed, or brings no compiler.
+        ServerFailed: One was refused.
+    """
+    compiler = os.pathsep.join(map(str, pyspark_jars("janino-*.jar", "commons-compiler-*.jar")))
+    done = subprocess.run(
+        [
+            *(str(java), "-cp", compiler, "org.codehaus.commons.compiler.samples.CompilerDemo"),
+            *("-classpath", class_path, "-d", str(classes), *map(str, sources)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerFailed(f"{', '.join(source.name for source in sources)} could not be compiled", done.stderr[-2000:])

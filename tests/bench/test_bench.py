@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from commit_coord import bench
-from commit_coord.bench import commits, locking, machine, report, tables
+from commit_coord.bench import cells, commits, counting, hive, jvm, locking, machine, plots, report, tables
 from commit_coord.bench.fleet import Worker, WorkerFailed
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.local.maven import maven_jar
+from commit_coord.locks.registry import create_lock_manager
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +73,118 @@ def test_cell_counts_what_was_acknowledged(history: tables.History, tmp_path: Pa
     assert 0 == cell["failed"]
 
 
+def test_missing_data_file_is_noticed(history: tables.History, tmp_path: Path) -> None:
+    """The rows that a summary counts may be gone from the disk."""
+    catalog = tables.open_catalog("pyiceberg", tmp_path)
+    history.place(catalog, tmp_path / "tables", "t")
+    table = catalog.load_table((tables.NAMESPACE, "t"))
+    table.append(tables.ROWS)
+    before = tables.missing_files(catalog, "t")
+    (data,) = (tmp_path / "tables" / "t" / "data").glob("*.parquet")
+    data.unlink()
+
+    assert (0, 1) == (before, tables.missing_files(catalog, "t"))
+    catalog.close()
+
+
+@pytest.mark.timeout(300)
+def test_hive_suite_proves_and_shows_every_catalog(
+    hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    """Ours and PyIceberg's on one metastore: each acknowledgement is a snapshot, and all stand in table and picture."""
+    with (
+        create_lock_manager("hms", hms.uri) as first,
+        create_lock_manager("zookeeper", zookeeper.connect_string) as other,
+    ):
+        found = hive.compare(
+            tmp_path,
+            hive.contenders(hms, zookeeper, None),
+            seconds=0.5,
+            writers=[1],
+            snapshots=3,
+            locks=(first, other),
+            say=print,
+        )
+    ours = [cell for cell in found["cells"] if cell["kind"] in hive.OURS]
+
+    assert [*hive.OURS, *hive.PYICEBERG] == [cell["kind"] for cell in found["cells"]]
+    assert all(cell["proved"] for cell in found["cells"])
+    assert all(cell["acknowledged"] and not cell["failed"] and cell["attempts_each"] <= 1 for cell in ours)
+    assert 0 == found["bars"]["failed commits of ours (0)"]
+    _shown(tmp_path, "hive", {**found, "missing": list(hive.JAVA)})
+    assert "NOT measured: java, lock, java" in (tmp_path / "results.md").read_text()
+
+
+def _shown(folder: Path, suite: str, found: dict[str, Any]) -> None:
+    results = {suite: {**found, "command": "c", "machine": {"cores": 2}}}
+    report.save(folder, results)
+    (drawn,) = plots.draw(folder, results)
+    assert drawn.stat().st_size > 1000
+
+
+@pytest.mark.jvm
+@pytest.mark.timeout(300)
+def test_java_writer_is_counted_and_proved(hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Java's acknowledgements are snapshots too, with its lock and without it, and it says how often it tried."""
+    history = tables.make_histories(tmp_path / "history", [3])[3]
+    command = jvm.java_worker(tmp_path / "java", maven_jar(bench.ICEBERG_RUNTIME))
+    for contender in hive.contenders(hms, zookeeper, command):
+        if "tuned" in contender.kind and contender.kind in hive.JAVA:
+            prefix = f"j{hive.KINDS.index(contender.kind)}_"
+            cell = cells.measure(tmp_path / prefix, history, contender, cells.LAYOUTS[0], 2, 2.0, prefix=prefix)
+
+            assert cell["proved"]
+            assert 2 <= cell["acknowledged"]
+            assert 1 <= cell["attempts_each"]
+
+
+@pytest.mark.jvm
+@pytest.mark.timeout(300)
+def test_locks_of_java_are_measured(hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Curator's, and that of Iceberg's HiveCatalog: cycles, turns and hand-overs."""
+    command = jvm.java_worker(tmp_path / "java", maven_jar(bench.ICEBERG_RUNTIME))
+    for locks in (
+        locking.Locks("Curator's mutex", zookeeper.connect_string, command=command),
+        locking.Locks("Iceberg Java's HMS lock", hms.uri, command=command),
+    ):
+        found = locking.measure(locks, seconds=1.0, contenders=2, hand_overs=2)
+
+        assert 0 < found["alone_per_second"]
+        assert 0 < found["wake_p50_ms"]
+
+
+def test_waiting_for_a_lock_in_zookeeper_costs_no_request(zookeeper: ZooKeeperEnsemble) -> None:
+    """A waiter is told; it never asks. What keeps its session is counted apart."""
+    port = zookeeper.servers[0].port
+    locks = locking.Locks("zookeeper", zookeeper.connect_string, port, counting.zookeeper_requests)
+
+    assert 0 == locking.idle(locks, seconds=2.0)["idle_per_second"]
+
+
+def test_waiting_for_a_lock_in_a_metastore_is_counted(hms: HiveMetastore) -> None:
+    """Nobody is told there: the waiter asks, and the calls are counted by name."""
+    found = locking.idle(locking.Locks("hms", hms.uri, hms.port, counting.metastore_requests), seconds=3.0)
+
+    assert 0 < found["idle_per_second"]
+    assert found["idle_requests"].keys() <= {"check_lock", "show_locks", "heartbeat"}
+
+
+def test_many_locks_are_listed(tmp_path: Path) -> None:
+    """All of them, of several requests."""
+    locks = locking.Locks("lease, SQLite", f"sqlite:///{tmp_path}/locks.db")
+
+    assert 3 * 5 <= locking.list_locks(locks, 5, 3)["all"]
+
+
 def test_percentile_is_a_value_that_occurred() -> None:
     """Nearest rank: the p99 of two values is the larger one; of none there is none."""
-    assert 2.0 == commits.percentile([2.0, 1.0], 0.99)
-    assert commits.percentile([], 0.5) is None
+    assert 2.0 == cells.percentile([2.0, 1.0], 0.99)
+    assert cells.percentile([], 0.5) is None
 
 
 def test_lock_cycles_are_counted(tmp_path: Path) -> None:
     """Contenders all get their turns, and a waiter is granted after the release."""
-    found = locking.measure("memory", f"{tmp_path}", seconds=0.3, contenders=3, hand_overs=3)
+    found = locking.measure(locking.Locks("memory", f"{tmp_path}"), seconds=0.3, contenders=3, hand_overs=3)
 
     assert 0 < found["contended_least"] <= found["contended_most"]
     assert 0 < found["wake_p50_ms"] <= found["wake_p99_ms"]
