@@ -15,6 +15,10 @@ Generation = NewType("Generation", int)
 """Orders the grants of one resource; recorded with the commit that it covered."""
 
 
+_SHOWN = 50
+"""Locks of one request that a message lists."""
+
+
 class LockMode(StrEnum):
     """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
 
@@ -180,8 +184,11 @@ class LockRequest:
         return cls(scope=scope, locks=ordered, owner=owner, request_id=request_id, explicit=explicit, offer=offer)
 
     def __str__(self) -> str:
-        """Return ``S db/t, X db/t/k=v``."""
-        return ", ".join(f"{mode.letter} {resource}" for resource, mode in self.locks)
+        """Return ``S db/t, X db/t/k=v``; of thousands of partitions the first ones and how many more."""
+        shown = [f"{mode.letter} {resource}" for resource, mode in self.locks[:_SHOWN]]
+        if len(self.locks) > _SHOWN:
+            shown.append(f"and {len(self.locks) - _SHOWN:,} more")
+        return ", ".join(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

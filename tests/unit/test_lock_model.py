@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from commit_coord.errors import ConfigError
 from commit_coord.locks.base import LockSettings
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import LeaseState, LockMode, Resource
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.contention import nearest_blocker
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate, lock_target, operation_locks
@@ -116,6 +117,16 @@ def test_many_partitions_escalate_to_their_prefixes() -> None:
     other = Resource(("db", "u", "k=1"))
     mixed = [(Resource((*TABLE.path, "k=1")), S), (Resource((*TABLE.path, "k=2")), X), (other, S)]
     assert ((TABLE, X), (other, S)) == escalate(mixed, 1)
+
+
+def test_a_request_of_thousands_is_told_in_a_line() -> None:
+    """Errors and logs carry it."""
+    many = [(Resource((*TABLE.path, f"day={number:05d}")), X) for number in range(10_000)]
+    wanted = LockRequest.of(LockScope.OPERATION, many, owner=this_owner(), request_id="r")
+    text = str(wanted)
+    assert text.startswith("S db/t, X db/t/day=00000, ")
+    assert text.endswith(", and 9,951 more")
+    assert len(text) < 2_000
 
 
 def test_the_lease_table_is_complete() -> None:
