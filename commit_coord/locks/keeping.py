@@ -29,7 +29,7 @@ from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.queueing import QueueingLockManager
-from commit_coord.model import Generation, LeaseState, LockRequest
+from commit_coord.model import Generation, JournalEntry, LeaseState, LockRequest, Offer
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.lease import LeaseEvent, next_state
 
@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TicketT = TypeVar("TicketT", bound="Ticket")
+
+ANSWER_LEASES = 10
+"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
 _RETRY = Backoff(initial_ms=10, maximum_ms=500)
 """Between tries after a cut or a busy service: short beside a commit, and bounded while a server restarts."""
@@ -55,6 +58,8 @@ class Ticket:
     word: float = 0.0
     """When the last confirmed renewal was sent, on ``Clock.now``."""
     lease: KeptLease | None = None
+    waited: bool = False
+    """Whether somebody was in the way."""
 
 
 class KeptLease(Lease):
@@ -78,6 +83,31 @@ class KeptLease(Lease):
     def release(self) -> None:
         """See :meth:`Lease.release`."""
         self._manager._release(self._ticket)
+
+
+class CarryingLease(KeptLease):
+    """A claim whose holder may carry what others offer."""
+
+    def __init__(self, manager: KeepingLockManager[Any], ticket: Ticket, generation: Generation) -> None:
+        super().__init__(manager, ticket, generation)
+        self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+        """What the release tells the owners of offers."""
+        # Whoever did not wait was nobody's to take.
+        self._retracted = None if ticket.waited else True
+
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return self._manager._take(self._ticket, limit)
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`Lease.settle`."""
+        self.settled = done, returned
+
+    def retract(self) -> bool:
+        """See :meth:`Lease.retract`."""
+        if self._retracted is None:
+            self._retracted = self._manager._retract(self.request)
+        return self._retracted
 
 
 class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
@@ -137,6 +167,10 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
     @abstractmethod
     def _disconnect(self) -> None:
         """Close every connection; nothing is held any more."""
+
+    def _take(self, ticket: TicketT, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return ()
 
     def _beats_for(self, ticket: TicketT) -> bool:
         """Return whether the heartbeat renews *ticket*."""

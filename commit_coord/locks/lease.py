@@ -31,7 +31,7 @@ from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
-from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.keeping import ANSWER_LEASES, CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
 from commit_coord.locks.queueing import Blocker, Carried
 from commit_coord.model import (
@@ -55,9 +55,6 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
 
-_ANSWER_LEASES = 10
-"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
-
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
 
@@ -69,8 +66,6 @@ class _Ticket(Ticket):
     """Where it stands; None when it was interrupted while it entered."""
     waits: bool = False
     """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
-    waited: bool = False
-    """Whether somebody was in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,34 +76,6 @@ class _SqlBlocker(Blocker):
     explicit: bool
     expires_at: float | None
     """On ``Clock.now``, as the service's remaining time said when it was asked."""
-
-
-class SqlLease(KeptLease):
-    """A row in the database, which may carry what others offer."""
-
-    _manager: LeaseLockManager
-    _ticket: _Ticket
-
-    def __init__(self, manager: LeaseLockManager, ticket: _Ticket) -> None:
-        assert ticket.place is not None
-        super().__init__(manager, ticket, Generation(ticket.place))
-        self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        # Whoever did not wait was nobody's to take.
-        self._retracted = None if ticket.waited else True
-
-    def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
-        return self._manager._take(self._ticket, limit)
-
-    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
-        self._settled = done, returned
-
-    def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
-        if self._retracted is None:
-            self._retracted = self._manager._retract(self.request)
-        return self._retracted
 
 
 class LeaseLockManager(KeepingLockManager[_Ticket]):
@@ -338,7 +305,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
-        ticket.lease = SqlLease(self, ticket)
+        assert ticket.place is not None
+        ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
@@ -354,7 +322,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
                 self._remove_ticket(_Ticket(request=request, place=place))
             return
         named = [(str(resource), mode.letter) for resource, mode in request.locks]
-        done, returned = ticket.lease._settled if isinstance(ticket.lease, SqlLease) else ((), ())
+        done, returned = ticket.lease.settled if isinstance(ticket.lease, CarryingLease) else ((), ())
         self._remove(
             request.scope,
             request.request_id,
@@ -371,7 +339,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         if not done:
             return []
         ids = {"ids": id_list([entry.request_id for entry in done])}
-        lifetime_ms = _ANSWER_LEASES * self.settings.lease_ms
+        lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
         return [
             *((lease_sql.REMEMBER, _remembered(entry, lifetime_ms)) for entry in done),
             (lease_sql.END_REQUESTS, ids),

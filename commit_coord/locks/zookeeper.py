@@ -46,15 +46,16 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable
+from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import THREAD, KeepingLockManager, KeptLease, Ticket
-from commit_coord.locks.queueing import Blocker, holder_facts
+from commit_coord.locks.keeping import ANSWER_LEASES, THREAD, CarryingLease, KeepingLockManager, Ticket
+from commit_coord.locks.queueing import Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
     Check,
@@ -79,6 +80,7 @@ from commit_coord.locks.zookeeper_layout import (
     lock_nodes,
     nearest_before,
 )
+from commit_coord.locks.zookeeper_offers import Offers, Taken
 from commit_coord.locks.zookeeper_view import View
 from commit_coord.model import (
     Generation,
@@ -88,6 +90,7 @@ from commit_coord.model import (
     LockMode,
     LockRequest,
     LockScope,
+    Offer,
     Owner,
     Resource,
 )
@@ -156,6 +159,12 @@ class _Ticket(Ticket):
     """How often it was withdrawn because a later part was blocked."""
     turn: threading.Event = field(default_factory=threading.Event)
     """Set when it is worth to look again."""
+    offers: bool = False
+    """Whether its offer is published, as far as is known."""
+    doubtful: bool = False
+    """Whether an offer of it may have been taken that is not published any more."""
+    taken: dict[str, Taken] = field(default_factory=dict)
+    """The offers that it took, by request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +227,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=True,
         clock="server",
+        carries=True,
     )
 
     def __init__(
@@ -249,6 +259,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
         self._view = View(self._session, self._layout)
         self._journal = Journal(self._session, self._layout)
+        self._offers = Offers(self._session, self._layout)
         self._litter: dict[tuple[LockScope, Resource], float] = {}
         self._swept_hour = 0
 
@@ -276,7 +287,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         return request_id in self._tickets
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        ticket = _Ticket(request=request, parts=self._cut(request, request.locks))
+        ticket = _Ticket(request=request, parts=self._cut(request, request.locks), offers=bool(request.offer))
         # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
         if self._tickets.setdefault(request.request_id, ticket) is not ticket:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
@@ -298,10 +309,29 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                     return blocker if part is ticket.parts[0] else self._step_apart(ticket, blocker, deadline)
                 return None
             except _Gone:
+                if ticket.offers:
+                    self._look_for_answer(ticket, entered=True)
                 if ticket.request.explicit or ticket.session == self._session.number:
                     raise LockRefused("the request was taken out of the queue by force", locks=ticket.request) from None
                 # The session was lost, and the servers removed our nodes: queue again, at the end.
                 self._begin_anew(ticket)
+
+    def _look_for_answer(self, ticket: _Ticket, *, entered: bool) -> None:
+        """Raise what became of the offer of *ticket*, whose nodes are gone; return to enter without it, in doubt.
+
+        It is never published a second time:
+
+        1. A holder carries it out, and ends the request; we have not heard of it, or lost our session before.
+        2. We enter again, with an offer that is new to everybody, and it is carried out twice.
+        """
+        request_id = ticket.request.request_id
+        if entry := self.recall(request_id):
+            self._tickets.pop(request_id, None)
+            raise Carried(entry)
+        if entered and ticket.session == self._session.number:
+            self._tickets.pop(request_id, None)
+            raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
+        ticket.offers, ticket.doubtful, ticket.waited = False, True, True
 
     def _begin_anew(self, ticket: _Ticket) -> None:
         locks = tuple(lock for part in ticket.parts for lock in part.locks)
@@ -375,13 +405,19 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             scope=request.scope,
             lease_ms=self._session.timeout_ms if lives else None,
         )
+        part.unclear = [resource for resource, _ in part.locks]
+        if part.sent and ticket.offers:
+            if self._find(ticket, part, patience):
+                return self._look_again(ticket, part, patience)
+            self._look_for_answer(ticket, entered=False)
         operations: list[Operation] = [Create(part.marker, data.text(), ephemeral=lives)]
+        if ticket.offers:
+            operations += self._offers.entering(request)
         if not first:
             operations.append(Check(ticket.parts[0].marker))
         locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
         text = lock_data(request, self._clock.wall_ms())
         operations += [Create(path, text, ephemeral=lives, sequential=True) for path in locks]
-        part.unclear = [resource for resource, _ in part.locks]
         resources = [self._path(request, resource) for resource in part.unclear]
         part.sent, sent = True, self._clock.now()
         if first:
@@ -466,6 +502,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         assert isinstance(blocker, _NodeBlocker)
         ticket = self._tickets[request.request_id]
+        ticket.waited = True
         tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
         while not ticket.turn.is_set():
             left = deadline - self._clock.now()
@@ -498,10 +535,32 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
-        ticket.lease = KeptLease(self, ticket, Generation(ticket.generation))
+        ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
         return ticket.lease
+
+    def _take(self, ticket: _Ticket, limit: int) -> Sequence[Offer]:
+        request, nodes = ticket.request, ticket.parts[0].nodes
+        ((resource, _),) = request.locks
+        assert nodes is not None
+        own = nodes[resource].rpartition("/")[2]
+        queue = self._path(request, resource)
+        taken = self._ask(partial(self._offers.take, queue, own, request.request_id, limit))
+        ticket.taken = {one.offer.request_id: one for one in taken}
+        return [one.offer for one in taken]
+
+    def _retract(self, request: LockRequest) -> bool:
+        ticket = self._tickets.get(request.request_id)
+        if ticket is None or not ticket.offers:
+            return not (request.offer and (ticket is None or ticket.doubtful))
+        try:
+            if not self._ask(partial(self._offers.retract, request.request_id)):
+                return False
+        except LockServiceUnavailable:
+            return False
+        ticket.offers = False
+        return True
 
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)
@@ -560,30 +619,56 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     # Give back.
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
+        settling = self._answered(ticket)
         # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
-                self._remove_part(ticket, part)
+                settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
+        for operations in settling:  # Our own nodes were gone before; what was carried out was so all the same.
+            with suppress(MultiRefused):
+                self._session.multi(operations)
 
-    def _remove_part(self, ticket: _Ticket, part: _Part) -> None:
+    def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
+        """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""
+        if not isinstance(ticket.lease, CarryingLease) or not ticket.taken:
+            return []
+        done, returned = ticket.lease.settled
+        if done:
+            self._journal.remember_all(done, self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms)
+        return self._offers.settling(ticket.taken, [entry.request_id for entry in done], returned)
+
+    def _remove_part(self, ticket: _Ticket, part: _Part, settling: list[list[Operation]]) -> list[list[Operation]]:
+        """Delete the nodes of *part*, and do all of *settling* with it; return what was not done."""
         # Interrupted while it entered: it may be there, or not.
         try:
             there = part.nodes is not None or self._find(ticket, part)
         except LockRefused:
-            return  # Somebody else's request of the same id.
-        while there:
-            assert part.nodes is not None
-            try:
-                self._session.multi([Delete(part.marker), *map(Delete, part.nodes.values())])
-                break
-            except MultiRefused as refused:
-                # Without the marker all of it has gone, as one, and the names of its nodes may be somebody else's.
-                # Without one of the others Hive's UNLOCK was here: delete what is left.
-                there = refused.index > 0 and self._find(ticket, part)
+            return settling  # Somebody else's request of the same id.
         now = self._clock.now()
         for resource, _ in part.locks:
             self._litter[ticket.request.scope, resource] = now
+        offer = [Delete(self._layout.offer(ticket.request.request_id))] if ticket.offers else []
+        while there:
+            assert part.nodes is not None
+            own = [Delete(part.marker), *map(Delete, part.nodes.values())]
+            groups: list[list[Operation]] = [[*own], [*offer], *settling]
+            try:
+                self._session.multi([operation for group in groups for operation in group])
+            except MultiRefused as refused:
+                sizes = list(accumulate(map(len, groups)))
+                group = next(number for number, size in enumerate(sizes) if refused.index < size)
+                if group == 0:
+                    # Without the marker all of it has gone, as one, and the names of its nodes may be somebody else's.
+                    # Without one of the others Hive's UNLOCK was here: delete what is left.
+                    there = refused.index > 0 and self._find(ticket, part)
+                elif group == 1:
+                    offer = []  # It was withdrawn, and we did not hear of it.
+                else:
+                    del settling[group - 2]  # Its owner has gone by itself.
+            else:
+                return []
+        return settling
 
     def _sweep(self, age: float) -> bool:
         """Delete parents that we used and nobody needs any more; return whether more are left than fit into one beat.

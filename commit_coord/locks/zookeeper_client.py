@@ -123,10 +123,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Replace the data of *path*."""
+    """Replace the data of *path*, and of *version* alone unless that is -1."""
 
     path: str
     data: bytes
+    version: int = -1
 
 
 Operation = Create | Delete | Check | Change
@@ -321,8 +322,8 @@ class Session:
                         transaction.delete(path, version)
                     case Check(path):
                         transaction.check(path, -1)
-                    case Change(path, data):
-                        transaction.set_data(path, data)
+                    case Change(path, data, version):
+                        transaction.set_data(path, data, version)
             return transaction.commit_async()
 
         done, *listings = self._ask([commit, *map(_children_of, then_list)], patience)

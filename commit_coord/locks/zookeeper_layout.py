@@ -10,6 +10,7 @@ Theory of operation
 
         /commit-coord/<namespace>/commit/<db>/<table>/LOCK-EXCLUSIVE-<sequence>     commit latches
         /commit-coord/<namespace>/requests/<request id>                             one node a request
+        /commit-coord/<namespace>/offers/<request id>                               what it offers
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<hour>/<request id>
 
@@ -160,6 +161,10 @@ class Layout:
     def lock(self, scope: LockScope, resource: Resource, mode: LockMode) -> str:
         """Return the path of a lock, without the number that the server adds."""
         return f"{self.resource(scope, resource)}/LOCK-{mode.value}-"
+
+    def offer(self, request_id: str) -> str:
+        """Return the node of what a request offers."""
+        return f"/commit-coord/{self._name}/offers/{_id(request_id)}"
 
     def entry(self, request_id: str) -> str:
         """Return the journal's node of a request."""

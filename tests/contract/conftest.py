@@ -13,11 +13,11 @@ CARRYING = [
     "memory",
     "lease-sqlite",
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
 ]
 NOT_CARRYING = [
     "none",
-    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
-    pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
     pytest.param("hms", marks=pytest.mark.hms),
 ]
 
