@@ -4,10 +4,10 @@ Theory of operation
     A request is one ``lock`` call with many components; the server gives it a place and says whether it is granted.
     Who waits asks with ``check_lock``; nobody is woken. ``hms_names`` says what is locked for what.
 
-    Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits), so a request that sleeps
-    at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long as the requests before it
-    should take, going by its own, or a quarter of the time for which the one in its way has been there: the head of
-    the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
+    out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
+    as the requests before it should take, going by its own, or a quarter of the time for which the one in its way has
+    been there: the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
 
 Liveness
     Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
@@ -52,6 +52,7 @@ from commit_coord.model import (
     Generation,
     Guarantees,
     LockEntry,
+    LockMode,
     LockRequest,
     LockScope,
     LockState,
@@ -94,6 +95,8 @@ class _Ticket(Ticket):
     granted: float = 0.0
     """When the lease began, on ``Clock.now``."""
     blocked_by: int | None = None
+    stepped_back: bool = False
+    """Whether it was granted past somebody, and gave its place back."""
     turn: threading.Event = field(default_factory=threading.Event)
     """Set when this client releases what is in the way."""
 
@@ -157,7 +160,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # up to 2.3 a reader passes a writer that waits
+        fifo=False,  # up to 2.3 a reader passes a writer that waits; it steps back, to the end of the queue
         reach="network",
         expiry=True,
         survives_restart=True,
@@ -207,7 +210,28 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._sending.pop(request.request_id, None)
         if not request.explicit:
             self.heartbeat.ensure_running()
-        return None if acquired else self._look(ticket, None) or self._ask(ticket, None, deadline)
+        if acquired:
+            return self._step_back(ticket)
+        return self._look(ticket, None) or self._ask(ticket, None, deadline)
+
+    def _step_back(self, ticket: _Ticket) -> _HmsBlocker | None:
+        """Give back what was granted past somebody who waits, and return who that is; None if there is nobody.
+
+        Up to 2.3 a reader passes a writer that waits. That starves writers, and it is not safe: seen on 2.3.10,
+        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for who waits.
+        3. The server answers both side by side, and has granted both.
+        The older one of the two stands in the list when R looks, so R alone has to do something about it.
+        """
+        if LockMode.SHARED not in dict(ticket.request.locks).values():
+            return None
+        older = [one for one in self._in_the_way(ticket) if one.lock_id < ticket.lock_id]
+        if not older:
+            return None
+        with _translated(ticket.request):
+            self.metastore.unlock(ticket.lock_id)
+        ticket.stepped_back = True
+        now = self._clock.now()
+        return self._blocker(older[-1], ahead=len(older), since=now, now=now)
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         """Send the lock call until it is known to have a place; return that, and whether it is granted."""
@@ -287,6 +311,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
         """Ask whether *ticket* is granted; return who is in the way."""
         request, asked = ticket.request, self._clock.now()
+        if ticket.stepped_back:
+            found = self._look(ticket, before)
+            if found is not None:
+                return found
+            del self._tickets[request.request_id]
+            return self._enter(request, deadline)
         # Twice: a look that freed somebody who had died may have made way.
         for _ in range(2):
             asked = self._clock.now()
@@ -301,7 +331,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 return self._enter(request, deadline)
             ticket.word = max(ticket.word, asked)
             if granted:
-                return None
+                return self._step_back(ticket)
             if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
                 return before
             found = self._look(ticket, before)
@@ -320,18 +350,9 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _look(self, ticket: _Ticket, before: _HmsBlocker | None) -> _HmsBlocker | None:
         """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
         request, now = ticket.request, self._clock.now()
-        wanted, places = hms_names.parts(request), hms_names.places(request)
-        if before is None and _is_operation(request):
-            # Whoever asks for an id that is in use waits for that, too; once is enough.
-            places = [*places, (hms_names.OPERATIONS, hms_names.REQUESTS)]
+        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        in_the_way = self._in_the_way(ticket, ids=before is None and _is_operation(request))
         with _translated(request):
-            in_the_way = [
-                one
-                for one in _grouped(listed for place in places for listed in self.metastore.show_locks(*place))
-                if one.lock_id != ticket.lock_id
-                and (one.acquired or one.lock_id < ticket.lock_id)
-                and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
-            ]
             answered = self._clock.now()
             for one in list(in_the_way):
                 said = one.said
@@ -356,6 +377,25 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         ticket.blocked_by = nearest.lock_id
         known = before is not None and before.lock_id == nearest.lock_id
         return self._blocker(nearest, ahead=len(in_the_way), since=before.since if before and known else now, now=now)
+
+    def _in_the_way(self, ticket: _Ticket, *, ids: bool = False) -> list[_Standing]:
+        """Return who conflicts with *ticket* and is before it, or granted; first the first.
+
+        Args:
+            ticket: Ours.
+            ids: Also whoever has its request id.
+        """
+        wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
+        if ids:
+            places = [*places, (hms_names.OPERATIONS, hms_names.REQUESTS)]
+        with _translated(ticket.request):
+            return [
+                one
+                for one in _grouped(listed for place in places for listed in self.metastore.show_locks(*place))
+                if one.lock_id != ticket.lock_id
+                and (one.acquired or one.lock_id < ticket.lock_id)
+                and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
+            ]
 
     def _is_over(self, standing: _Standing, asked: float, answered: float) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
@@ -429,11 +469,10 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         if all(ticket.lease is not None for ticket in list(self._tickets.values())):
             self._beats.clear()
         for request_id, (request, until) in list(self._strays.items()):
-            place = self._tickets.get(request_id)
             try:
                 with _translated(request):
-                    for standing in self._own(request) if request_id not in self._sending else ():
-                        if place is None or standing.lock_id != place.lock_id:
+                    for standing in self._own(request):
+                        if not self._is_place(request_id, standing.lock_id):
                             self.metastore.unlock(standing.lock_id)
             except LockServiceUnavailable as error:
                 logger.warning("a lock whose reply was lost could not be looked for: %s", error)
@@ -441,6 +480,16 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             if self._clock.now() >= until:
                 self._strays.pop(request_id, None)
         return _LOOK_FOR_STRAYS if self._strays else None
+
+    def _is_place(self, request_id: str, lock_id: int) -> bool:
+        """Return whether a lock that was just listed is, or may be, the one that this client knows of.
+
+        Asked in this order: a request is noted as being sent before its lock is there, and until its ticket is.
+        """
+        if request_id in self._sending:
+            return True
+        ticket = self._tickets.get(request_id)
+        return ticket is not None and ticket.lock_id == lock_id
 
     # Give back.
 

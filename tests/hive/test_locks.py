@@ -215,6 +215,21 @@ def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(servi
         lease.ensure_active()
 
 
+def test_a_reader_steps_back_behind_a_writer_that_waits(service: Service) -> None:
+    """2.3 lets it pass, and may grant both of them when both ask at one time."""
+    manager, writers, readers = hive(service.open()), service.open(), service.open()
+    lease = manager.acquire(request((S, PART_A)), deadline=soon())
+    writer = Contender(writers, request((X, PART_A))).queued()
+    late = Contender(readers, request((S, PART_A)))
+    until(lambda: any(ticket.stepped_back for ticket in hive(readers)._tickets.values()), "a step back")
+    lease.release()
+    writer.ended()
+    assert not late.granted.is_set()
+    writer.release()
+    late.release()
+    until(lambda: not manager.locks(), "an empty queue")
+
+
 def test_a_waiter_that_leaves_the_head_of_the_queue_stalls_nobody(service: Service) -> None:
     """Ten requests in a row; the nine before the last one give up while it sleeps."""
     manager, other = service.open(), service.open()
