@@ -9,6 +9,9 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     ConfigError,
+    ExceedsMaxLeaseTime,
+    InvalidArguments,
+    LeaseAlreadyExists,
     LockError,
     LockLost,
     LockReentered,
@@ -17,6 +20,7 @@ from commit_coord.errors import (
     LockTimeout,
     StatementError,
 )
+from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
 
 __all__ = [
@@ -27,6 +31,13 @@ __all__ = [
     "CommitNotApplied",
     "CommitStateUnknown",
     "ConfigError",
+    "ExceedsMaxLeaseTime",
+    "HeldLease",
+    "HiveLease",
+    "InvalidArguments",
+    "LeaseAlreadyExists",
+    "LeaseObject",
+    "Leases",
     "LockError",
     "LockLost",
     "LockMode",
