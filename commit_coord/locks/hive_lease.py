@@ -245,6 +245,7 @@ class Leases:
         def chosen(resource: Resource) -> bool:
             return not wanted or not wanted.isdisjoint((resource, *resource.ancestors))
 
+        self._tidy()
         return [listed for lease in self._live() for listed in lease.listed(chosen)]
 
     def extend_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> int:
@@ -284,7 +285,7 @@ class Leases:
             _refuse_strangers(lease, map(LeaseObject.of, dropped))
             kept = {resource: mode for resource, mode in held.items() if dropped and resource not in dropped}
             if not kept:
-                self._end(lease)
+                self._end(lease.request_id, lease_id)
                 return
             if self._reduce(lease, kept):
                 return
@@ -296,8 +297,10 @@ class Leases:
         only some of them left.
         """
         wanted = {each.resource for each in objects}
+        self._tidy()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
-        return [listed for lease in doomed if self._end(lease) for listed in lease.listed(lambda _: True)]
+        ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
+        return [listed for lease in ended for listed in lease.listed(lambda _: True)]
 
     # For a block of code.
 
@@ -373,6 +376,8 @@ class Leases:
         if not wanted:
             raise InvalidArguments("a lease is on one object at least")
         manager, deadline = self._manager, self._manager._clock.now() + wait_ms / 1000
+        with suppress(LockError):  # Else somebody else will.
+            self._tidy()
         statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
         request = self._request(wanted, str(uuid.uuid4()), statement)
         try:
@@ -424,10 +429,15 @@ class Leases:
             raise InvalidArguments("there is no such lease, or it has ended", lease_id=lease_id)
         return found[0]
 
-    def _end(self, lease: _Live) -> bool:
+    def _end(self, request_id: str, lease_id: int, *, forced: bool = True) -> bool:
         manager = self._manager
-        ending = partial(manager._end, _SCOPE, lease.request_id, lease.lease_id, forced=True)
+        ending = partial(manager._end, _SCOPE, request_id, lease_id, forced=forced)
         return manager._persist(ending, manager._clock.now() + BRIEFLY)
+
+    def _tidy(self) -> None:
+        """Delete what leases that ended have left; whoever waits for one does it too."""
+        for lease_id, request_id in self._manager._ask(lease_sql.ENDED_LEASES, self._named(None)):
+            self._end(request_id, lease_id, forced=False)
 
     def _reduce(self, lease: _Live, kept: Locks) -> bool:
         """Let *lease* have the objects *kept* alone; return False if its objects were others by now."""

@@ -14,7 +14,7 @@ The tables
                                took it.
     ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
                                under the id of its request.
-    ``commit_coord_leases``    one row a lease that somebody grabbed: its objects, when it began, and which request it is.
+    ``commit_coord_leases``    one row a lease that somebody grabbed: its objects, when it began, which request it is.
                                That one alone says whether it lives.
 
     A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
@@ -305,7 +305,7 @@ RECALL = """
 
 # Leases (``hive_lease``). A lease is live while its request is there and has not expired.
 
-_LIVE = f"r.request_id = l.request_id AND r.place = l.lease_id AND NOT {_EXPIRED}"
+_REQUEST = "r.request_id = l.request_id AND r.place = l.lease_id"
 _NAMED = "l.scope = :scope AND l.lease_id = :lease_id"
 
 # Make a lease of a granted request: give it its length, and forget the process of one that shall outlive it. Done
@@ -324,16 +324,21 @@ NAME_LEASE = """
     ON CONFLICT (scope, lease_id) DO NOTHING"""
 
 # Forget the leases whose requests are gone, whoever removed them.
-FORGET_LEASES = """
-    DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (
-        SELECT 1 FROM commit_coord_requests r WHERE r.request_id = l.request_id AND r.place = l.lease_id)"""
+FORGET_LEASES = f"""
+    DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 
 # The live leases, or the one with an id (0 is none).
 LEASES = f"""
     SELECT l.lease_id, l.request_id, l.objects, l.started_at_ms, r.owner_user, {{wall}} + r.expires_at - {{now}}
-    FROM commit_coord_leases l JOIN commit_coord_requests r ON {_LIVE}
-    WHERE l.scope = :scope AND (:lease_id = 0 OR l.lease_id = :lease_id)
+    FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
+    WHERE l.scope = :scope AND (:lease_id = 0 OR l.lease_id = :lease_id) AND NOT {_EXPIRED}
     ORDER BY l.lease_id"""
+
+# The leases that have ended, and whose requests nobody has deleted.
+ENDED_LEASES = f"""
+    SELECT l.lease_id, l.request_id
+    FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
+    WHERE l.scope = :scope AND {_EXPIRED}"""
 
 # Extend a live lease by its length from now, unless it would end later than it may.
 EXTEND = f"""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
-from commit_coord.locks.hive_lease import LeaseObject
+from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
@@ -68,9 +68,9 @@ class Session:
             case Unlock():
                 return self._unlock(statement)
             case ShowLease(objects=objects):
-                return show.show_lease(self.catalog.leases.list_lease(self._leased(objects)))
+                return show.show_lease(self._leases(Leases.list_lease, objects))
             case DropForceLease(objects=objects):
-                ended = self.catalog.leases.force_drop_lease(self._leased(objects))
+                ended = self._leases(Leases.force_drop_lease, objects)
                 return show.said(f"ended {len({lease.lease_id for lease in ended})} leases")
             case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
                 return show.said(f"there is no table {name}")
@@ -150,8 +150,11 @@ class Session:
         resource = Resource.table(table.name())
         return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
 
-    def _leased(self, objects: Leased) -> list[LeaseObject]:
-        return [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]
+    def _leases(self, ask: Callable[[Leases, list[LeaseObject]], list[HiveLease]], objects: Leased) -> list[HiveLease]:
+        if not self.catalog.locks.guarantees.mutual_exclusion:
+            return []  # Locks are turned off, and nobody has any.
+        named = [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]
+        return ask(self.catalog.leases, named)
 
     def _leasable(self, name: Name, partition: Partition | None) -> Resource:
         """Return what *name* and *partition* mean; a table that is not there has no columns to hold them against."""

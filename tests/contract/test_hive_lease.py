@@ -226,7 +226,7 @@ def test_ids_grow_over_restarts_of_everything(
     service: Service, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [leases.grab_lease([T_SHARED], LONG) for _ in range(3)]
-    os.waitpid(service.fork(lambda client: Leases(client).grab_lease([T_SHARED], LONG)), 0)  # type: ignore[arg-type]
+    os.waitpid(service.fork(lambda client: Leases(client).grab_lease([T_SHARED], LONG)), 0)
     after_boot = opened(service)
     monkeypatch.setattr(after_boot._store, "clock_name", "another boot")
     leases.force_drop_lease()
@@ -289,7 +289,7 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
 
 def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> None:
     held = leases.grab_lease([T], LONG)
-    victim = service.fork(lambda client: Leases(client).grab_lease([T], LONG, 60))  # type: ignore[arg-type]
+    victim = service.fork(lambda client: Leases(client).grab_lease([T], LONG, 60))
     until(lambda: len(leases._manager.locks()) == 2, "a waiter")
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
@@ -365,7 +365,7 @@ def test_some_objects_of_a_lease_are_dropped_and_the_others_stay(service: Servic
 def test_two_that_drop_parts_of_one_lease_drop_both(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds that the objects are others than it read, and reads again."""
     lease_id = leases.grab_lease([A, B, OTHER], LONG)
-    real, done = leases._reduce, []
+    real, done = leases._reduce, list[bool]()
 
     def reduce(*arguments: Any) -> bool:
         if not done:
@@ -405,6 +405,15 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
     assert [(1,)] == leases._manager._ask(
         "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._named(None)
     )
+
+
+def test_leases_that_ended_leave_nothing(leases: Leases) -> None:
+    """Also where nobody waited for them."""
+    for _ in range(3):
+        ended = leases.grab_lease([T_SHARED], 0.05)
+    until(lambda: not leases.confirm_lease(ended), "the end")
+    last = leases.grab_lease([OTHER], LONG)
+    assert [last] == [entry.generation for entry in leases._manager.locks()]
 
 
 def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
