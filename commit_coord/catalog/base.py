@@ -138,10 +138,10 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:
-        """Refuse every commit of this thread within the block unless the lease is live when its pointer is swapped.
+        """Refuse every commit of this thread and catalog in the block unless the lease is live at the swap.
 
         A commit that was refused did not land: ``CommitLockFailed``, and its files are gone. Operations of this thread
-        do not wait for what the lease locks.
+        do not wait for what the lease locks. What goes by no commit (create, drop and rename of tables) is not refused.
 
         Raises:
             InvalidArguments: There is no such lease, or it has ended already.

@@ -29,7 +29,7 @@ import json
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -259,7 +259,7 @@ class Leases:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its.
             ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
         """
-        _refuse_strangers(self._one(lease_id), objects)
+        _refuse_strangers(self._one(lease_id), {each.resource for each in objects})
         step = lease_sql.EXTEND, self._named(lease_id)
         (rows,) = self._manager._run([step])
         if rows:
@@ -278,13 +278,12 @@ class Leases:
         Raises:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.
         """
-        dropped = [each.resource for each in objects]
+        dropped = {each.resource for each in objects}
         while True:
             lease = self._one(lease_id)
-            held = lease.objects
-            _refuse_strangers(lease, map(LeaseObject.of, dropped))
-            kept = {resource: mode for resource, mode in held.items() if dropped and resource not in dropped}
-            if not kept:
+            _refuse_strangers(lease, dropped)
+            kept = {resource: mode for resource, mode in lease.objects.items() if resource not in dropped}
+            if not kept or not dropped:
                 self._end(lease.request_id, lease_id)
                 return
             if self._reduce(lease, kept):
@@ -582,12 +581,11 @@ def _milliseconds(argument: str, seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-def _refuse_strangers(lease: _Live, objects: Iterable[LeaseObject]) -> None:
-    """Raise InvalidArguments if one of *objects* is not of *lease*."""
-    held = lease.objects
-    for each in objects:
-        if each.resource not in held:
-            raise InvalidArguments("the lease is not on this object", lease_id=lease.lease_id, object=each)
+def _refuse_strangers(lease: _Live, named: Set[Resource]) -> None:
+    """Raise InvalidArguments if *lease* is not on all that is *named*."""
+    if named and (strangers := named - lease.objects.keys()):
+        stranger = LeaseObject.of(min(strangers))
+        raise InvalidArguments("the lease is not on this object", lease_id=lease.lease_id, object=stranger)
 
 
 def _text(objects: Locks) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,6 +36,7 @@ from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import Connection, Step
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockMode, LockScope
+from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -223,6 +227,40 @@ def test_of_many_processes_one_gets_it(service: Service, leases: Leases, tmp_pat
     assert [0] * 6 == [os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers]
     (winner,) = tmp_path.glob("won-*")
     assert {int(winner.name.removeprefix("won-"))} == {lease_id for lease_id, *_ in listed(leases)}
+
+
+def test_no_two_that_conflict_are_live_at_one_time(service: Service) -> None:
+    """Short leases at random, some dropped and most left to end: from when each was granted to when it was last live."""
+    clients, mutex = [another(service) for _ in range(3)], threading.Lock()
+    lives: list[tuple[float, float, Sequence[LeaseObject]]] = []
+
+    def work(number: int) -> None:
+        dice, leases = random.Random(number), clients[number % 3]
+        for _ in range(12):
+            wanted = dice.sample([T, T_SHARED, A, B, OTHER, LeaseObject("db", "t", "day=1", "s")], dice.randint(1, 2))
+            lease_id = leases.grab_lease(wanted, 0.03, 60)
+            granted = last = time.monotonic()
+            dropping = granted + dice.choice([0.005, 1])
+            while (asked := time.monotonic()) < dropping and leases.confirm_lease(lease_id):
+                last = asked
+            if asked >= dropping:
+                with suppress(InvalidArguments):  # it has ended meanwhile
+                    leases.drop_lease(lease_id)
+            with mutex:
+                lives.append((granted, last, wanted))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    locks = [dict(request(*((each.mode, each.resource) for each in wanted)).locks) for _, _, wanted in lives]
+    together = [
+        (first, second)
+        for (first, (begun, ended, _)), (second, (begun_too, ended_too, _)) in combinations(enumerate(lives), 2)
+        if begun < ended_too and begun_too < ended
+    ]
+    assert together, "some shared"
+    for first, second in together:
+        for resource in locks[first].keys() & locks[second].keys():
+            assert compatible(locks[first][resource], locks[second][resource]), (lives[first], lives[second])
 
 
 def test_ids_grow_over_restarts_of_everything(
