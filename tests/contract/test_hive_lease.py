@@ -230,7 +230,7 @@ def test_of_many_processes_one_gets_it(service: Service, leases: Leases, tmp_pat
 
 
 def test_no_two_that_conflict_are_live_at_one_time(service: Service) -> None:
-    """Short leases at random, some dropped and most left to end: from when each was granted to when it was last live."""
+    """Short leases at random, some dropped and most left to end; each from its grant to when it was last live."""
     clients, mutex = [another(service) for _ in range(3)], threading.Lock()
     lives: list[tuple[float, float, Sequence[LeaseObject]]] = []
 
