@@ -110,7 +110,7 @@ class PointerStore(Protocol):
         """Do :meth:`swap` if the lease is live.
 
         Raises:
-            LockLost: It is not; the swap was not carried out and never will be.
+            LeaseEnded: It is not; the swap was not carried out and never will be.
             Exception: As :meth:`swap`.
         """
         ...
@@ -245,8 +245,8 @@ class Coordinator:
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted or was lost before the swap, or the lease that fences the
-                commit is not live.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or the
+                lease that fences the commit is not live.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """

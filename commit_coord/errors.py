@@ -11,6 +11,7 @@
     │   │   └── ExceedsMaxLeaseTime       the lease would live longer than a lease may
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
+    │   ├── LeaseEnded                    a commit depends on a lease that is not live
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
@@ -58,6 +59,7 @@ class ErrorKind(StrEnum):
     LEASE_ALREADY_EXISTS = "lease-already-exists"
     EXCEEDS_MAX_LEASE_TIME = "exceeds-max-lease-time"
     INVALID_ARGUMENTS = "invalid-arguments"
+    LEASE_ENDED = "lease-ended"
 
 
 class CommitCoordError(Exception):
@@ -157,6 +159,15 @@ class LockLost(LockError):
     kind = ErrorKind.LOCK_LOST
 
 
+class LeaseEnded(LockError):
+    """A commit depends on a lease that is not live (any more): it expired, was dropped, or somebody ended it by force.
+
+    What to do: somebody else may have what it locked. Grab a lease and start the operation again.
+    """
+
+    kind = ErrorKind.LEASE_ENDED
+
+
 class LockServiceUnavailable(LockError):
     """The lock service could not be reached or answered nonsense. A request left behind expires by itself."""
 
@@ -183,7 +194,7 @@ class CommitConflict(CommitNotApplied):
 
 
 class CommitLockFailed(CommitNotApplied):
-    """The commit did not land because its latch was not granted or was lost before the swap."""
+    """The commit did not land because its latch was not granted, or was lost again and again before the swap."""
 
     kind = ErrorKind.COMMIT_LOCK_FAILED
 

@@ -31,6 +31,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LeaseAlreadyExists": (errors.LockTimeout,),
     "ExceedsMaxLeaseTime": (errors.LockRefused,),
     "InvalidArguments": (errors.CommitCoordError, ValueError),
+    "LeaseEnded": (errors.LockError,),
     "InternalError": (errors.CommitCoordError,),
 }
 """Every error class and its direct bases."""
@@ -63,7 +64,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:17] == [
+    assert [kind.value for kind in ErrorKind][:18] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -81,6 +82,7 @@ def test_codes_are_stable() -> None:
         "lease-already-exists",
         "exceeds-max-lease-time",
         "invalid-arguments",
+        "lease-ended",
     ]
 
 

@@ -43,6 +43,7 @@ from commit_coord.errors import (
     ExceedsMaxLeaseTime,
     InvalidArguments,
     LeaseAlreadyExists,
+    LeaseEnded,
     LockError,
     LockLost,
     LockServiceUnavailable,
@@ -346,7 +347,7 @@ class Leases:
         """Return if the lease is live.
 
         Raises:
-            LockLost: It is not.
+            LeaseEnded: It is not.
         """
         if not self.confirm_lease(lease_id):
             raise not_live(lease_id)
@@ -563,16 +564,17 @@ class _Borrowed(Lease):
         """See :meth:`Lease.ensure_active`."""
         self._raise_if_over()
         assert self.generation is not None
-        self._leases.ensure_live(self.generation)
+        if not self._leases.confirm_lease(self.generation):
+            raise LockLost("the lease is not live any more", lease_id=self.generation)
 
     def release(self) -> None:
         """Go back to waiting; the lease stays."""
         self._transition(LeaseState.RELEASED)
 
 
-def not_live(lease_id: int) -> LockLost:
+def not_live(lease_id: int) -> LeaseEnded:
     """Return what to raise where a lease has to be live and is not."""
-    return LockLost("the lease is not live any more", lease_id=lease_id)
+    return LeaseEnded("the lease is not live any more", lease_id=lease_id)
 
 
 def _milliseconds(argument: str, seconds: float) -> int:

@@ -16,8 +16,8 @@ from commit_coord import (
     CommitLockFailed,
     ConfigError,
     InvalidArguments,
+    LeaseEnded,
     LeaseObject,
-    LockLost,
     LockTimeout,
     coordinator,
     sql,
@@ -60,16 +60,22 @@ def leased(table: Any, lease_type: str = "x") -> list[LeaseObject]:
     return [LeaseObject(database, name, None, lease_type)]
 
 
-def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Let something happen once, when the files of a commit are written and its pointer is not swapped."""
-    real, left = coordinator._Commit._write, [happens]
+def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[str]:
+    """Let something happen once, when the files of a commit are written and its pointer is not swapped.
+
+    Returns:
+        The files that were about to be swapped in, as time goes on.
+    """
+    real, left, writes = coordinator._Commit._write, [happens], list[str]()
 
     def write(self: Any, plan: Any) -> None:
         real(self, plan)
+        writes.append(plan.location)
         if left:
             left.pop()()
 
     monkeypatch.setattr(coordinator._Commit, "_write", write)
+    return writes
 
 
 def test_a_commit_lands_while_its_lease_is_live(made: Kit) -> None:
@@ -101,7 +107,7 @@ def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
         following.append(rival.leases.grab_lease(leased(table), LONG))
 
     lease_id = leases.grab_lease(leased(table), LONG)
-    before_the_swap(monkeypatch, taken_over)
+    writes = before_the_swap(monkeypatch, taken_over)
     before = table.metadata_location
     with made.catalog.fenced(lease_id):
         with pytest.raises(CommitFailedException, match="the lease is not live any more") as refused:
@@ -113,7 +119,8 @@ def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
                 case _:
                     table.transaction().set_properties({"a": "b"}).commit_transaction()
         assert isinstance(refused.value, CommitLockFailed)
-        assert isinstance(refused.value.__cause__, LockLost)
+        assert isinstance(refused.value.__cause__, LeaseEnded)
+        assert 1 == len(writes), "to take the latch again would not help"
         assert before == made.again(table).metadata_location
         with pytest.raises(CommitLockFailed):
             table.append(ids(3))
