@@ -8,10 +8,10 @@
     │   │   └── LeaseAlreadyExists        somebody holds a lease, or a lock, on what a lease was asked for
     │   ├── LockRefused                   the request was answered with no
     │   │   ├── LockReentered             this thread holds the lock already
-    │   │   └── ExceedsMaxLeaseTime       the lease would live longer than a lease may
+    │   │   ├── ExceedsMaxLeaseTime       the lease would live longer than a lease may
+    │   │   └── LeaseEnded                a commit depends on a lease that is not live
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
-    │   ├── LeaseEnded                    a commit depends on a lease that is not live
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
@@ -141,6 +141,15 @@ class ExceedsMaxLeaseTime(LockRefused):
     kind = ErrorKind.EXCEEDS_MAX_LEASE_TIME
 
 
+class LeaseEnded(LockRefused):
+    """A commit depends on a lease that is not live (any more): it expired, was dropped, or somebody ended it by force.
+
+    What to do: somebody else may have what it locked. Grab a lease and start the operation again.
+    """
+
+    kind = ErrorKind.LEASE_ENDED
+
+
 class OfferLost(LockError):
     """The request was not granted, and what it offered may have been carried out by another holder, or may yet be.
 
@@ -157,15 +166,6 @@ class LockLost(LockError):
     """
 
     kind = ErrorKind.LOCK_LOST
-
-
-class LeaseEnded(LockError):
-    """A commit depends on a lease that is not live (any more): it expired, was dropped, or somebody ended it by force.
-
-    What to do: somebody else may have what it locked. Grab a lease and start the operation again.
-    """
-
-    kind = ErrorKind.LEASE_ENDED
 
 
 class LockServiceUnavailable(LockError):

@@ -31,7 +31,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LeaseAlreadyExists": (errors.LockTimeout,),
     "ExceedsMaxLeaseTime": (errors.LockRefused,),
     "InvalidArguments": (errors.CommitCoordError, ValueError),
-    "LeaseEnded": (errors.LockError,),
+    "LeaseEnded": (errors.LockRefused,),
     "InternalError": (errors.CommitCoordError,),
 }
 """Every error class and its direct bases."""
