@@ -68,9 +68,10 @@ def appending(value: int, branch: str = "main") -> Action:
     return action
 
 
-@pytest.fixture(params=["memory", "lease"])
+@pytest.fixture(params=["memory", "lease", pytest.param("hms", marks=pytest.mark.hms)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    catalog = open_catalog(tmp_path, request.param)
+    service = {"lock.uri": request.getfixturevalue("hms").uri} if request.param == "hms" else {}
+    catalog = open_catalog(tmp_path, request.param, **service)
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
     yield catalog
