@@ -103,6 +103,8 @@ Init ==
 -----------------------------------------------------------------------------
 (* Acquire *)
 
+Granted_ == IF Groups THEN "holding" ELSE "gathered"
+
 Enter(w) ==
     /\ pc[w] = "idle"
     /\ IF Locking
@@ -110,15 +112,15 @@ Enter(w) ==
             /\ Goes(w, "waiting")
             /\ Say(w, "locks", IF doubt[w] THEN "asks again, and offers nothing" ELSE "asks for the latch")
        ELSE /\ UNCHANGED queue
-            /\ Goes(w, "holding")
+            /\ Goes(w, Granted_)
             /\ Say(w, w, "commits without any lock")
     /\ base' = IF BaseInLatch THEN base ELSE [base EXCEPT ![w] = log]  \* too early, in one variant
     /\ UNCHANGED <<log, flying, journal, carried, tries, copy, answer, doubt, verdict, faults>>
 
 Granted(w) ==
     /\ pc[w] = "waiting" /\ Holds(w)
-    /\ Goes(w, "holding")
-    /\ Say("locks", w, "is granted the latch")
+    /\ Goes(w, Granted_)
+    /\ Say("locks", w, "grants the latch")
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, verdict, faults>>
 
 \* The request is gone. The journal says whether a holder has carried it out; else the writer stands in line again,
@@ -128,11 +130,11 @@ Gone(w) ==
     /\ IF w \in journal
        THEN /\ verdict' = [verdict EXCEPT ![w] = "success"]
             /\ Goes(w, "done")
-            /\ Say("locks", w, "was carried along: SUCCESS")
+            /\ Say("locks", w, "says that a holder carried it along: SUCCESS")
             /\ UNCHANGED doubt
        ELSE /\ doubt' = [doubt EXCEPT ![w] = doubt[w] \/ Groups]
             /\ Goes(w, "idle")
-            /\ Say("locks", w, "its request is gone")
+            /\ Say("locks", w, "knows its request no more")
             /\ UNCHANGED verdict
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, faults>>
 
@@ -191,12 +193,12 @@ Plan(w) ==
     /\ IF LookForOwn /\ In(w, base'[w])
        THEN /\ Ends(w, "success")
             /\ carried' = [carried EXCEPT ![w] = <<>>]
-            /\ Say("table", w, "reads the table: its append is there already")
+            /\ Say(w, "table", "reads the table: its append is there already")
             /\ UNCHANGED <<tries, copy>>
        ELSE /\ Goes(w, "planned")
             /\ tries' = [tries EXCEPT ![w] = tries[w] + 1]
             /\ copy' = [copy EXCEPT ![w] = 0]
-            /\ Say("table", w, IF BaseInLatch THEN "reads the table and builds on it" ELSE "builds on what it read before")
+            /\ Say(w, "table", IF BaseInLatch THEN "reads the table and builds on it" ELSE "builds on what it read before")
             /\ UNCHANGED <<carried, verdict>>
     /\ UNCHANGED <<service, answer, doubt, faults>>
 
@@ -210,10 +212,9 @@ Ensure(w) ==
     /\ pc[w] = "planned"
     /\ IF EnsureActive /\ ~Holds(w)
        THEN /\ Fails(w)
-            /\ Say("locks", w, "asks whether the lease is still its own: it is not")
+            /\ Say(w, "locks", "makes sure of its lease: it is gone")
        ELSE /\ Goes(w, "sure")
-            /\ Say("locks", w, IF EnsureActive THEN "asks whether the lease is still its own: it is"
-                                               ELSE "does not ask whether the lease is still its own")
+            /\ Say(w, "locks", IF EnsureActive THEN "makes sure of its lease" ELSE "does not ask for its lease")
             /\ UNCHANGED verdict
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, faults>>
 
@@ -251,12 +252,12 @@ NotSwapped(w) ==  \* This swap has not landed and never will: plan again on the 
 
 Receive(w) ==
     /\ pc[w] = "sent" /\ answer[w] # "none"
-    /\ CASE answer[w] = "swapped" -> Ends(w, "success") /\ Say("table", w, "learns that its swap was done")
+    /\ CASE answer[w] = "swapped" -> Ends(w, "success") /\ Say("table", w, "answers: swapped")
          [] answer[w] = "moved" /\ (copy[w] = 1 \/ ~MovedIsUnknown) ->
-                NotSwapped(w) /\ Say("table", w, "learns that the pointer had moved")
+                NotSwapped(w) /\ Say("table", w, "answers: the pointer has moved")
          [] OTHER -> \* Perhaps moved by its own first try.
                 /\ Goes(w, "doubtful") /\ UNCHANGED verdict
-                /\ Say("table", w, "learns that the pointer had moved, perhaps by itself")
+                /\ Say("table", w, "answers: the pointer has moved")
     /\ answer' = [answer EXCEPT ![w] = "none"]
     /\ UNCHANGED <<service, base, carried, tries, copy, doubt, faults>>
 
@@ -274,19 +275,19 @@ Locate(w) ==
     /\ pc[w] = "doubtful"
     /\ CASE Landed(w) ->
                 /\ Ends(w, "success") /\ UNCHANGED <<flying, copy, answer>>
-                /\ Say("table", w, "looks at the table: the swap has landed")
+                /\ Say(w, "table", "looks at the table: the swap has landed")
          [] ~Landed(w) /\ log = base[w] /\ ~BaseIsUnknown ->
                 /\ Fails(w) /\ UNCHANGED <<flying, copy, answer>>
-                /\ Say("table", w, "sees the old head, and takes that for a failure")
+                /\ Say(w, "table", "sees the old head, and takes that for a failure")
          [] ~Landed(w) /\ log = base[w] /\ BaseIsUnknown /\ copy[w] < 2 /\ (Cas \/ ~EnsureActive \/ Holds(w)) ->
                 /\ Send(w) /\ UNCHANGED verdict
                 /\ Say(w, "table", "sees the old head, and sends the same swap again")
          [] ~Landed(w) /\ log # base[w] /\ IsPrefix(base[w], log) ->
                 /\ NotSwapped(w) /\ UNCHANGED <<flying, copy, answer>>
-                /\ Say("table", w, "looks at the table: it went on without the swap")
+                /\ Say(w, "table", "looks at the table: it went on without the swap")
          [] OTHER ->
                 /\ Ends(w, "unknown") /\ UNCHANGED <<flying, copy, answer>>
-                /\ Say("table", w, "can't find out")
+                /\ Say(w, "table", "can't find out")
     /\ UNCHANGED <<log, queue, journal, base, carried, tries, doubt, faults>>
 
 -----------------------------------------------------------------------------

@@ -22,13 +22,13 @@ CONSTANTS
     MaxFaults,      \* Deaths, and leases of the living that run out.
     Starts,         \* Phases in which the table may be at first.
     Telling,
-    Prompt,         \* Beside old writers: a swap arrives within the lease.
     \* The guards.
     SecondLock,     \* In "both", new writers take the HMS lock too.
     PhaseCheck,     \* The phase is read under the locks, and others are taken when it asks for them.
     GuardStands,    \* In "zookeeper" the guard is granted before a swap is sent.
+    AckWhileHeld,   \* Where the HMS lock is taken, SUCCESS is said only if it is still held when the swap was answered.
     GuardLast,      \* Back from "zookeeper": first the phase is changed, then the guard goes.
-    StepsBack,      \* Whoever waits for its second lock looks at the phase meanwhile, and lets go of the first.
+    StepsBack,      \* Whoever waits for its second lock, or the guard, looks at the phase meanwhile, and lets go.
     Conditional     \* A change of phase compares and sets, as every swap of ours.
 
 VARIABLES log, hms, zk, guard, pc, knows, base, acked, faults, told
@@ -78,7 +78,7 @@ TakeHms(w) ==
 MeetGuard(w) ==
     /\ pc[w] = "idle" /\ w \in Ours /\ NeedsHms(w, knows[w]) /\ guard /\ knows[w] # Phase(log)
     /\ knows' = [knows EXCEPT ![w] = Phase(log)]
-    /\ Say("table", w, "meets the guard, and reads the phase: " \o Phase(log))
+    /\ Say(w, "table", "meets the guard, and reads the phase: " \o Phase(log))
     /\ UNCHANGED <<log, hms, zk, guard, pc, base, acked, faults>>
 
 TakeZk(w) ==
@@ -91,11 +91,13 @@ TakeZk(w) ==
 
 \* Else: A knows "both", holds HMS's lock and waits for ZooKeeper's; B, in phase "zookeeper", holds ZooKeeper's, and its
 \* guard waits for HMS's. Neither goes on.
+\* The same for who waits to set the guard: a phase that went back has let somebody take HMS's lock again.
 StepBack(w) ==
-    /\ StepsBack /\ pc[w] = "half" /\ Phase(log) # knows[w]
+    /\ StepsBack /\ w \in Ours /\ Phase(log) # knows[w]
+    /\ pc[w] = "half" \/ (pc[w] = "sure" /\ ~guard /\ hms # NoOne)
     /\ knows' = [knows EXCEPT ![w] = Phase(log)]
     /\ Frees(w) /\ Goes(w, "idle")
-    /\ Say("table", w, "waits, and reads the phase " \o Phase(log) \o ": lets go, and starts over")
+    /\ Say(w, "table", "waits, and reads the phase " \o Phase(log) \o ": lets go, and starts over")
     /\ UNCHANGED <<log, guard, base, acked, faults>>
 
 Read(w) ==
@@ -104,9 +106,9 @@ Read(w) ==
     /\ IF w \in Ours /\ PhaseCheck /\ Phase(log) # knows[w]
        THEN /\ knows' = [knows EXCEPT ![w] = Phase(log)]
             /\ Frees(w) /\ Goes(w, "idle")
-            /\ Say("table", w, "reads the phase " \o Phase(log) \o ": lets go, and starts over")
+            /\ Say(w, "table", "reads the phase " \o Phase(log) \o ": lets go, and starts over")
        ELSE /\ Goes(w, "read") /\ UNCHANGED <<hms, zk, knows>>
-            /\ Say("table", w, "reads the table in phase " \o Phase(log) \o " and builds on it")
+            /\ Say(w, "table", "reads the table in phase " \o Phase(log) \o " and builds on it")
     /\ UNCHANGED <<log, guard, acked, faults>>
 
 Ensure(w) ==
@@ -116,24 +118,35 @@ Ensure(w) ==
        ELSE Goes(w, "done") /\ Frees(w) /\ Say(w, w, "has lost a lock: FAILURE")
     /\ UNCHANGED <<log, guard, knows, base, acked, faults>>
 
+Guarded(w) == GuardStands /\ Phase(base[w]) = "zookeeper"
+Ready(w) == pc[w] = "guarded" \/ (pc[w] = "sure" /\ ~Guarded(w))
+
 \* The guard waits for an EXCLUSIVE lock that is held.
 Stand(w) ==
-    /\ pc[w] = "sure" /\ w \in Ours /\ GuardStands /\ Phase(base[w]) = "zookeeper" /\ ~guard /\ hms = NoOne
+    /\ pc[w] = "sure" /\ w \in Ours /\ Guarded(w) /\ (guard \/ hms = NoOne)
     /\ guard' = TRUE
-    /\ Say(w, "hms", "sets the guard")
-    /\ UNCHANGED <<log, hms, zk, pc, knows, base, acked, faults>>
+    /\ Goes(w, "guarded")
+    /\ Say(w, "hms", IF guard THEN "finds the guard standing" ELSE "sets the guard")
+    /\ UNCHANGED <<log, hms, zk, knows, base, acked, faults>>
 
 Swap(w) ==
-    /\ pc[w] = "sure" /\ w \in New
-    /\ (GuardStands /\ Phase(base[w]) = "zookeeper") => guard
+    /\ Ready(w) /\ w \in New
     /\ IF log = base[w]
        THEN /\ log' = Append(log, <<w, Phase(log), Epoch(log)>>)
-            /\ acked' = acked \cup {w}
-            /\ Frees(w) /\ Goes(w, "done")
-            /\ Say(w, "table", "swaps the pointer, SUCCESS, and lets go")
+            /\ Goes(w, "swapped") /\ UNCHANGED <<hms, zk, acked>>
+            /\ Say(w, "table", "swaps the pointer")
        ELSE /\ Goes(w, "in") /\ UNCHANGED <<log, hms, zk, acked>>
             /\ Say(w, "table", "finds the pointer moved, and reads again")
     /\ UNCHANGED <<guard, knows, base, faults>>
+
+\* By then an old writer may have read the table before our swap, under a lock that we had lost.
+Acknowledge(w) ==
+    /\ pc[w] = "swapped"
+    /\ IF AckWhileHeld /\ NeedsHms(w, knows[w]) /\ hms # w
+       THEN UNCHANGED acked /\ Say(w, w, "has lost the HMS lock meanwhile: UNKNOWN")
+       ELSE acked' = acked \cup {w} /\ Say(w, w, "SUCCESS, and lets go")
+    /\ Frees(w) /\ Goes(w, "done")
+    /\ UNCHANGED <<log, guard, knows, base, faults>>
 
 -----------------------------------------------------------------------------
 (* Old writers: the HMS lock, and no condition. *)
@@ -143,16 +156,16 @@ Alter(w) ==
     /\ log' = Append(base[w], <<w, Phase(base[w]), Epoch(base[w])>>)
     /\ acked' = acked \cup {w}
     /\ Frees(w) /\ Goes(w, "done")
-    /\ Say(w, "table", "alters without a condition, SUCCESS, and lets go" \o (IF log # base[w] THEN ", over another head" ELSE ""))
+    /\ Say(w, "table", "alters without a condition: SUCCESS" \o (IF log # base[w] THEN ", over another head" ELSE ""))
     /\ UNCHANGED <<guard, knows, base, faults>>
 
 -----------------------------------------------------------------------------
 (* Operators: one step forth or back, under the locks of the phase before, ZooKeeper's always among them. *)
 
 Change(w, phase) ==
-    /\ pc[w] = "sure" /\ w \in Operators
+    /\ Ready(w) /\ w \in Operators
     /\ <<Phase(base[w]), phase>> \in {<<"hms", "both">>, <<"both", "zookeeper">>, <<"zookeeper", "both">>, <<"both", "hms">>}
-    /\ Phase(base[w]) = "zookeeper" => (GuardStands => guard = GuardLast)
+    /\ Guarded(w) => (GuardLast \/ ~guard)
     /\ IF log = base[w] \/ ~Conditional
        THEN /\ log' = Append(base[w], <<w, phase, Epoch(base[w]) + 1>>)
             /\ Say(w, "table", "changes the phase from " \o Phase(base[w]) \o " to " \o phase)
@@ -163,7 +176,7 @@ Change(w, phase) ==
 \* Under the ZooKeeper lock. In the variant it goes before the phase is changed.
 Unguard(w) ==
     /\ w \in Operators /\ guard
-    /\ IF GuardLast THEN pc[w] = "changed" /\ Phase(log) # "zookeeper" ELSE pc[w] = "sure" /\ Phase(base[w]) = "zookeeper"
+    /\ IF GuardLast THEN pc[w] = "changed" /\ Phase(log) # "zookeeper" ELSE pc[w] = "guarded"
     /\ guard' = FALSE
     /\ Say(w, "hms", "removes the guard")
     /\ UNCHANGED <<log, hms, zk, pc, knows, base, acked, faults>>
@@ -192,7 +205,7 @@ Die(w) ==
 
 Expire(w) ==
     /\ hms = w \/ zk = w
-    /\ pc[w] = "dead" \/ (w \in Ours /\ (Prompt => pc[w] # "sure"))
+    /\ pc[w] = "dead" \/ w \in Ours  \* Old writers are assumed to keep theirs while they live.
     /\ IF pc[w] = "dead" THEN UNCHANGED faults ELSE Fault
     /\ Frees(w)
     /\ Say(w, w, "its leases run out")
@@ -208,7 +221,7 @@ GiveUp(w) ==
 Finished == hms = NoOne /\ zk = NoOne /\ (\A w \in All : pc[w] \in {"done", "dead"}) /\ UNCHANGED vars
 
 Next ==
-    \/ \E w \in All : TakeHms(w) \/ MeetGuard(w) \/ TakeZk(w) \/ StepBack(w) \/ Read(w) \/ Ensure(w) \/ Stand(w) \/ Swap(w) \/ Alter(w)
+    \/ \E w \in All : TakeHms(w) \/ MeetGuard(w) \/ TakeZk(w) \/ StepBack(w) \/ Read(w) \/ Ensure(w) \/ Stand(w) \/ Swap(w) \/ Acknowledge(w) \/ Alter(w)
                       \/ (\E phase \in {"hms", "both", "zookeeper"} : Change(w, phase))
                       \/ Unguard(w) \/ Leave(w) \/ Sweep(w) \/ Die(w) \/ Expire(w) \/ GiveUp(w)
     \/ Finished
@@ -218,8 +231,8 @@ Spec == Init /\ [][Next]_vars
 
 \* An acknowledged commit is in the table, whoever made it.
 AcknowledgedStays == \A w \in acked : \E i \in 1..Len(log) : log[i][1] = w
-\* The parent of each head is the head before it.
-Unbroken == [][IsPrefix(log, log') /\ Len(log') = Len(log) + 1]_log
+\* The parent of each head of ours is the head before it.
+Unbroken == [][Head_(log')[1] \in Ours => IsPrefix(log, log') /\ Len(log') = Len(log) + 1]_log
 \* The epoch grows by one with each change of phase, and with nothing else.
 EpochGrows == \A i \in 2..Len(log) : log[i][3] = log[i - 1][3] + (IF log[i][2] # log[i - 1][2] THEN 1 ELSE 0)
 

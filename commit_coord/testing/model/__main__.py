@@ -43,6 +43,8 @@ def _line(result: Result) -> str:
         found = f"all hold, {result.states:,} states"
     else:
         found = f"broken in {len(result.steps)} steps: {result.broken}"
+    if result.never:
+        found += f", never taken: {', '.join(result.never)}"
     surprise = "" if result.expected else f"   SURPRISE: expected {result.variant.breaks or 'all to hold'}"
     return f"{result.variant.name:28} {result.seconds:5.1f} s  {found}{surprise}"
 

@@ -112,10 +112,10 @@ MIGRATION = Module(
             "NoOne": "NoOne",
             "MaxFaults": 1,
             "Starts": '{"hms", "both", "zookeeper"}',
-            "Prompt": True,
             "SecondLock": True,
             "PhaseCheck": True,
             "GuardStands": True,
+            "AckWhileHeld": True,
             "GuardLast": True,
             "StepsBack": True,
             "Conditional": True,
@@ -199,16 +199,16 @@ VARIANTS = (
         title="without reading the table under the latch, on a server that ignores the condition",
         why="What was read before the wait is old when the latch is granted. No fault is needed.",
         module=COMMIT,
-        changes={**_NO_CAS, "Groups": False, "BaseInLatch": False},
+        changes={**_NO_CAS, "MaxFaults": 0, "Groups": False, "BaseInLatch": False},
         breaks="AcknowledgedStays",
     ),
     Variant(
         name="two-reads",
         title="comparing with another read than the one that was built on",
         why="The table is read before the latch, the pointer to compare with under it. Even a server that compares "
-        "finds nothing wrong.",
+        "finds nothing wrong, and no fault is needed.",
         module=COMMIT,
-        changes={"Groups": False, "BaseInLatch": False, "OneRead": False},
+        changes={"MaxFaults": 0, "Groups": False, "BaseInLatch": False, "OneRead": False},
         breaks="Unbroken",
     ),
     Variant(
@@ -236,9 +236,9 @@ VARIANTS = (
         breaks="RefusedNever",
     ),
     Variant(
-        name="leader-dies",
+        name="no-look-for-own",
         title="without looking for one's own append in the table",
-        why="A holder carried it along and died before it could say so.",
+        why="A holder carried it along, and was paused or died before it could say so.",
         module=COMMIT,
         changes={"LookForOwn": False},
         breaks="NoneTwice",
@@ -319,7 +319,7 @@ VARIANTS = (
         title="a change of phase that does not compare",
         why="An operator is paused past its leases and puts back an old phase, over commits and another change.",
         module=MIGRATION,
-        changes={"Old": "{}", "Operators": "{p1, p2}", "Prompt": False, "Conditional": False},
+        changes={"Old": "{}", "Operators": "{p1, p2}", "Conditional": False},
         breaks="Unbroken",
     ),
     Variant(
@@ -327,7 +327,7 @@ VARIANTS = (
         title="removing the guard before the phase goes back",
         why="A writer that was paused past its ZooKeeper lease still finds the pointer where it was, beside an old writer.",
         module=MIGRATION,
-        changes={"Starts": '{"zookeeper"}', "MaxFaults": 1, "GuardLast": False, "Prompt": False},
+        changes={"Starts": '{"zookeeper"}', "GuardLast": False},
         breaks="AcknowledgedStays",
     ),
     Variant(
@@ -340,11 +340,11 @@ VARIANTS = (
     ),
     Variant(
         name="migration-paused",
-        title="a writer that is paused past its HMS lease, beside an old writer",
-        why="Ours compares and sets, the old writer does not. Not promised while lock-only writers live, in any phase "
-        "but `zookeeper`, whose guard is no lease.",
+        title="acknowledging without a look at the HMS lock, beside an old writer",
+        why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this can "
+        "not happen: the guard is no lease.",
         module=MIGRATION,
-        changes={"Starts": '{"both"}', "Operators": "{}", "Prompt": False},
+        changes={"Starts": '{"hms"}', "Operators": "{}", "AckWhileHeld": False},
         breaks="AcknowledgedStays",
     ),
 )
