@@ -285,9 +285,9 @@ VARIANTS = (
     ),
     Variant(
         name="migration-2-operators",
-        title="the same with two operators and any two faults",
+        title="the same with two operators",
         module=MIGRATION,
-        changes={"Operators": "{p1, p2}", "MaxFaults": 2},
+        changes={"Operators": "{p1, p2}"},
         small=False,
     ),
     Variant(
