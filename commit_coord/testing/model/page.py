@@ -45,14 +45,17 @@ _SERVICES = {
 _HEAD = """\
 # The protocols as models
 
-Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each protocol
-without one of its guards, which must break. What is promised to users stands in [guarantees](guarantees.md).
+Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each
+protocol without one of its guards, which must break: the pictures show the shortest way. What is promised to users
+stands in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../commit_coord/testing/model/Commit.tla), to be read beside
 `commit_coord/protocol/commit.py`, [`Lease.tla`](../commit_coord/testing/model/Lease.tla) and
-[`Migration.tla`](../commit_coord/testing/model/Migration.tla). A *fault* is a death, a lease of a living writer that runs
-out (it is paused), a lost answer, a deadline, a failed write. Any step of anybody may come between two steps of a writer,
-and a request whose sender gave up may be carried out at any later time.
+[`Migration.tla`](../commit_coord/testing/model/Migration.tla), whose protocol is a design.
+
+A *fault* is a death, a lease of a living writer that runs out (it is paused), a lost answer, a deadline, a failed
+write. Any step of anybody may come between two steps of a writer, and a request whose sender gave up may be carried out
+at any later time.
 
 What is not modelled: more writers and faults than named, operation locks, the contents of metadata, damaged files,
 servers that lose what they confirmed, clocks of different speed, and writers of other products except in the migration.

@@ -163,7 +163,7 @@ VARIANTS = (
     ),
     Variant(
         name="no-cas-prompt",
-        title="three writers on a server that ignores the condition, where what is sent arrives within the lease or never",
+        title="three writers on a server that ignores the condition; what is sent arrives within the lease or never",
         module=COMMIT,
         changes={**_NO_CAS, "Writers": "{w1, w2, w3}"},
         small=False,
@@ -172,8 +172,8 @@ VARIANTS = (
     Variant(
         name="no-cas",
         title="without compare-and-set",
-        why="A holder is paused between its last question and its swap. What it sends then overwrites what was committed "
-        "meanwhile. On such a server nothing prevents this; the loss is noticed at the next commit.",
+        why="A holder is paused between its last question and its swap. What it sends then overwrites what was "
+        "committed meanwhile. On such a server nothing prevents this.",
         module=COMMIT,
         changes={"Cas": False, "Groups": False},
         breaks="AcknowledgedStays",
@@ -325,7 +325,7 @@ VARIANTS = (
     Variant(
         name="migration-guard-first",
         title="removing the guard before the phase goes back",
-        why="A writer that was paused past its ZooKeeper lease still finds the pointer where it was, beside an old writer.",
+        why="A writer that was paused past its lease still finds the pointer where it was, beside an old writer.",
         module=MIGRATION,
         changes={"Starts": '{"zookeeper"}', "GuardLast": False},
         breaks="AcknowledgedStays",
@@ -333,7 +333,8 @@ VARIANTS = (
     Variant(
         name="migration-waits",
         title="waiting for the second lock without looking at the phase",
-        why="One writer holds HMS's lock and waits for ZooKeeper's, the other holds ZooKeeper's and its guard waits for HMS's.",
+        why="One writer holds HMS's lock and waits for ZooKeeper's; the other one holds ZooKeeper's, and its guard "
+        "waits for HMS's.",
         module=MIGRATION,
         changes={"MaxFaults": 0, "Old": "{}", "StepsBack": False},
         breaks=FREE,
@@ -341,8 +342,8 @@ VARIANTS = (
     Variant(
         name="migration-paused",
         title="acknowledging without a look at the HMS lock, beside an old writer",
-        why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this can "
-        "not happen: the guard is no lease.",
+        why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this "
+        "can not happen: the guard is no lease.",
         module=MIGRATION,
         changes={"Starts": '{"hms"}', "Operators": "{}", "AckWhileHeld": False},
         breaks="AcknowledgedStays",
