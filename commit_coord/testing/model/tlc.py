@@ -14,7 +14,7 @@ from time import perf_counter
 from commit_coord.errors import InternalError
 from commit_coord.local.java import find_java
 from commit_coord.local.server import NotInstalled
-from commit_coord.testing.model.variants import FREE, Value, Variant
+from commit_coord.testing.model.variants import FREE, LIVE, Value, Variant
 
 SPECIFICATIONS = Path(__file__).parent
 
@@ -122,7 +122,7 @@ def _configuration(variant: Variant) -> str:
         promises = tuple(each for each in promises if each == variant.breaks)
         steps = tuple(each for each in steps if each == variant.breaks)
     lines += [f"INVARIANT {promise}" for promise in promises]
-    lines += [f"PROPERTY {step}" for step in (*steps, *(["FreeInTheEnd"] if variant.live else []))]
+    lines += [f"PROPERTY {step}" for step in (*steps, *([LIVE] if variant.live else []))]
     return "\n".join([*lines, ""])
 
 

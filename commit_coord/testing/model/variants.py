@@ -15,6 +15,9 @@ Value = bool | int | str
 FREE = "the latch is free in the end"
 """Not a formula of the module: a last state with a held latch is a deadlock, which TLC reports by itself."""
 
+LIVE = "FreeInTheEnd"
+"""The same as a formula about whole runs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
@@ -49,7 +52,7 @@ class Variant:
         changes: Constants that differ from the module's.
         breaks: The promise that must be broken; None where all must hold.
         small: Whether it is one of those that take seconds.
-        live: Also check that the latch is free in the end as a formula about whole runs.
+        live: Also check ``LIVE``.
     """
 
     name: str
@@ -147,7 +150,7 @@ VARIANTS = (
     ),
     Variant(
         name="no-locks",
-        title="three writers without any lock (`lock-impl=none`)",
+        title="three writers without any lock (`lock-impl=none`), any three faults",
         why="The lock is not the safety; the swap is.",
         module=COMMIT,
         changes={"Writers": "{w1, w2, w3}", "Locking": False, "Groups": False, "MaxTries": 3},
@@ -155,15 +158,15 @@ VARIANTS = (
     ),
     Variant(
         name="no-ensure-active-with-cas",
-        title="three writers that never ask whether the lease is still their own",
+        title="three writers that never ask whether the lease is still their own, any two faults",
         why="Where the server compares, asking saves work and no data.",
         module=COMMIT,
-        changes={"Writers": "{w1, w2, w3}", "EnsureActive": False},
+        changes={"Writers": "{w1, w2, w3}", "MaxFaults": 2, "EnsureActive": False},
         small=False,
     ),
     Variant(
         name="no-cas-prompt",
-        title="three writers on a server that ignores the condition; what is sent arrives within the lease or never",
+        title="three writers, any three faults; the server ignores the condition; what is sent is in time or never",
         module=COMMIT,
         changes={**_NO_CAS, "Writers": "{w1, w2, w3}"},
         small=False,
