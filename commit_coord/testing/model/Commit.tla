@@ -103,7 +103,7 @@ Init ==
 -----------------------------------------------------------------------------
 (* Acquire *)
 
-Granted_ == IF Groups THEN "holding" ELSE "gathered"
+Inside == IF Groups THEN "holding" ELSE "gathered"
 
 Enter(w) ==
     /\ pc[w] = "idle"
@@ -112,14 +112,14 @@ Enter(w) ==
             /\ Goes(w, "waiting")
             /\ Say(w, "locks", IF doubt[w] THEN "asks again, and offers nothing" ELSE "asks for the latch")
        ELSE /\ UNCHANGED queue
-            /\ Goes(w, Granted_)
+            /\ Goes(w, Inside)
             /\ Say(w, w, "commits without any lock")
     /\ base' = IF BaseInLatch THEN base ELSE [base EXCEPT ![w] = log]  \* too early, in one variant
     /\ UNCHANGED <<log, flying, journal, carried, tries, copy, answer, doubt, verdict, faults>>
 
 Granted(w) ==
     /\ pc[w] = "waiting" /\ Holds(w)
-    /\ Goes(w, Granted_)
+    /\ Goes(w, Inside)
     /\ Say("locks", w, "grants the latch")
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, verdict, faults>>
 
@@ -149,7 +149,7 @@ TimeOut(w) ==
             /\ UNCHANGED verdict
        ELSE /\ verdict' = [verdict EXCEPT ![w] = IF doubt[w] /\ Retract THEN "unknown" ELSE "failure"]
             /\ Goes(w, "done")
-            /\ Say(w, "locks", IF doubt[w] /\ Retract THEN "the deadline is over: UNKNOWN" ELSE "the deadline is over: FAILURE")
+            /\ Say(w, "locks", "the deadline is over: " \o (IF doubt[w] /\ Retract THEN "UNKNOWN" ELSE "FAILURE"))
             /\ UNCHANGED doubt
     /\ UNCHANGED <<log, flying, journal, base, carried, tries, copy, answer>>
 
@@ -198,7 +198,8 @@ Plan(w) ==
        ELSE /\ Goes(w, "planned")
             /\ tries' = [tries EXCEPT ![w] = tries[w] + 1]
             /\ copy' = [copy EXCEPT ![w] = 0]
-            /\ Say(w, "table", IF BaseInLatch THEN "reads the table and builds on it" ELSE "builds on what it read before")
+            /\ Say(w, "table", IF BaseInLatch THEN "reads the table and builds on it"
+                                              ELSE "builds on what it read before")
             /\ UNCHANGED <<carried, verdict>>
     /\ UNCHANGED <<service, answer, doubt, faults>>
 
@@ -214,7 +215,8 @@ Ensure(w) ==
        THEN /\ Fails(w)
             /\ Say(w, "locks", "makes sure of its lease: it is gone")
        ELSE /\ Goes(w, "sure")
-            /\ Say(w, "locks", IF EnsureActive THEN "makes sure of its lease" ELSE "does not ask for its lease")
+            /\ Say(w, IF EnsureActive THEN "locks" ELSE w,
+                   IF EnsureActive THEN "makes sure of its lease" ELSE "does not ask whether its lease is still there")
             /\ UNCHANGED verdict
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, faults>>
 

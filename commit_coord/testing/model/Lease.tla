@@ -67,14 +67,14 @@ Receive ==  \* The service gets it, in time or not.
     /\ asked # None
     /\ IF given THEN UNCHANGED <<until, answered>> ELSE until' = now + Lease /\ answered' = asked
     /\ asked' = None
-    /\ Say("locks", "locks", IF given THEN "gets the renewal, too late" ELSE "gets the renewal, and keeps the lease from now on")
+    /\ Say("locks", "locks", IF given THEN "gets the renewal, too late" ELSE "gets the renewal, and counts from now")
     /\ UNCHANGED <<now, mine, asleep, word, given>>
 
 Confirm ==
     /\ answered # None /\ Believes
     /\ word' = IF FromSending THEN answered ELSE mine
     /\ answered' = None
-    /\ Say("locks", "holder", IF FromSending THEN "is confirmed, and counts from its request" ELSE "is confirmed, and counts from now")
+    /\ Say("locks", "holder", IF FromSending THEN "confirms it as of its sending" ELSE "confirms it as of now")
     /\ UNCHANGED <<now, mine, asleep, asked, until, given>>
 
 Give ==

@@ -39,9 +39,9 @@ All == New \cup Old \cup Operators
 Ours == New \cup Operators
 
 Say(from, to, what) == told' = IF Telling THEN <<from, to, what>> ELSE <<>>
-Head_(files) == files[Len(files)]
-Phase(files) == Head_(files)[2]
-Epoch(files) == Head_(files)[3]
+Newest(files) == files[Len(files)]
+Phase(files) == Newest(files)[2]
+Epoch(files) == Newest(files)[3]
 Fault == faults > 0 /\ faults' = faults - 1
 Goes(w, where) == pc' = [pc EXCEPT ![w] = where]
 Frees(w) == hms' = (IF hms = w THEN NoOne ELSE hms) /\ zk' = (IF zk = w THEN NoOne ELSE zk)
@@ -164,7 +164,7 @@ Alter(w) ==
 
 Change(w, phase) ==
     /\ Ready(w) /\ w \in Operators
-    /\ <<Phase(base[w]), phase>> \in {<<"hms", "both">>, <<"both", "zookeeper">>, <<"zookeeper", "both">>, <<"both", "hms">>}
+    /\ phase # Phase(base[w]) /\ "both" \in {phase, Phase(base[w])}
     /\ Guarded(w) => (GuardLast \/ ~guard)
     /\ IF log = base[w] \/ ~Conditional
        THEN /\ log' = Append(base[w], <<w, phase, Epoch(base[w]) + 1>>)
@@ -221,7 +221,8 @@ GiveUp(w) ==
 Finished == hms = NoOne /\ zk = NoOne /\ (\A w \in All : pc[w] \in {"done", "dead"}) /\ UNCHANGED vars
 
 Next ==
-    \/ \E w \in All : TakeHms(w) \/ MeetGuard(w) \/ TakeZk(w) \/ StepBack(w) \/ Read(w) \/ Ensure(w) \/ Stand(w) \/ Swap(w) \/ Acknowledge(w) \/ Alter(w)
+    \/ \E w \in All : TakeHms(w) \/ MeetGuard(w) \/ TakeZk(w) \/ StepBack(w) \/ Read(w) \/ Ensure(w)
+                      \/ Stand(w) \/ Swap(w) \/ Acknowledge(w) \/ Alter(w)
                       \/ (\E phase \in {"hms", "both", "zookeeper"} : Change(w, phase))
                       \/ Unguard(w) \/ Leave(w) \/ Sweep(w) \/ Die(w) \/ Expire(w) \/ GiveUp(w)
     \/ Finished
@@ -232,7 +233,7 @@ Spec == Init /\ [][Next]_vars
 \* An acknowledged commit is in the table, whoever made it.
 AcknowledgedStays == \A w \in acked : \E i \in 1..Len(log) : log[i][1] = w
 \* The parent of each head of ours is the head before it.
-Unbroken == [][Head_(log')[1] \in Ours => IsPrefix(log, log') /\ Len(log') = Len(log) + 1]_log
+Unbroken == [][Newest(log')[1] \in Ours => IsPrefix(log, log') /\ Len(log') = Len(log) + 1]_log
 \* The epoch grows by one with each change of phase, and with nothing else.
 EpochGrows == \A i \in 2..Len(log) : log[i][3] = log[i - 1][3] + (IF log[i][2] # log[i - 1][2] THEN 1 ELSE 0)
 
