@@ -41,7 +41,7 @@ CONSTANTS
 VARIABLES
     log,        \* The table: its metadata log.
     flying,     \* Swaps that were sent and not carried out yet: records of from, base, file, copy.
-    queue,      \* The latch: records of who, and offer: "none", "open", or the writer that took it.
+    queue,      \* The latch: records of who, and offer: "none", "open", the writer that took it, or "stale".
     journal,    \* Writers whose append a holder has settled as done.
     pc,         \* Where each writer is.
     base,       \* What it read.
@@ -209,16 +209,20 @@ WriteFails(w) ==  \* A full disk, a read-only warehouse.
     /\ Say(w, w, "can't write its files")
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt>>
 
+\* A latch that was lost is taken again, and everything begins anew (Limits.latches: MaxFaults bounds it here). What was
+\* taken under it stays taken, by a lease that nobody has any more.
 Ensure(w) ==
     /\ pc[w] = "planned"
     /\ IF EnsureActive /\ ~Holds(w)
-       THEN /\ Fails(w)
+       THEN /\ Goes(w, "idle")
+            /\ queue' = [i \in 1..Len(queue) |-> IF queue[i].offer = w THEN [queue[i] EXCEPT !.offer = "stale"]
+                                                                      ELSE queue[i]]
+            /\ carried' = [carried EXCEPT ![w] = <<>>]
             /\ Say(w, "locks", "makes sure of its lease: it is gone")
-       ELSE /\ Goes(w, "sure")
+       ELSE /\ Goes(w, "sure") /\ UNCHANGED <<queue, carried>>
             /\ Say(w, IF EnsureActive THEN "locks" ELSE w,
                    IF EnsureActive THEN "makes sure of its lease" ELSE "does not ask whether its lease is still there")
-            /\ UNCHANGED verdict
-    /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, faults>>
+    /\ UNCHANGED <<log, flying, journal, base, tries, copy, answer, doubt, verdict, faults>>
 
 -----------------------------------------------------------------------------
 (* Swap *)
