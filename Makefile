@@ -36,6 +36,10 @@ check: fmt-check lint layers types test ## Everything that CI checks
 bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/results/
 	$(with) python java postgres maven -- commit-coord bench $(ARGS)
 
+.PHONY: model
+model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
+	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
 	$(with) python -- ruff check --fix-only --quiet

@@ -493,6 +493,38 @@ def test_a_commit_waits_for_the_lock_that_pyiceberg_takes(
     impatient.close()
 
 
+def test_what_is_acknowledged_after_its_lock_ran_out_can_be_overwritten_and_is_reported(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not promised, and shown as it is.
+
+    1. Ours is paused before its alter is sent.   2. Its lock runs out.
+    3. A writer that only locks takes the lock, and reads.   4. Ours goes on: the pointer is where it was.
+    5. The other one alters, without a condition.
+    """
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    other, stock = opened(hms.uri), HiveCatalog("s", uri=hms.uri)
+    alter, read = catalog.metastore.alter_table, []
+
+    def paused(*arguments: Any, **more: Any) -> None:
+        other.locks.unlock(resource=Resource((db, "t")))
+        with stock._client as client:
+            client.lock(stock._create_lock_request(db, "t"))
+        read.append(other.metastore.get_table(db, "t"))
+        alter(*arguments, **more)
+
+    catalog.metastore.alter_table = paused  # type: ignore[method-assign]
+    table.append(ids(2))
+    catalog.metastore.alter_table = alter  # type: ignore[method-assign]
+    other.metastore.alter_table(db, "t", read[0], expected=None)
+    other.locks.unlock(resource=Resource((db, "t")))
+    assert row_ids(other.load_table((db, "t"))) == [1]
+    catalog.load_table((db, "t")).append(ids(3))
+    assert "were overwritten" in caplog.text
+    other.close()
+
+
 def test_a_commit_that_a_foreign_writer_overwrote_is_reported(
     catalog: CoordinatedHiveCatalog, db: str, caplog: pytest.LogCaptureFixture
 ) -> None:
