@@ -53,6 +53,7 @@ from commit_coord.protocol.commit import (
     Acquire,
     Answered,
     Cause,
+    Confirm,
     Discard,
     Effect,
     EnsureActive,
@@ -112,6 +113,22 @@ class PointerStore(Protocol):
         Raises:
             LeaseEnded: It is not; the swap was not carried out and never will be.
             Exception: As :meth:`swap`.
+        """
+        ...
+
+    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+        """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
+
+        Args:
+            table: Which one.
+            location: What was swapped in.
+            lease: The latch, under which that was done unless it was lost meanwhile.
+
+        Returns:
+            Whether there may have been any. They are done.
+
+        Raises:
+            LockError: It is not known whether they are.
         """
         ...
 
@@ -375,6 +392,8 @@ class _Commit:
                 return self._swap(plan)
             case Locate(plan=plan):
                 return self._locate(plan)
+            case Confirm(plan=plan):
+                return self._confirm(plan)
             case Pause(check=check):
                 clock = self._coordinator.clock
                 return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
@@ -631,6 +650,11 @@ class _Commit:
         if self._lease_id is None:
             return store.swap(table, plan.base, plan.location)
         return store.swap_under_lease(self._lease_id, table, plan.base, plan.location)
+
+    def _confirm(self, plan: Planned) -> Where:
+        assert self._lease is not None
+        drained = self._coordinator.store.drain(self._attempt.table, plan.location, self._lease)
+        return self._locate(plan) if drained else Where.IN_LOG
 
     def _locate(self, plan: Planned) -> Where:
         """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""

@@ -149,6 +149,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         with self.leases.covering(lease_id), self.coordinator.fenced(lease_id):
             yield
 
+    def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+        """See :class:`~commit_coord.coordinator.PointerStore`: nobody swaps without comparing."""
+        return False
+
     def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         """Swap if the lease is live; see :class:`~commit_coord.coordinator.PointerStore`.
 

@@ -54,6 +54,7 @@ from commit_coord.errors import (
     CommitStateUnknown,
     ConfigError,
     LockError,
+    LockLost,
     LockServiceUnavailable,
     MetastoreUnavailable,
 )
@@ -196,6 +197,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._warned: set[str] = set()
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
+        self._in_doubt: set[str] = set()
+        """What was swapped in while the common lock was lost."""
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
@@ -426,8 +429,22 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                         return SwapResult.LOST_REPLY
                 except (LockError, LostReply):
                     logger.warning("the lock of %s was lost during a swap", table_name(table), exc_info=True)
+                    self._in_doubt.add(location)
                     return SwapResult.LOST_REPLY
             return result
+
+    def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+        """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""
+        if isinstance(self.locks, HmsLockManager):
+            try:
+                lease.ensure_active()
+            except LockLost:
+                self._in_doubt.add(location)
+        if location not in self._in_doubt:
+            return False
+        with self._common_lock(table):
+            self._in_doubt.discard(location)
+        return True
 
     def _common_lock(self, table: tuple[str, ...]) -> AbstractContextManager[Lease]:
         """Return the EXCLUSIVE lock that unmodified writers take: the latch itself, or one more for the swap."""

@@ -57,6 +57,7 @@ from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
+    LeaseState,
     LockEntry,
     LockMode,
     LockRequest,
@@ -185,6 +186,11 @@ class _Threads(MemoryLockManager):
         super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock)
         self._manager = manager
 
+    def has_turn(self, request: LockRequest) -> bool:
+        """Return whether it is this thread's turn at what *request* locks."""
+        turns = [set(lease.request.locks) for lease in self._leases_of_this_thread()]
+        return any(turn.issuperset(request.locks) for turn in turns)
+
     def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
         # The thread whose turn it is may itself be waiting for somebody elsewhere.
         return self._manager._holder(request, blocker)
@@ -216,7 +222,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=False,
         clock="client",
-        carries="process"
+        carries="process",
     )
 
     def __init__(
@@ -246,14 +252,16 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         """Return the lease by which this client holds the commit latch of *table*."""
         for ticket in list(self._tickets.values()):
             if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
-                return ticket.lease
+                lease = ticket.lease
+                return None if lease is not None and lease.state is LeaseState.LOST else lease
         return None
 
     # Acquire.
 
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`."""
-        if request.scope is not LockScope.COMMIT or request.explicit:
+        # Who lost the lock and wants it again has this process's turn still.
+        if request.scope is not LockScope.COMMIT or request.explicit or self._queue.has_turn(request):
             return super().acquire(request, deadline=deadline, policy=policy)
         try:
             self._here()

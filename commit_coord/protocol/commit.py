@@ -140,6 +140,13 @@ class Locate:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """Find out whether a swap that was carried out stays. Result: a :class:`Where`. Raises LockError: not known yet."""
+
+    plan: Planned
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait before the status check number *check*."""
 
@@ -161,7 +168,21 @@ class Release:
     """None when there is none: nothing is known of what was taken."""
 
 
-Effect = Acquire | Gather | Plan | Replan | Write | EnsureActive | Swap | Locate | Pause | Discard | Retract | Release
+Effect = (
+    Acquire
+    | Gather
+    | Plan
+    | Replan
+    | Write
+    | EnsureActive
+    | Swap
+    | Locate
+    | Confirm
+    | Pause
+    | Discard
+    | Retract
+    | Release
+)
 
 
 # Results.
@@ -350,6 +371,8 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         tries += 1
         try:
             status = yield from _swap(limits, planned)
+            if status is CommitStatus.SUCCESS:
+                status = yield from _confirmed(limits, planned)
         except Exception as error:  # noqa: BLE001
             # The store says that this swap was not carried out.
             yield Discard(planned)
@@ -406,5 +429,27 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
                     return CommitStatus.SUCCESS
                 if result is SwapResult.MOVED:
                     continue
+        yield Pause(check)
+    return CommitStatus.UNKNOWN
+
+
+def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
+    """Return what became of a swap that was carried out, beside writers that take the same latch and do not compare.
+
+    1. We pass ``EnsureActive`` and stall; our latch runs out.   2. Such a writer takes it and reads our base.
+    3. We swap: the pointer is where we read it.   4. The writer puts its own file over ours.
+
+    So who lost the latch meanwhile takes it once more: then whoever had it at 3 is done, and the log tells.
+    """
+    for check in range(limits.status_checks):
+        try:
+            where: Where = yield Confirm(plan)
+        except LockError:
+            where = Where.UNDECIDED
+        match where:
+            case Where.IN_LOG:
+                return CommitStatus.SUCCESS
+            case Where.NOT_IN_LOG:
+                return CommitStatus.FAILURE
         yield Pause(check)
     return CommitStatus.UNKNOWN
