@@ -65,21 +65,24 @@ def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Tabl
             who = f" for {short(entry.blocked_by)}" if entry.blocked_by else ""
             who += f" ({blocker.user}@{blocker.host} pid {blocker.pid})" if blocker else ""
             state = f"[yellow]waits{who}[/]"
-        if entry.explicit:
-            expires = "never (guard)" if entry.guard else "never (LOCK)"
-        else:
-            expires = duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
         made.add_row(
             _escaped(str(entry.resource)),
             entry.mode.letter,
             state,
             _escaped(str(entry.owner)),
             duration(max(0, now_ms - entry.requested_at_ms)),
-            expires,
+            expiry(entry),
             short(entry.request_id),
             entry.scope.value,
         )
     return made
+
+
+def expiry(entry: LockEntry) -> str:
+    """Return when a lock ends by itself."""
+    if entry.explicit:
+        return "never (guard)" if entry.guard else "never (LOCK)"
+    return duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
 
 
 def short(request_id: str | None) -> str:
