@@ -58,30 +58,28 @@ def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title:
         limit *= 2
         shown = max(shown, _layout(root, lines, limit), key=lambda layout: sum(map(len, layout.values())))
     for guide, item in _walk(root, shown):
-        match item:
-            case _Rest():
-                made.add_row(f"[dim]{guide}… {len(item.items):,} more: {item.counts}[/]")
-            case _Node(only=None):
-                closed = "" if item in shown else f"[dim]{item.counts}[/]"
-                made.add_row(f"{guide}[bold]{escape(item.name)}[/]", closed)
-            case _Node(only=entry) | (LockEntry() as entry):
-                name = f"[bold]{escape(item.name)}[/] " if isinstance(item, _Node) else ""
-                waits = entry.state is LockState.WAITING
-                blocker = owners.get(entry.blocked_by or "") if waits else None
-                relation = ""
-                if waits and entry.blocked_by:
-                    relation = f"behind {short(entry.blocked_by)}"
-                    relation += f" ({escape(f'{blocker.user}@{blocker.host}')} pid {blocker.pid})" if blocker else ""
-                elif behind[entry.request_id]:
-                    relation = f"{behind[entry.request_id]:,} behind it"
-                made.add_row(
-                    f"{guide}{name}{_kind(entry)} {escape(str(entry.owner))}",
-                    "[yellow]waits[/]" if waits else "[green]holds[/]",
-                    duration(max(0, now_ms - watch.since_ms(entry))),
-                    expiry(entry),
-                    short(entry.request_id),
-                    relation,
-                )
+        if isinstance(item, _Rest):
+            made.add_row(f"[dim]{guide}… {len(item.items):,} more: {item.counts}[/]")
+            continue
+        entry = item.only if isinstance(item, _Node) else item
+        name = f"[bold]{escape(item.name)}[/] " if isinstance(item, _Node) else ""
+        if entry is None:
+            assert isinstance(item, _Node)
+            made.add_row(guide + name, "" if item in shown else f"[dim]{item.counts}[/]")
+            continue
+        relation = f"{behind[entry.request_id]:,} behind it" if behind[entry.request_id] else ""
+        if entry.blocked_by:
+            blocker = owners.get(entry.blocked_by)
+            relation = f"behind {short(entry.blocked_by)}"
+            relation += f" ({escape(f'{blocker.user}@{blocker.host}')} pid {blocker.pid})" if blocker else ""
+        made.add_row(
+            f"{guide}{name}{_kind(entry)} {escape(str(entry.owner))}",
+            "[green]holds[/]" if entry.state is LockState.ACQUIRED else "[yellow]waits[/]",
+            duration(max(0, now_ms - watch.since_ms(entry))),
+            expiry(entry),
+            short(entry.request_id),
+            relation,
+        )
     return made
 
 

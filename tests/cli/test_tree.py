@@ -22,7 +22,7 @@ from tests.processes import Process
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 NOW_MS = 1_700_000_000_000
-ANN = Owner(user="ann", host="etl", pid=12, application="load.py", statement="INSERT [1]")
+ANN = Owner(user="ann", host="etl", pid=12, application="", statement="INSERT [1]")
 BOB = Owner(user="bob", host="desk", pid=7, application="notebook")
 
 
@@ -48,7 +48,7 @@ def rendered(
     entries: Sequence[LockEntry], *, watch: Watch | None = None, lines: int = 100, now_ms: int = NOW_MS
 ) -> list[str]:
     """Return the lines of the tree, without the blanks at their ends."""
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - as long as the test
+    console = Console(width=108, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - as long as the test
     watch = watch or Watch()
     watch.look(entries, now_ms=now_ms)
     with console.file:
@@ -70,20 +70,18 @@ def test_the_tree_shows_who_holds_and_who_waits_where() -> None:
     ]
     assert rendered(entries) == [
         "catalog shop",
-        "resource, owner                                 state        for  expires in  request",
+        "resource, owner                     state        for  expires in  request",
         "shop",
         "├─ sales",
-        "│  ├─ S ann@etl pid 12 load.py: INSERT [1]      holds  1 min 1 s  9.0 s       11111111  1 behind it",
+        "│  ├─ S ann@etl pid 12: INSERT [1]  holds  1 min 1 s  9.0 s       11111111  1 behind it",
         "│  ├─ day=1",
-        "│  │  ├─ X ann@etl pid 12 load.py: INSERT [1]   holds  1 min 1 s  9.0 s       11111111  1 behind it",
-        "│  │  └─ X ann@etl pid 12 load.py: INSERT [1]   waits      2.5 s  9.0 s       33333333  behind 11111111"
-        " (ann@etl pid 12)",
-        "│  └─ day=2 X bob@desk pid 7 notebook           holds     350 ms  9.0 s       22222222",
+        "│  │  ├─ X ann@etl pid 12: INSERT…  holds  1 min 1 s  9.0 s       11111111  1 behind it",
+        "│  │  └─ X ann@etl pid 12: INSERT…  waits      2.5 s  9.0 s       33333333  behind 11111111 (ann@etl pid 12)",
+        "│  └─ day=2 X bob@desk pid 7 note…  holds     350 ms  9.0 s       22222222",
         "└─ items",
-        "   ├─ X bob@desk pid 7 notebook                 holds      1.0 s  9.0 s       44444444  1 behind it",
-        "   └─ S ann@etl pid 12 load.py: INSERT [1]      waits      1.0 s  9.0 s       55555555  behind 44444444"
-        " (bob@desk pid 7)",
-        "depot S bob@desk pid 7 notebook                 holds      1.0 s  9.0 s       66666666",
+        "   ├─ X bob@desk pid 7 notebook     holds      1.0 s  9.0 s       44444444  1 behind it",
+        "   └─ S ann@etl pid 12: INSERT [1]  waits      1.0 s  9.0 s       55555555  behind 44444444 (bob@desk pid 7)",
+        "depot S bob@desk pid 7 notebook     holds      1.0 s  9.0 s       66666666",
     ]
 
 
@@ -124,8 +122,9 @@ def properties(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def catalog(properties: dict[str, str]) -> Iterator[CoordinatedCatalog]:
     """That catalog."""
-    with commit_coord.load_catalog("shop", **properties) as made:
-        yield made
+    made = commit_coord.load_catalog("shop", **properties)
+    yield made
+    made.close()
 
 
 def test_a_terminal_shows_another_process_hold_and_wait_until_ctrl_c(
