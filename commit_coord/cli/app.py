@@ -120,6 +120,7 @@ _WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where table
 _PROPERTY = Annotated[
     list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
 ]
+_WHY = Annotated[str, typer.Option("--why", help="The reason, for the audit log.", metavar="TEXT")]
 _YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -269,6 +270,7 @@ def unlock(
     what: Annotated[
         str, typer.Argument(metavar="LOCK", help="A request id or its first 8 letters, or a resource: db/table/k=v.")
     ],
+    why: _WHY = "",
     yes: _YES = False,
     name: _CATALOG = None,
     uri: _URI = None,
@@ -293,16 +295,13 @@ def unlock(
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
             if not typer.confirm("Free?", err=True):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        freed = list(found.unlock(request_id=request_id, resource=resource))
+        freed = found.unlock(request_id=request_id, resource=resource, why=why)
         if not freed:
             raise CommandFailed(
                 f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
             )
-        lines = [
-            f"freed {entry.mode.letter} {entry.resource} ({entry.scope}) of {entry.owner}, request {entry.request_id}"
-            for entry in freed
-        ]
-        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *(Text(line) for line in lines))
+        lines = [Text(f"freed {views.lock_line(entry)}") for entry in freed]
+        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
 
 
 def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
@@ -338,6 +337,38 @@ def _resources(text: str) -> list[Resource]:
     if "/" not in text and dot and namespace and table:
         found.append(Resource((namespace, table)))
     return found
+
+
+# -- reap --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def reap(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Free nothing; say what would be freed.")] = False,
+    why: _WHY = "",
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Free the locks and the places in queues that dead owners left: their lease is over, or their process has ended.
+
+    Nothing of a live owner is touched, and nothing of LOCK statements, guards and other programs. Nobody has to run
+    this: whoever waits for a dead owner frees its locks. It tidies what nobody waits for. Of a Hive Metastore's locks
+    heartbeats are watched, for up to a lease.
+    """
+    output = Output(as_json=as_json)
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _refuse_what_nobody_sees(found)
+        dead = found.reap(dry_run=dry_run, why=why)
+        verb = "would free" if dry_run else "freed"
+        lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]
+        requests = len({entry.request_id for entry in dead})
+        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "nobody dead left a lock"
+        records = [{**views.lock_record(entry), "because": views.cause_of_death(entry)} for entry in dead]
+        output.answer({"dry_run": dry_run, "freed": records}, *lines, Text(summary))
 
 
 # -- sql ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from commit_coord.cli.secrets import shown
 from commit_coord.config import PROPERTIES, Configuration
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
+from commit_coord.process import is_dead
 
 Record = dict[str, Any]
 
@@ -76,6 +77,16 @@ def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Tabl
             entry.scope.value,
         )
     return made
+
+
+def lock_line(entry: LockEntry) -> str:
+    """Return *entry* in a line."""
+    return f"{entry.mode.letter} {entry.resource} ({entry.scope}) of {entry.owner}, request {entry.request_id}"
+
+
+def cause_of_death(entry: LockEntry) -> str:
+    """Return how it is known that the owner of *entry* is dead."""
+    return "its process has ended" if is_dead(entry.owner.process) else "its lease is over"
 
 
 def expiry(entry: LockEntry) -> str:

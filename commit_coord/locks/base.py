@@ -292,8 +292,18 @@ class LockManager(ABC):
         """
 
     @abstractmethod
-    def reap(self) -> Sequence[LockEntry]:
-        """Free what expired or belongs to processes that have certainly ended; return what was freed."""
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
+        """Free what dead owners left, held or waiting; return what was freed.
+
+        Dead is whose lease is over by the service's clock, and whose process, in our reach, has certainly ended. Where
+        the clock is each client's own, this may take a lease: an owner is dead whose heartbeat does not move for so
+        long. Explicit locks, guards and locks of other programs are left to people.
+
+        Guarantee: nothing is freed whose owner may still believe to hold it.
+
+        Args:
+            dry_run: Free nothing, and return what would be freed.
+        """
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """Keep *entry* in the journal for *lifetime_ms*. Refused when the guarantees declare no journal."""

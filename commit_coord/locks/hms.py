@@ -87,6 +87,10 @@ _INTERNAL = "__"
 """How the names of databases begin that Hive 4 locks for itself."""
 
 
+_Beats = dict[int, tuple[tuple[int, int], float]]
+"""Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Ticket(Ticket):
     """A request in the metastore."""
@@ -187,7 +191,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
-        self._beats: dict[int, tuple[tuple[int, int], float]] = {}
+        self._beats: _Beats = {}
         self._hold = 0.0
 
     def latch_of(self, table: Resource) -> Lease | None:
@@ -397,19 +401,21 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
             ]
 
-    def _is_over(self, standing: _Standing, asked: float, answered: float) -> bool:
+    def _is_over(self, standing: _Standing, asked: float, answered: float, beats: _Beats | None = None) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
-        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
+        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away. What was
+        seen before is in *beats*, by default what waiters have seen.
         """
+        beats = self._beats if beats is None else beats
         said = standing.said
         if said is None or said.lease_ms is None:
             return False
         # Whom the metastore does not answer it does not answer to others either: that is no silence of theirs.
         heard = standing.heartbeat_ms, self.metastore.failures
-        before, seen = self._beats.get(standing.lock_id, (None, answered))
+        before, seen = beats.get(standing.lock_id, (None, answered))
         if before != heard:
-            self._beats[standing.lock_id] = heard, answered
+            beats[standing.lock_id] = heard, answered
             seen = answered
         return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
 
@@ -574,11 +580,34 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         }
         return self._free([entry for entry in standing if entry.generation in chosen])
 
-    def reap(self) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.reap`. What has expired is decided by the metastore's clock, which is asked for."""
-        standing = [entry for entry in self.locks() if entry.expires_in_ms is not None]
-        dead = [entry for entry in standing if is_dead(entry.owner.process)]
-        return self._free(dead)
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`. Watches the heartbeats of those that stand now, until each has moved."""
+        over = self._watched()
+        dead = [entry for standing in over for entry in self._entries(standing, None)]
+        return dead if dry_run else self._free(dead)
+
+    def _watched(self) -> list[_Standing]:
+        """Return who is dead; see the module."""
+        over: list[_Standing] = []
+        beats: _Beats = {}
+        first: dict[int, int] | None = None
+        while True:
+            asked = self._clock.now()
+            standing = [one for one, _ in self._standing(None, None)]
+            answered = self._clock.now()
+            if first is None:
+                own = {ticket.lock_id for ticket in list(self._tickets.values())}
+                leased = [one for one in standing if (said := one.said) is not None and said.lease_ms is not None]
+                first = {one.lock_id: one.heartbeat_ms for one in leased if one.lock_id not in own}
+            doubtful: list[_Standing] = []
+            for one in standing:
+                if first.get(one.lock_id) != one.heartbeat_ms:
+                    continue  # It came later, it is not to be judged, or it lives.
+                (over if self._is_over(one, asked, answered, beats) else doubtful).append(one)
+            if not doubtful:
+                return over
+            first = {one.lock_id: one.heartbeat_ms for one in doubtful}
+            self._clock.sleep(_LOOK_AGAIN)
 
     def _free(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
         freed = list(chosen)

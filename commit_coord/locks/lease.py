@@ -434,13 +434,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         }
         return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""
         standing = [entry for entry in self.locks() if not entry.explicit]
         dead = [entry for entry in standing if is_dead(entry.owner.process)]
-        expired = [entry for entry in standing if entry.expires_in_ms is not None and entry.expires_in_ms <= 0]
-        freed = list(self._free(dead, forced=True))
-        return freed + list(self._free([entry for entry in expired if entry not in dead], forced=False))
+        gone = {entry.request_id for entry in dead}
+        expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
+        if dry_run:
+            return [*dead, *expired]
+        return [*self._free(dead, forced=True), *self._free(expired, forced=False)]
 
     def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
         by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}

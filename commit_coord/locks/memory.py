@@ -344,13 +344,16 @@ class MemoryLockManager(QueueingLockManager):
             if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
         )
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
-        return self._free(
+        dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._here().tickets()
             if not ticket.request.explicit and is_dead(ticket.request.owner.process)
-        )
+        ]
+        if dry_run:
+            return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
+        return self._free(dead)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""

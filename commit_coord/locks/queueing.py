@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockReentered, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
-from commit_coord.events import Events, LockAcquired
+from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -106,6 +106,10 @@ class QueueingLockManager(LockManager):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._clock.now(), 0
+        if self._events.heard:
+            self._events.emit(
+                LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
+            )
         try:
             while True:
                 lease, refused = self._try(request, deadline, policy, started, attempt)
@@ -115,10 +119,12 @@ class QueueingLockManager(LockManager):
                 assert refused is not None
                 attempt = self._pause(policy, attempt, deadline, refused)
         except Carried:
+            self._not_acquired(request, started, "carried")
             raise
-        except BaseException:
+        except BaseException as error:
             # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
             self._give_up(request)
+            self._not_acquired(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
 
     def _try(
@@ -168,13 +174,48 @@ class QueueingLockManager(LockManager):
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)
         self._leases_of_this_thread().append(lease)
-        waited_ms = (self._clock.now() - started) * 1000
+        if self._events.heard:
+            self._acquired(lease, started)
+        return lease
+
+    def _acquired(self, lease: Lease, started: float) -> None:
+        """Tell of the grant, and later of the end."""
+        request, granted = lease.request, self._clock.now()
+
+        def ended(_: Lease, state: LeaseState) -> None:
+            if state in (LeaseState.RELEASED, LeaseState.LOST):
+                self._events.emit(
+                    LockEnded(
+                        request_id=request.request_id,
+                        request=str(request),
+                        scope=request.scope.value,
+                        held_ms=(self._clock.now() - granted) * 1000,
+                        lost=state is LeaseState.LOST,
+                    )
+                )
+
+        lease.add_listener(ended)
         self._events.emit(
             LockAcquired(
-                request=str(request), scope=request.scope.value, waited_ms=waited_ms, generation=lease.generation
+                request_id=request.request_id,
+                request=str(request),
+                scope=request.scope.value,
+                waited_ms=(granted - started) * 1000,
+                generation=lease.generation,
             )
         )
-        return lease
+
+    def _not_acquired(self, request: LockRequest, started: float, outcome: str) -> None:
+        if self._events.heard:
+            self._events.emit(
+                LockNotAcquired(
+                    request_id=request.request_id,
+                    request=str(request),
+                    scope=request.scope.value,
+                    waited_ms=(self._clock.now() - started) * 1000,
+                    outcome=outcome,
+                )
+            )
 
     def _give_up(self, request: LockRequest) -> None:
         """Leave nothing of *request*, wherever :meth:`acquire` was interrupted."""

@@ -706,10 +706,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
         )
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
         self._here()
-        freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
+        if dry_run:
+            return [entry for entry in self.locks() if _is_left(entry)]
+        freed = self._free(_is_left)
         self._ask(self._view.clear_orphans)
         for scope in LockScope:
             self._ask(partial(self._clear, scope))
@@ -790,3 +792,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return self._persist(attempt, self._clock.now() + BRIEFLY)
+
+
+def _is_left(entry: LockEntry) -> bool:
+    """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+    return not entry.explicit and is_dead(entry.owner.process)

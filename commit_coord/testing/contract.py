@@ -660,20 +660,54 @@ class LockContract:
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.ended().error, LockRefused)
 
-    def test_reap_frees_what_ended_and_nothing_else(self, service: Service, manager: LockManager) -> None:
-        """Locks of dead processes go, those of living ones stay."""
+    def test_reap_frees_what_a_killed_process_held_and_waited_for(self, service: Service) -> None:
+        """Locks and places in queues of dead processes go, in both scopes; those of living ones stay."""
+        times = {"lease_ms": 6000, "heartbeat_interval_ms": 400}
+        manager, other = service.open(**times), service.open(**times)
         if not manager.guarantees.expiry:
             assert [] == list(manager.reap())
             return
+        kept = manager.acquire(request((X, PART_B)), deadline=soon())
 
         def work(client: LockManager) -> None:
-            client.acquire(request((X, PART_A)), deadline=soon())
+            held = [client.acquire(wanted, deadline=soon()) for wanted in (request((X, PART_A)), latch())]
+            Contender(client, request((X, PART_B), statement="waits")).ended()
+            del held
 
-        os.waitpid(service.fork(work), 0)
-        with manager.acquire(request((X, PART_B)), deadline=soon()) as lease:
-            assert {TABLE, PART_A} == {entry.resource for entry in manager.reap()}
-            lease.ensure_active(0)
-            assert {TABLE, PART_B} == {entry.resource for entry in manager.locks()}
+        victim = service.fork(work)
+        until(lambda: LockState.WAITING in standing(manager).values(), "a waiter")
+        waiter = Contender(other, request((S, PART_B))).queued()
+        assert [] == list(other.reap()), "all of them live"
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+        living = {kept.request.request_id, waiter.request.request_id}
+        dead = standing(manager).keys() - living
+
+        found = other.reap(dry_run=True)
+        assert (3, dead) == (len(dead), {entry.request_id for entry in found})
+        assert living | dead == standing(manager).keys()
+        freed = other.reap()
+        assert dead == {entry.request_id for entry in freed}
+        assert living == standing(manager).keys()
+        assert [] == list(other.reap())
+        kept.ensure_active(0)
+        kept.release()
+        waiter.release()
+
+    def test_reap_frees_what_stopped_beating_and_nothing_that_beats(self, service: Service) -> None:
+        """Of a process that lives, but does not extend its leases any more."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        stalled, manager = service.open(**times), service.open(**times)
+        if not manager.guarantees.expiry or (manager.guarantees.clock == "server" and manager.name == "zookeeper"):
+            return  # its servers end sessions themselves
+        held = manager.acquire(request((X, PART_B)), deadline=soon())
+        lease = stalled.acquire(request((X, PART_A)), deadline=soon())
+        stalled.heartbeat.pause()  # type: ignore[attr-defined]
+        until(lambda: {e.request_id for e in manager.reap()} == {lease.request.request_id}, "an end")
+        assert {held.request.request_id} == standing(manager).keys()
+        held.ensure_active(0)
+        assert LeaseState.LOST is lease.state
+        stalled.heartbeat.resume()  # type: ignore[attr-defined]
 
     def test_explicit_locks_outlive_their_client(self, service: Service) -> None:
         """LOCK TABLE holds until UNLOCK, though its client has closed and its process may have ended."""
@@ -687,7 +721,7 @@ class LockContract:
         manager.acquire(wanted, deadline=soon()).ensure_active(0)
         manager.close()
         time.sleep(0.4)
-        assert [] == list(other.reap())
+        assert [] == list(other.reap()) == list(other.reap(dry_run=True))
         assert blocked(other, request((S, TABLE)))
         (entry,) = other.locks(TABLE)
         assert (True, None) == (entry.explicit, entry.expires_in_ms)
