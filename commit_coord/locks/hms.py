@@ -295,6 +295,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
             ticket.turn.wait(min(left, tick))
             ended = is_dead(blocker.owner.process)
+            if self._is_closed(request):
+                return blocker
         ticket.turn.clear()
         # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
         if blocker.ahead > 1 or ended:
@@ -438,8 +440,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
-        ticket.lease = KeptLease(self, ticket, Generation(ticket.lock_id))
-        return ticket.lease
+        lease = ticket.lease = KeptLease(self, ticket, Generation(ticket.lock_id))
+        return lease
 
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)

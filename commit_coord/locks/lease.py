@@ -240,7 +240,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             # one after the other, so there it is enough to have listened when it entered.
             missed = self._persist(connection.listen, deadline) or (self._store.concurrent and not ticket.waits)
             ticket.waits = True
-            if missed:
+            if missed or self._is_closed(request):
                 break
             left = until - self._clock.now()
             if left <= 0 or self._persist(partial(connection.wait, min(left, tick)), deadline):
@@ -306,8 +306,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         assert ticket.place is not None
-        ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
-        return ticket.lease
+        lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
+        return lease
 
     def _withdraw(self, request: LockRequest) -> None:
         if any(ticket.request is request for ticket in list(self._unreleased)):
@@ -322,7 +322,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
                 self._remove_ticket(_Ticket(request=request, place=place))
             return
         named = [(str(resource), mode.letter) for resource, mode in request.locks]
-        done, returned = ticket.lease.settled if isinstance(ticket.lease, CarryingLease) else ((), ())
+        lease = ticket.lease
+        done, returned = lease.settled if isinstance(lease, CarryingLease) else ((), ())
         self._remove(
             request.scope,
             request.request_id,

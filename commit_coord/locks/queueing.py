@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +28,13 @@ from datetime import UTC, datetime
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockReentered, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import BRIEFLY, DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.modes import compatible
+
+_LEAVING = 0.005
+"""Seconds between two looks whether those who waited have left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,9 @@ class QueueingLockManager(LockManager):
         self._clock = clock
         self._events = events
         self._thread = threading.local()
+        self._acquiring: dict[str, tuple[int, int]] = {}
+        """The requests under way: the thread of each, and how often this client had been closed when it began."""
+        self._closings = 0
 
     # What a manager supplies.
 
@@ -111,6 +118,7 @@ class QueueingLockManager(LockManager):
                 LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
             )
         try:
+            self._acquiring[request.request_id] = threading.get_ident(), self._closings
             while True:
                 lease, refused = self._try(request, deadline, policy, started, attempt)
                 if lease is not None:
@@ -126,6 +134,8 @@ class QueueingLockManager(LockManager):
             self._give_up(request)
             self._not_acquired(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
+        finally:
+            self._acquiring.pop(request.request_id, None)
 
     def _try(
         self, request: LockRequest, deadline: float, policy: Policy | None, started: float, attempt: int
@@ -138,6 +148,7 @@ class QueueingLockManager(LockManager):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
                 blocker = self._wait_on(request, blocker, until)
+                self._refuse_closed(request)
             if blocker is None:
                 return self._granted(request, started), None
             # Described while we still stand behind it: a moment later it may be gone.
@@ -171,9 +182,36 @@ class QueueingLockManager(LockManager):
             raise OfferLost("the holder that took the offer did not answer", locks=request)
         return until
 
+    def _end_waits(self) -> None:
+        """Have every other thread's request end that is under way, and return once they have left the queues.
+
+        1. A thread waits for a lock.   2. Its client is closed, because what it is for was cancelled.
+        3. The lock is granted, to somebody who does not want it any more: so it would stay until the process ends.
+        """
+        self._closings += 1
+        until = self._clock.now() + BRIEFLY
+        while self._clock.now() < until and any(
+            thread != threading.get_ident() and closings < self._closings
+            for thread, closings in list(self._acquiring.values())
+        ):
+            self._clock.sleep(_LEAVING)
+
+    def _is_closed(self, request: LockRequest) -> bool:
+        """Return whether this client was closed since *request* began."""
+        _, closings = self._acquiring.get(request.request_id, (0, self._closings))
+        return closings != self._closings
+
+    def _refuse_closed(self, request: LockRequest) -> None:
+        if not self._is_closed(request):
+            return
+        if request.offer and not self._retract(request):
+            raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
+        raise LockRefused("the client was closed while it waited", locks=request)
+
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)
-        self._leases_of_this_thread().append(lease)
+        self._leases_of_this_thread()
+        self._thread.leases.append(weakref.ref(lease))
         if self._events.heard:
             self._acquired(lease, started)
         return lease
@@ -270,9 +308,10 @@ class QueueingLockManager(LockManager):
 
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""
-        leases: list[Lease] = getattr(self._thread, "leases", [])
-        self._thread.leases = [lease for lease in leases if lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
-        return self._thread.leases  # type: ignore[no-any-return]
+        noted: list[weakref.ref[Lease]] = getattr(self._thread, "leases", [])
+        leases = [lease for ref in noted if (lease := ref()) and lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
+        self._thread.leases = [weakref.ref(lease) for lease in leases]
+        return leases
 
     def _timeout(self, request: LockRequest, blocker: Blocker, started: float) -> LockTimeout:
         waited = f"{(self._clock.now() - started) * 1000:.0f}"

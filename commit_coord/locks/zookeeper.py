@@ -506,7 +506,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
         while not ticket.turn.is_set():
             left = deadline - self._clock.now()
-            if left <= 0:
+            if left <= 0 or self._is_closed(request):
                 return blocker
             # A tick looks at processes of this host; nothing is asked of ZooKeeper until the watch fires.
             if ticket.turn.wait(min(left, tick)):
@@ -535,10 +535,10 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
-        ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
+        lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
-        return ticket.lease
+        return lease
 
     def _take(self, ticket: _Ticket, limit: int) -> Sequence[Offer]:
         request, nodes = ticket.request, ticket.parts[0].nodes
@@ -631,9 +631,10 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
         """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""
-        if not isinstance(ticket.lease, CarryingLease) or not ticket.taken:
+        lease = ticket.lease
+        if not isinstance(lease, CarryingLease) or not ticket.taken:
             return []
-        done, returned = ticket.lease.settled
+        done, returned = lease.settled
         if done:
             self._journal.remember_all(done, self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms)
         return self._offers.settling(ticket.taken, [entry.request_id for entry in done], returned)

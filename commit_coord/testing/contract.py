@@ -13,6 +13,7 @@ manager that does nothing (``none``) passes only because it promises nothing::
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -530,6 +532,50 @@ class LockContract:
         manager.close()
         assert not blocked(other, request((X, TABLE)))
 
+    def test_close_ends_what_waits(self, manager: LockManager, other: LockManager) -> None:
+        """Who waits when its client is closed is refused, and nothing of it stays: not queued, not granted later."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        with other.acquire(request((X, TABLE)), deadline=soon()) as held:
+            waiters = [Contender(manager, request((mode, TABLE))).queued() for mode in (S, X)]
+            started = time.monotonic()
+            manager.close()
+            for waiter in waiters:
+                assert isinstance(waiter.ended().error, LockRefused), waiter.error
+            assert time.monotonic() - started < 5
+            assert {held.request.request_id} == standing(other).keys()
+        assert not blocked(other, request((X, TABLE)))
+        assert {} == standing(other)
+
+    def test_close_at_any_moment_leaves_nothing(self, service: Service) -> None:
+        """Close while other threads are about to enter, to be granted or to release."""
+        dice, other = random.Random(11), service.open()  # noqa: S311 - dice of a test
+        for _ in range(12):
+            client = service.open()
+
+            def work(client: LockManager = client) -> None:
+                with suppress(LockRefused):
+                    client.acquire(request((X, TABLE)), deadline=soon()).release()
+
+            with ThreadPoolExecutor(3) as pool:
+                working = [pool.submit(work) for _ in range(3)]
+                time.sleep(dice.random() * 0.02)
+                client.close()
+                for future in working:
+                    future.result(PATIENCE)
+            until(lambda: not standing(other), "nothing left after close")
+
+    def test_a_lease_that_nobody_keeps_is_given_back(self, service: Service) -> None:
+        """As of a future that was cancelled: its thread was granted the lock all the same, and nobody has the lease."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        if not manager.guarantees.mutual_exclusion:
+            return
+        manager.acquire(request((X, TABLE)), deadline=soon())
+        gc.collect()
+        other.acquire(request((X, TABLE)), deadline=soon(10)).release()
+        until(lambda: not standing(other), "nothing left")
+
     def test_a_stalled_holder_loses_its_lease(self, service: Service) -> None:
         """A holder that does not extend its lease loses it, learns of it, and somebody else is granted."""
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
@@ -668,15 +714,16 @@ class LockContract:
             assert [] == list(manager.reap())
             return
         kept = manager.acquire(request((X, PART_B)), deadline=soon())
+        waiter = Contender(other, request((S, PART_B))).queued()
 
-        def work(client: LockManager) -> None:
+        def work(_: LockManager) -> None:
+            client = service.open(**times)
             held = [client.acquire(wanted, deadline=soon()) for wanted in (request((X, PART_A)), latch())]
             Contender(client, request((X, PART_B), statement="waits")).ended()
             del held
 
         victim = service.fork(work)
-        until(lambda: LockState.WAITING in standing(manager).values(), "a waiter")
-        waiter = Contender(other, request((S, PART_B))).queued()
+        until(lambda: len(standing(manager)) == 5, "all places in the queues")
         assert [] == list(other.reap()), "all of them live"
         os.kill(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
