@@ -17,7 +17,8 @@ PATIENCE = 60.0
 """Seconds until a test says that something hangs."""
 
 _PREAMBLE = """
-import json, sys, threading, time
+import json, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 import commit_coord
 from commit_coord.model import LockMode, Resource
 properties = json.loads(sys.argv[1])

@@ -93,7 +93,9 @@ def expiry(entry: LockEntry) -> str:
     """Return when a lock ends by itself."""
     if entry.explicit:
         return "never (guard)" if entry.guard else "never (LOCK)"
-    return duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
+    if entry.expires_in_ms is None:
+        return "–"
+    return duration(entry.expires_in_ms) if entry.expires_in_ms > 0 else "over"
 
 
 def short(request_id: str | None) -> str:

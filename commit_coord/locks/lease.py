@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+
+_AT_ONCE = 100
+"""Expired requests that one beat removes: the next one must not be late."""
 
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -120,6 +124,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             carries=True,
         )
         self._space = quote(space, safe="")
+        self._swept = clock.now()
         self._start_over()
 
     # Acquire.
@@ -360,6 +365,17 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             (rows,) = self._persist(lambda: self._store.connection.run([step]), self._clock.now() + BRIEFLY)
         known = {row[0] for row in rows}
         return [ticket for ticket in tickets if ticket.request.request_id in known]
+
+    def _chores(self) -> float | None:
+        """Remove what has expired and nobody waits for, of any client: it would be listed until somebody reaps."""
+        if self._clock.now() - self._swept >= self._lease_seconds / 2:
+            self._swept = self._clock.now()
+            with suppress(LockServiceUnavailable):  # The next beat is as good.
+                ids = id_list([self._scope(one) for one in LockScope])
+                values = {"ids": ids, "clock": self._store.clock_name, "limit": _AT_ONCE}
+                for scope, request_id, place in self._ask(lease_sql.EXPIRED, values):
+                    self._remove(LockScope(scope.rpartition(":")[2]), request_id, place, forced=False)
+        return None
 
     # Give back.
 

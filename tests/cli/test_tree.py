@@ -132,7 +132,9 @@ def test_a_terminal_shows_another_process_hold_and_wait_until_ctrl_c(
 ) -> None:
     """In place, on a real terminal; Ctrl-C ends it with code 0 and leaves the cursor visible."""
     arguments = [f"--{key}={value}" for key, value in properties.items()]
-    line = [sys.executable, "-m", "commit_coord.cli", "locks", "--watch", "--every", "0.05", "-c", "shop", *arguments]
+    # Tests that run in the background ignore SIGINT, and so would what they start.
+    code = "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); c.main()"
+    line = [sys.executable, "-c", code, "locks", "--watch", "--every", "0.05", "-c", "shop", *arguments]
     ours, theirs = pty.openpty()
     waiting = 'locked(X, "shop", "sales", "day=1", statement="the waiter")'
     with (
