@@ -208,7 +208,9 @@ def test_a_job_that_is_cancelled_leaves_no_lock_and_no_file(
     assert read_table(spark, table.refresh()).count() == 1
 
 
-EXECUTOR = DRIVER.replace('master("local[2]")', 'master("local-cluster[1,1,512]")').replace(
+EXECUTOR = DRIVER.replace(
+    'master("local[2]")', 'master("local-cluster[1,1,512]").config("spark.executor.memory", "512m")'
+).replace(
     "time.sleep(600 if number >= 3 else 0)",
     "import os\n    while number >= 3 and not os.path.exists(GO_ON):\n        time.sleep(0.05)",
 )
