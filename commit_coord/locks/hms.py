@@ -6,8 +6,8 @@ Theory of operation
 
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
     out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
-    as the requests before it should take, going by its own, or a quarter of the time for which the one in its way has
-    been there: the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
+    the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
 
 Liveness
     Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
@@ -21,6 +21,10 @@ Liveness
     While the metastore is away nobody is heard: a waiter whom it did not answer counts from its next look.
 
     Locks of LOCK statements and of other programs are left to people.
+
+Threads of one process
+    One of them at a time asks the metastore for a commit latch; the others wait for it in this process, and it carries
+    along what they offer. A metastore keeps no offers, so between processes nobody carries anybody.
 
 A lost reply
     1. The lock call is sent; the connection breaks. The request may be in the queue, or come later.
@@ -45,17 +49,20 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
     Generation,
     Guarantees,
+    JournalEntry,
     LockEntry,
     LockMode,
     LockRequest,
     LockScope,
     LockState,
+    Offer,
     Owner,
     Resource,
 )
@@ -72,7 +79,7 @@ _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""
 
 _PATIENCE = 0.25
-"""The part of the time for which a blocker has been in the way that its waiter sleeps until it asks again."""
+"""The part of the time for which the queue has not moved that a waiter sleeps until it asks again."""
 
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
@@ -134,15 +141,57 @@ class _Standing:
 class _HmsBlocker(Blocker):
     """The nearest blocker, with what decides when to ask again."""
 
-    lock_id: int
     ahead: int
     """How many requests stand in the way."""
+    first: int
+    """Lock id of the first request in the way: the queue has moved when it is another one."""
     since: float
-    """When this client saw it in the way of this request first."""
+    """When this client saw that one first in the way of this request."""
     looked: float
     """When the listing was asked for that it comes from."""
     expires: float | None
     """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
+
+
+class _HmsLease(KeptLease):
+    """A lock in the metastore and, of a commit latch, this process's turn at it."""
+
+    def __init__(self, manager: HmsLockManager, ticket: _Ticket, turn: Lease | None) -> None:
+        super().__init__(manager, ticket, Generation(ticket.lock_id))
+        self._turn = turn
+
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return self._turn.take(limit) if self._turn is not None else ()
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`Lease.settle`."""
+        assert self._turn is not None, "only a latch takes offers"
+        self._turn.settle(done, returned)
+
+    def retract(self) -> bool:
+        """See :meth:`Lease.retract`."""
+        return self._turn is None or self._turn.retract()
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        try:
+            super().release()
+        finally:
+            if self._turn is not None:
+                self._turn.release()
+
+
+class _Threads(MemoryLockManager):
+    """Where the threads of this process wait for their turn at a commit latch of one metastore."""
+
+    def __init__(self, manager: HmsLockManager, clock: Clock) -> None:
+        super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock)
+        self._manager = manager
+
+    def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
+        # The thread whose turn it is may itself be waiting for somebody elsewhere.
+        return self._manager._holder(request, blocker)
 
 
 class HmsLockManager(KeepingLockManager[_Ticket]):
@@ -171,6 +220,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=False,
         clock="client",
+        carries=True,  # among the threads of a process
     )
 
     def __init__(
@@ -184,6 +234,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     ) -> None:
         super().__init__(settings or LockSettings(), clock, events or Events())
         self.metastore = MetastoreClient.of(uri)
+        self._queue = _Threads(self, clock)
         self._start_over()
 
     def _start_over(self) -> None:
@@ -191,6 +242,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
+        self._turns: dict[str, Lease] = {}
         self._beats: _Beats = {}
         self._hold = 0.0
 
@@ -202,6 +254,28 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         return None
 
     # Acquire.
+
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+        """See :meth:`LockManager.acquire`."""
+        try:
+            return super().acquire(request, deadline=deadline, policy=policy)
+        finally:
+            self._turns.pop(request.request_id, None)  # the lease has it
+
+    def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
+        if request.scope is LockScope.COMMIT and not request.explicit:
+            self._turns[request.request_id] = self._queue.acquire(request, deadline=deadline, policy=policy)
+
+    def _give_up(self, request: LockRequest) -> None:
+        super()._give_up(request)
+        self._queue._give_up(request)
+
+    def _end_waits(self) -> None:
+        self._queue._end_waits()
+        super()._end_waits()
+
+    def _retract(self, request: LockRequest) -> bool:
+        return self._turns[request.request_id].retract()
 
     def _knows(self, request_id: str) -> bool:
         self._here()
@@ -235,7 +309,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             self.metastore.unlock(ticket.lock_id)
         ticket.stepped_back = True
         now = self._clock.now()
-        return self._blocker(older[-1], ahead=len(older), since=now, now=now)
+        return self._blocker(older[-1], older, None, now=now)
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         """Send the lock call until it is known to have a place; return that, and whether it is granted."""
@@ -309,9 +383,9 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _until_next(self, blocker: _HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self.settings.check_min_wait_ms, self.settings.check_max_wait_ms
-        # Those before us will take as long as we do, and the first of them has begun already.
-        expected_ms = (self._hold * (blocker.ahead - 0.4) - (now - blocker.looked)) * 1000
-        wait_ms = max(shortest * max(1, blocker.ahead), expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
+        # Those before us will take as long as we do. Half of that, since who comes too late keeps everybody waiting.
+        expected_ms = max(shortest, self._hold * 1000) * blocker.ahead / 2
+        wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
     def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
@@ -381,8 +455,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             return None
         nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
         ticket.blocked_by = nearest.lock_id
-        known = before is not None and before.lock_id == nearest.lock_id
-        return self._blocker(nearest, ahead=len(in_the_way), since=before.since if before and known else now, now=now)
+        return self._blocker(nearest, in_the_way, before, now=now)
 
     def _in_the_way(self, ticket: _Ticket, *, ids: bool = False) -> list[_Standing]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
@@ -421,18 +494,21 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             seen = answered
         return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
 
-    def _blocker(self, standing: _Standing, *, ahead: int, since: float, now: float) -> _HmsBlocker:
-        said, first = standing.said, standing.listed[0]
+    def _blocker(
+        self, standing: _Standing, in_the_way: Sequence[_Standing], before: _HmsBlocker | None, *, now: float
+    ) -> _HmsBlocker:
+        said, listed = standing.said, standing.listed[0]
+        first = in_the_way[0].lock_id
         expires = None
         if said is not None and said.lease_ms is not None:
             expires = self._beats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
         return _HmsBlocker(
             request_id=standing.request_id,
-            owner=hms_names.owner_of(first, said),
-            requested_at_ms=said.requested_ms if said else first.acquired_ms or first.heartbeat_ms,
-            lock_id=standing.lock_id,
-            ahead=ahead,
-            since=since,
+            owner=hms_names.owner_of(listed, said),
+            requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+            ahead=len(in_the_way),
+            first=first,
+            since=before.since if before is not None and before.first == first else now,
             looked=now,
             expires=expires,
         )
@@ -440,7 +516,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
-        lease = ticket.lease = KeptLease(self, ticket, Generation(ticket.lock_id))
+        lease = ticket.lease = _HmsLease(self, ticket, self._turns.get(request.request_id))
         return lease
 
     def _withdraw(self, request: LockRequest) -> None:
@@ -515,6 +591,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`. Locks of other programs are in the commit scope: there they meet ours."""
         self._here()
+        # Asked for first: who gets his turn in between shall be listed once, not never.
+        threads = self._queue.locks(resource, scope=scope)
+        listed = self._listed(resource, scope)
+        there = {entry.request_id for entry in listed}
+        waiting = [entry for entry in threads if entry.state is LockState.WAITING and entry.request_id not in there]
+        return [*listed, *waiting]
+
+    def _listed(self, resource: Resource | None = None, scope: LockScope | None = None) -> list[LockEntry]:
         depth = len(resource.path) if resource is not None else 0
         return [
             entry
@@ -574,13 +658,15 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`. Locks of other programs have the ids ``hms-<lock id>``."""
-        standing = self.locks()
+        threads = self._queue.unlock(request_id=request_id, resource=resource)
+        standing = self._listed()
         chosen = {
             entry.generation
             for entry in standing
             if entry.request_id == request_id or (entry.resource == resource and not entry.guard)
         }
-        return self._free([entry for entry in standing if entry.generation in chosen])
+        freed = self._free([entry for entry in standing if entry.generation in chosen])
+        return [*freed, *(entry for entry in threads if entry.state is LockState.WAITING)]
 
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`. Watches the heartbeats of those that stand now, until each has moved."""
@@ -629,8 +715,8 @@ _SOMEBODY = _HmsBlocker(
     request_id="",
     owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
     requested_at_ms=0,
-    lock_id=0,
     ahead=1,
+    first=0,
     since=0.0,
     looked=0.0,
     expires=None,

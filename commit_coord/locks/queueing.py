@@ -93,6 +93,9 @@ class QueueingLockManager(LockManager):
     def _withdraw(self, request: LockRequest) -> None:
         """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt."""
 
+    def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
+        """Wait until *request* may enter, where the threads of this process take turns."""
+
     def _retract(self, request: LockRequest) -> bool:
         """Take back the offer of *request*; return whether it is certain that nobody has taken it or will."""
         return True
@@ -119,6 +122,7 @@ class QueueingLockManager(LockManager):
             )
         try:
             self._acquiring[request.request_id] = threading.get_ident(), self._closings
+            self._await_turn(request, deadline, policy)
             while True:
                 lease, refused = self._try(request, deadline, policy, started, attempt)
                 if lease is not None:
