@@ -116,6 +116,7 @@ class QueueingLockManager(LockManager):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._clock.now(), 0
+        lease: Lease | None = None
         if self._events.heard:
             self._events.emit(
                 LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
@@ -140,6 +141,8 @@ class QueueingLockManager(LockManager):
             raise
         finally:
             self._acquiring.pop(request.request_id, None)
+            # What a driver raised on the way may keep this frame alive, which must not keep the lease.
+            lease = None
 
     def _try(
         self, request: LockRequest, deadline: float, policy: Policy | None, started: float, attempt: int
