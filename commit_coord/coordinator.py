@@ -402,7 +402,7 @@ class _Commit:
         coordinator, table = self._coordinator, self._attempt.table
         started, result = coordinator.clock.now(), "REFUSED"
         try:
-            swapped = coordinator.store.swap(table, plan.base, plan.location)
+            swapped = self._compare_and_set(plan)
             result = swapped.name
             return swapped
         finally:
@@ -654,7 +654,7 @@ class _Commit:
         for path in payload.written:
             delete_quietly(payload.io, path)
 
-    def _swap(self, plan: Planned) -> SwapResult:
+    def _compare_and_set(self, plan: Planned) -> SwapResult:
         store, table = self._coordinator.store, self._attempt.table
         if self._lease_id is None:
             return store.swap(table, plan.base, plan.location)
