@@ -83,7 +83,7 @@ class LocksForced:
     """Somebody freed locks that were not given back: an unlock by force, or a reap.
 
     Args:
-        how: ``unlock`` or ``reap``.
+        how: ``unlock``, ``reap`` or ``drop lease``.
         by: Who did it.
         at_ms: When, by this host's wall clock.
         why: In words, as whoever did it gave it; "" for none.

@@ -175,6 +175,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
     @contextmanager

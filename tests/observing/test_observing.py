@@ -25,6 +25,7 @@ from prometheus_client import REGISTRY
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import CommitNotApplied, ConfigError, LockTimeout
+from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from tests.processes import until
 
@@ -264,13 +265,24 @@ def test_who_frees_locks_by_force_is_written_down(
     assert "no reason given" in logged[1].getMessage()
 
 
+def test_a_lease_that_is_dropped_by_force_is_written_down(opened: Open, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit))
+    opened().leases.grab_lease([LeaseObject("shop", "sales", lease_type="x")], 600)
+    assert [] == list(operator.reap()), "a lease is nobody's process"
+    assert 1 == len(operator.leases.force_drop_lease())
+    (line,) = map(json.loads, audit.read_text().splitlines())
+    assert ("drop lease", ["X shop/sales"]) == (line["how"], line["locks"])
+
+
 def test_an_audit_log_that_can_not_be_written_stops_nobody(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     operator = opened(commit__coord_audit__log=str(tmp_path / "no" / "such" / "folder"))
-    opened().lock_operation({SALES: X})
+    lease = opened().lock_operation({SALES: X})
     assert operator.unlock(resource=SALES)
     assert "the audit log can't be written" in caplog.text
+    lease.release()
 
 
 # The document.
