@@ -347,7 +347,7 @@ class Leases:
         """
         lease = self._one(lease_id)
         borrowed = _Borrowed(self, self._request(lease.objects, lease.request_id, ""), lease_id)
-        self._manager._leases_of_this_thread().append(borrowed)
+        self._manager._is_of_this_thread(borrowed)
         with borrowed:
             yield
 

@@ -217,8 +217,7 @@ class QueueingLockManager(LockManager):
 
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)
-        self._leases_of_this_thread()
-        self._thread.leases.append(weakref.ref(lease))
+        self._is_of_this_thread(lease)
         if self._events.heard:
             self._acquired(lease, started)
         return lease
@@ -312,6 +311,11 @@ class QueueingLockManager(LockManager):
         ]
         exclusive = {held for held, held_mode in mine if held_mode is LockMode.EXCLUSIVE}
         return (resource, mode) in mine or not exclusive.isdisjoint((resource, *resource.ancestors))
+
+    def _is_of_this_thread(self, lease: Lease) -> None:
+        """Note that this thread holds *lease*, as long as anybody has it."""
+        self._leases_of_this_thread()
+        self._thread.leases.append(weakref.ref(lease))
 
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""
