@@ -148,12 +148,22 @@ hang()
     [
         pytest.param(FAILS, None, 1, id="an exception"),
         pytest.param(HOLDS_IN_A_BLOCK, signal.SIGINT, -signal.SIGINT, id="Ctrl-C"),
-        pytest.param(HOLDS, signal.SIGINT, -signal.SIGINT, id="Ctrl-C and a lease in a variable"),
-        pytest.param(HOLDS_AND_EXITS_ON_SIGTERM, signal.SIGTERM, 7, id="SIGTERM with a handler"),
+        pytest.param(
+            HOLDS, signal.SIGINT, -signal.SIGINT, id="Ctrl-C and a lease in a variable", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            HOLDS_AND_EXITS_ON_SIGTERM, signal.SIGTERM, 7, id="SIGTERM with a handler", marks=pytest.mark.slow
+        ),
         pytest.param(HOLDS, signal.SIGTERM, -signal.SIGTERM, id="SIGTERM"),
         pytest.param(HOLDS, signal.SIGKILL, -signal.SIGKILL, id="SIGKILL"),
-        pytest.param(KERNEL, signal.SIGTERM, -signal.SIGTERM, id="a kernel that is restarted"),
-        pytest.param(KERNEL, signal.SIGKILL, -signal.SIGKILL, id="a kernel that does not answer and is restarted"),
+        pytest.param(KERNEL, signal.SIGTERM, -signal.SIGTERM, id="a kernel that is restarted", marks=pytest.mark.slow),
+        pytest.param(
+            KERNEL,
+            signal.SIGKILL,
+            -signal.SIGKILL,
+            id="a kernel that does not answer and is restarted",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_holder_that_ends(
@@ -169,6 +179,7 @@ def test_a_holder_that_ends(
         witness.nothing_is_left()
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_forgotten(witness: Witness, properties: dict[str, str]) -> None:
     """The process lives on, and nobody in it has the lease."""
     with Process(properties, FORGETS.format(table=witness.table.path[1])) as process:
@@ -184,7 +195,14 @@ say("granted")
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="SIGINT"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, id="SIGKILL", marks=pytest.mark.slow),
+    ],
+)
 def test_a_waiter_that_ends(witness: Witness, properties: dict[str, str], number: signal.Signals) -> None:
     """Its place is free: at once where it can say so, one lease later in any case."""
     with (
@@ -297,6 +315,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_writer_that_ends_while_it_commits(
     witness: Witness, properties: dict[str, str], number: signal.Signals

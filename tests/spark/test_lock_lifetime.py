@@ -162,7 +162,7 @@ def test_spark_calls_abort_when_a_task_fails_and_nothing_stays(
     assert read_table(spark, table.refresh()).count() == 1
 
 
-@pytest.mark.parametrize("way", ["fast", "source"])
+@pytest.mark.parametrize("way", [pytest.param("fast", marks=pytest.mark.slow), "source"])
 def test_a_job_that_is_cancelled_leaves_no_lock_and_no_file(
     spark: SparkSession, catalog: Any, source: Callable[..., Any], way: str
 ) -> None:
