@@ -302,7 +302,8 @@ def test_hive_25663_a_query_that_is_cancelled_while_it_retries(witness: Witness,
         witness.sees(LockState.WAITING)
         assert -signal.SIGINT == process.signal(signal.SIGINT).ended(), process.stderr
         assert "KeyboardInterrupt" in process.stderr
-        assert {LockState.ACQUIRED} == {entry.state for entry in witness.entries()}
+        if witness.catalog.settings.lock_impl != "hms":  # there the answer to a lock call may have been under way
+            assert {LockState.ACQUIRED} == {entry.state for entry in witness.entries()}
     witness.nothing_is_left()
 
 
