@@ -356,6 +356,27 @@ PROPERTIES: tuple[Property, ...] = (
         "Check the servers' certificates, and that they name the hosts.",
         strtobool,
     ),
+    _property(
+        "commit-coord.metrics",
+        "off or prometheus",
+        "off",
+        "Count and time locks and commits in `prometheus_client`'s registry (extra `prometheus`).",
+        _one_of("off", "prometheus"),
+    ),
+    _property(
+        "commit-coord.traces",
+        "off or opentelemetry",
+        "off",
+        "Make OpenTelemetry spans of commits, waits, holds and swaps (extra `otel`).",
+        _one_of("off", "opentelemetry"),
+    ),
+    _property(
+        "commit-coord.audit-log",
+        "a file",
+        "",
+        "Where to append who freed whose locks by force, when and why, as JSON lines. Logged as `commit_coord.audit` "
+        "in any case.",
+    ),
 )
 
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
@@ -409,6 +430,9 @@ class Settings:
     lock_zk_tls_key: str
     lock_zk_tls_key_password: str = field(repr=False)
     lock_zk_tls_verify: bool
+    commit_coord_metrics: str
+    commit_coord_traces: str
+    commit_coord_audit_log: str
 
     @property
     def lock_options(self) -> dict[str, Any]:

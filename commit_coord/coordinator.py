@@ -32,7 +32,7 @@ from commit_coord.errors import (
     InternalError,
     LockError,
 )
-from commit_coord.events import CommitEnded, Events
+from commit_coord.events import CommitBegan, CommitEnded, Events, SwapEnded
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -338,24 +338,34 @@ class _Commit:
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
+        events = self._coordinator.events
+        if events.heard:
+            events.emit(CommitBegan(table=table_name(self._attempt.table), request_id=self._attempt.request_id))
         try:
             verdict = self._drive()
+        except BaseException as error:
+            not_applied = isinstance(error, CommitNotApplied)
+            self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN)
+            raise
         finally:
             if self._lease is not None:
                 self._lease.release()  # an interrupt came while an effect was being performed
+        self._ended(verdict.status, tries=verdict.tries, carried=len(_carried(verdict)))
+        return self._outcome(verdict)
+
+    def _ended(self, status: CommitStatus, *, tries: int = 0, carried: int = 0) -> None:
         self._coordinator.events.emit(
             CommitEnded(
                 table=table_name(self._attempt.table),
                 request_id=self._attempt.request_id,
-                status=verdict.status,
+                status=status,
                 waited_ms=self._waited * 1000,
                 held_ms=self._held * 1000,
-                tries=verdict.tries,
+                tries=tries,
                 rebased=self._rebased,
-                carried=len(_carried(verdict)),
+                carried=carried,
             )
         )
-        return self._outcome(verdict)
 
     def _drive(self) -> Verdict:
         """Perform one effect after the other until the protocol returns."""
@@ -406,6 +416,24 @@ class _Commit:
                 return self._release(verdict)
             case _:
                 assert_never(effect)
+
+    def _swap(self, plan: Planned) -> SwapResult:
+        coordinator, table = self._coordinator, self._attempt.table
+        started, result = coordinator.clock.now(), "REFUSED"
+        try:
+            swapped = self._compare_and_set(plan)
+            result = swapped.name
+            return swapped
+        finally:
+            if coordinator.events.heard:
+                coordinator.events.emit(
+                    SwapEnded(
+                        table=table_name(table),
+                        request_id=self._attempt.request_id,
+                        result=result,
+                        took_ms=(coordinator.clock.now() - started) * 1000,
+                    )
+                )
 
     def _acquire(self, *, offering: bool) -> Answered | None:
         clock = self._coordinator.clock
@@ -645,7 +673,7 @@ class _Commit:
         for path in payload.written:
             delete_quietly(payload.io, path)
 
-    def _swap(self, plan: Planned) -> SwapResult:
+    def _compare_and_set(self, plan: Planned) -> SwapResult:
         store, table = self._coordinator.store, self._attempt.table
         if self._lease_id is None:
             return store.swap(table, plan.base, plan.location)

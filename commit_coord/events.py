@@ -6,17 +6,60 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from commit_coord.model import LockEntry, Owner
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequested:
+    """A request is about to enter its queues. LockAcquired or LockNotAcquired follows, in the same thread."""
+
+    request_id: str
+    request: str
+    scope: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockAcquired:
     """A request was granted after *waited_ms*."""
 
+    request_id: str
     request: str
     scope: str
     waited_ms: float
     generation: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockNotAcquired:
+    """A request ended without a grant, after *waited_ms*.
+
+    Args:
+        request_id: Which one.
+        request: What it asked for.
+        scope: Operation or commit.
+        waited_ms: How long.
+        outcome: ``carried``: whoever held the lock has done what the request was for; else why not: the ``kind`` of a
+            :class:`~commit_coord.errors.LockError` (``lock-timeout``, ``lock-refused``, …), or ``interrupted``.
+    """
+
+    request_id: str
+    request: str
+    scope: str
+    waited_ms: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockEnded:
+    """A lease ended after *held_ms*: it was given back, or LOST."""
+
+    request_id: str
+    request: str
+    scope: str
+    held_ms: float
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +79,50 @@ class LockReleaseFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocksForced:
+    """Somebody freed locks that were not given back: an unlock by force, or a reap.
+
+    Args:
+        how: ``unlock``, ``reap`` or ``drop lease``.
+        by: Who did it.
+        at_ms: When, by this host's wall clock.
+        why: In words, as whoever did it gave it; "" for none.
+        freed: The locks, with their owners.
+    """
+
+    how: str
+    by: Owner
+    at_ms: int
+    why: str
+    freed: tuple[LockEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBegan:
+    """A commit began. Its locks, its swaps and CommitEnded follow, in the same thread."""
+
+    table: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapEnded:
+    """A compare-and-set of a pointer ended after *took_ms*: SWAPPED, MOVED, LOST_REPLY or REFUSED."""
+
+    table: str
+    request_id: str
+    result: str
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEnded:
     """A commit ended.
 
     Args:
         table: ``db.table``.
         request_id: The attempt.
-        status: SUCCESS, FAILURE or UNKNOWN.
+        status: SUCCESS, FAILURE or UNKNOWN; UNKNOWN also when it was interrupted.
         waited_ms: Time until the latch was granted.
         held_ms: Time under the latch.
         tries: Swaps tried.
@@ -81,7 +161,19 @@ class CommitOverwritten:
     summary: str
 
 
-Event = LockAcquired | LockLeaseLost | LockReleaseFailed | CommitEnded | CommitOverwritten
+Event = (
+    LockRequested
+    | LockAcquired
+    | LockNotAcquired
+    | LockEnded
+    | LockLeaseLost
+    | LockReleaseFailed
+    | LocksForced
+    | CommitBegan
+    | SwapEnded
+    | CommitEnded
+    | CommitOverwritten
+)
 
 
 class Events:
@@ -94,6 +186,11 @@ class Events:
         """Call *listener* with every event from now on; return a function that ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens: an event that costs something to make need not be made for nobody."""
+        return bool(self._listeners)
 
     def emit(self, event: Event) -> None:
         """Tell every listener, in the thread in which it happened."""

@@ -22,7 +22,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
-from commit_coord.events import Events
+from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
@@ -30,6 +30,8 @@ from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.observing import observe
+from commit_coord.observing.audit import AuditLog
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import escalate
@@ -53,6 +55,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Make the lock manager and the coordinator."""
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
+        observe(self.events, settings, catalog=self.name)
+        self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
         self._file_ios: dict[tuple[Any, ...], FileIO] = {}
         self._writing = threading.local()
         self.locks = create_lock_manager(
@@ -117,9 +121,46 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
         return self.locks.locks(resource)
 
-    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed."""
-        return self.locks.unlock(request_id=request_id, resource=resource)
+    def unlock(
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+    ) -> Sequence[LockEntry]:
+        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed.
+
+        Args:
+            request_id: Which request.
+            resource: Which resource.
+            why: For the audit log.
+        """
+        freed = [
+            entry
+            for manager in self._lock_managers()
+            for entry in manager.unlock(request_id=request_id, resource=resource)
+        ]
+        self._forced("unlock", freed, why)
+        return freed
+
+    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+        """Free what dead owners left; see :meth:`LockManager.reap`. Return what was freed.
+
+        Args:
+            dry_run: Free nothing, and return what would be freed.
+            why: For the audit log.
+        """
+        found = [entry for manager in self._lock_managers() for entry in manager.reap(dry_run=dry_run)]
+        if not dry_run:
+            self._forced("reap", found, why)
+        return found
+
+    def _lock_managers(self) -> Sequence[LockManager]:
+        """Return all whose locks can stand on this catalog's tables."""
+        return [self.locks]
+
+    def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:
+        if freed:
+            at_ms = self.coordinator.clock.wall_ms()
+            event = LocksForced(how=how, by=this_owner(), at_ms=at_ms, why=why, freed=tuple(freed))
+            self._audit.record(event)
+            self.events.emit(event)
 
     # Leases.
 
@@ -134,6 +175,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
     @contextmanager

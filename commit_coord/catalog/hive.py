@@ -70,7 +70,7 @@ from commit_coord.hms.connection import (
 )
 from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.locks.base import Lease
+from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.hms_guard import HmsGuards
 from commit_coord.locks.none import NoneLockManager
@@ -353,12 +353,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             return found
         return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
 
-    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """See :meth:`CoordinatedCatalog.unlock`. A guard is freed by its request id alone."""
-        freed = super().unlock(request_id=request_id, resource=resource)
-        if self._guards is None:
-            return freed
-        return [*freed, *self._metastore_locks().unlock(request_id=request_id, resource=resource)]
+    def _lock_managers(self) -> Sequence[LockManager]:
+        """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""
+        return [self.locks] if self._guards is None else [self.locks, self._metastore_locks()]
 
     def protection(self, identifier: str | Identifier) -> Protection:
         """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.

@@ -8,7 +8,8 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -25,9 +26,10 @@ from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
 from commit_coord.cli.local import local
 from commit_coord.cli.output import DEBUG, JSON, Output, json, table
+from commit_coord.cli.tree import Watch, lock_tree
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, configure
-from commit_coord.errors import ConfigError
+from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.registry import create_lock_manager
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 _REQUEST_ID_LENGTH = 8
 """As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
+
+_PIPE_LINES = 1000
+"""Lines of a tree that goes into a pipe or a file."""
+
+_AROUND_THE_TREE = 5
+"""Lines of a terminal for the title, the header, how to end it, and the cursor; a long title takes two."""
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """typer keeps a click of its own since 0.16 or uses the installed one; either way this is its ``UsageError``."""
@@ -112,6 +120,7 @@ _WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where table
 _PROPERTY = Annotated[
     list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
 ]
+_WHY = Annotated[str, typer.Option("--why", help="The reason, for the audit log.", metavar="TEXT")]
 _YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -140,8 +149,11 @@ def locks(
 ) -> None:
     """Who holds and who waits for which lock, since when, until when, blocked by whom.
 
-    With one argument that has a dot and is no known catalog, it is taken as the TABLE. With --watch and --json,
-    one JSON document a line.
+    With one argument that has a dot and is no known catalog, it is taken as the TABLE.
+
+    --watch shows a tree: databases, tables, partitions, at each the holders and behind them the waiters. What waits
+    longest is opened first; what the terminal has no room for is counted. Into a pipe one tree follows the other; with
+    --json, one JSON document a line.
     """
     output = Output(as_json=as_json)
     if name is not None:
@@ -155,57 +167,78 @@ def locks(
         _refuse_what_nobody_sees(found)
         resource = _table_resource(found, table) if table else None
         if not watch:
-            _show_locks(output, found, resource)
+            look = _look(found, resource)
+            if output.as_json:
+                output.answer(look.document)
+            else:
+                output.console.print(views.lock_table(look.entries, now_ms=look.at_ms, title=look.title))
             return
         _watch_locks(output, found, resource, every=every, times=times)
 
 
-def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> tuple[list[LockEntry], dict[str, Any], Any]:
-    entries = list(catalog.show_locks(resource))
-    now = SYSTEM_CLOCK.wall_ms()
-    held = sum(entry.state is LockState.ACQUIRED for entry in entries)
-    place = f"catalog {catalog.name}" + (f", {resource}" if resource else "")
-    document = {
-        "catalog": catalog.name,
-        "lock_manager": catalog.settings.lock_impl,
-        "at_ms": now,
-        "locks": [views.lock_record(entry) for entry in entries],
-    }
-    title = f"{place} ({catalog.settings.lock_impl}): {held} held, {len(entries) - held} waiting"
-    if not entries:
-        title = f"{place} ({catalog.settings.lock_impl})"
-    return entries, document, views.lock_table(entries, now_ms=now, title=title)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a catalog's lock manager listed at one moment."""
+
+    catalog: CoordinatedCatalog
+    resource: Resource | None
+    at_ms: int
+    entries: Sequence[LockEntry]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {
+            "catalog": self.catalog.name,
+            "lock_manager": self.catalog.settings.lock_impl,
+            "at_ms": self.at_ms,
+            "locks": [views.lock_record(entry) for entry in self.entries],
+        }
+
+    @property
+    def title(self) -> str:
+        place = f"catalog {self.catalog.name}" + (f", {self.resource}" if self.resource else "")
+        title = f"{place} ({self.catalog.settings.lock_impl})"
+        held = sum(entry.state is LockState.ACQUIRED for entry in self.entries)
+        return f"{title}: {held:,} held, {len(self.entries) - held:,} waiting" if self.entries else title
 
 
-def _show_locks(output: Output, catalog: CoordinatedCatalog, resource: Resource | None) -> None:
-    _, document, shown = _look(catalog, resource)
-    output.answer(document, shown)
+def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> _Look:
+    entries = catalog.show_locks(resource)
+    return _Look(catalog=catalog, resource=resource, at_ms=SYSTEM_CLOCK.wall_ms(), entries=entries)
 
 
 def _watch_locks(
     output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
 ) -> None:
-    looks = 0
+    """Show the tree again and again: on a terminal in place and no higher than it, else one below the other."""
+    watch, looks = Watch(), 0
     live = None if output.as_json or not output.console.is_terminal else Live(console=output.console, screen=False)
-    try:
-        if live is not None:
-            live.start()
+    with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
         while True:
-            _, document, shown = _look(catalog, resource)
-            if live is not None:
-                live.update(Group(shown, Text("Ctrl-C ends", style="dim")), refresh=True)
+            started = SYSTEM_CLOCK.now()
+            try:
+                look = _look(catalog, resource)
+            except LockServiceUnavailable as error:
+                if live is None:
+                    raise
+                live.update(Text(f"{explain(error).message}; looking again\nCtrl-C ends", style="yellow"), refresh=True)
             else:
-                output.answer(document, shown)
+                watch.look(look.entries, now_ms=look.at_ms)
+                if output.as_json:
+                    output.answer(look.document)
+                else:
+                    lines = _PIPE_LINES if live is None else max(1, output.console.height - _AROUND_THE_TREE)
+                    tree = lock_tree(look.entries, watch, now_ms=look.at_ms, title=look.title, lines=lines)
+                    if live is None:
+                        output.console.print(tree)
+                    else:
+                        live.update(Group(tree, Text("Ctrl-C ends", style="dim")), refresh=True)
                 sys.stdout.flush()
             looks += 1
             if looks == times:
                 return
-            time.sleep(every)
-    except KeyboardInterrupt:
-        return  # that is how a watch ends
-    finally:
-        if live is not None:
-            live.stop()
+            # A look at very many locks takes a while: at least as long the service, and we, do something else.
+            time.sleep(max(every, SYSTEM_CLOCK.now() - started))
 
 
 def _refuse_what_nobody_sees(catalog: CoordinatedCatalog) -> None:
@@ -237,6 +270,7 @@ def unlock(
     what: Annotated[
         str, typer.Argument(metavar="LOCK", help="A request id or its first 8 letters, or a resource: db/table/k=v.")
     ],
+    why: _WHY = "",
     yes: _YES = False,
     name: _CATALOG = None,
     uri: _URI = None,
@@ -261,16 +295,13 @@ def unlock(
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
             if not typer.confirm("Free?", err=True):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        freed = list(found.unlock(request_id=request_id, resource=resource))
+        freed = found.unlock(request_id=request_id, resource=resource, why=why)
         if not freed:
             raise CommandFailed(
                 f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
             )
-        lines = [
-            f"freed {entry.mode.letter} {entry.resource} ({entry.scope}) of {entry.owner}, request {entry.request_id}"
-            for entry in freed
-        ]
-        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *(Text(line) for line in lines))
+        lines = [Text(f"freed {views.lock_line(entry)}") for entry in freed]
+        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
 
 
 def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
@@ -306,6 +337,38 @@ def _resources(text: str) -> list[Resource]:
     if "/" not in text and dot and namespace and table:
         found.append(Resource((namespace, table)))
     return found
+
+
+# -- reap --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def reap(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Free nothing; say what would be freed.")] = False,
+    why: _WHY = "",
+    name: _CATALOG = None,
+    uri: _URI = None,
+    warehouse: _WAREHOUSE = None,
+    properties: _PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Free the locks and the places in queues that dead owners left: their lease is over, or their process has ended.
+
+    Nothing of a live owner is touched, and nothing of LOCK statements, guards and other programs. Nobody has to run
+    this: whoever waits for a dead owner frees its locks. It tidies what nobody waits for. Of a Hive Metastore's locks
+    heartbeats are watched, for up to a lease.
+    """
+    output = Output(as_json=as_json)
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _refuse_what_nobody_sees(found)
+        dead = found.reap(dry_run=dry_run, why=why)
+        verb = "would free" if dry_run else "freed"
+        lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]
+        requests = len({entry.request_id for entry in dead})
+        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "nobody dead left a lock"
+        records = [{**views.lock_record(entry), "because": views.cause_of_death(entry)} for entry in dead]
+        output.answer({"dry_run": dry_run, "freed": records}, *lines, Text(summary))
 
 
 # -- sql ---------------------------------------------------------------------------------------------------

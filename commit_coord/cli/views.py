@@ -14,6 +14,7 @@ from commit_coord.cli.secrets import shown
 from commit_coord.config import PROPERTIES, Configuration
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
+from commit_coord.process import is_dead
 
 Record = dict[str, Any]
 
@@ -65,21 +66,36 @@ def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Tabl
             who = f" for {short(entry.blocked_by)}" if entry.blocked_by else ""
             who += f" ({blocker.user}@{blocker.host} pid {blocker.pid})" if blocker else ""
             state = f"[yellow]waits{who}[/]"
-        if entry.explicit:
-            expires = "never (guard)" if entry.guard else "never (LOCK)"
-        else:
-            expires = duration(entry.expires_in_ms) if entry.expires_in_ms is not None else "–"
         made.add_row(
             _escaped(str(entry.resource)),
             entry.mode.letter,
             state,
             _escaped(str(entry.owner)),
             duration(max(0, now_ms - entry.requested_at_ms)),
-            expires,
+            expiry(entry),
             short(entry.request_id),
             entry.scope.value,
         )
     return made
+
+
+def lock_line(entry: LockEntry) -> str:
+    """Return *entry* in a line."""
+    return f"{entry.mode.letter} {entry.resource} ({entry.scope}) of {entry.owner}, request {entry.request_id}"
+
+
+def cause_of_death(entry: LockEntry) -> str:
+    """Return how it is known that the owner of *entry* is dead."""
+    return "its process has ended" if is_dead(entry.owner.process) else "its lease is over"
+
+
+def expiry(entry: LockEntry) -> str:
+    """Return when a lock ends by itself."""
+    if entry.explicit:
+        return "never (guard)" if entry.guard else "never (LOCK)"
+    if entry.expires_in_ms is None:
+        return "–"
+    return duration(entry.expires_in_ms) if entry.expires_in_ms > 0 else "over"
 
 
 def short(request_id: str | None) -> str:

@@ -4,7 +4,8 @@ Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests stand in the same order in every queue that they share and waiting in
     place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
-    What is granted is a *lease*: it ends by release, by expiry, or by force.
+    What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
+    the result of a future that was cancelled, can't be released, and is given back for its owner.
 
     A request may say what its owner would do once it is granted: its *offer*. A holder may *take* the offers that wait
     right behind it, do them along with its own work, and *settle* them with its release: those requests end without
@@ -292,8 +293,18 @@ class LockManager(ABC):
         """
 
     @abstractmethod
-    def reap(self) -> Sequence[LockEntry]:
-        """Free what expired or belongs to processes that have certainly ended; return what was freed."""
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
+        """Free what dead owners left, held or waiting; return what was freed.
+
+        Dead is whose lease is over by the service's clock, and whose process, in our reach, has certainly ended. Where
+        the clock is each client's own, this may take a lease: an owner is dead whose heartbeat does not move for so
+        long. Explicit locks, guards and locks of other programs are left to people.
+
+        Guarantee: nothing is freed whose owner may still believe to hold it.
+
+        Args:
+            dry_run: Free nothing, and return what would be freed.
+        """
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """Keep *entry* in the journal for *lifetime_ms*. Refused when the guarantees declare no journal."""
@@ -305,7 +316,10 @@ class LockManager(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release every lease of this client that is not explicit, and every connection. May be called again."""
+        """Release every lease of this client that is not explicit, and every connection. May be called again.
+
+        Requests of other threads that are under way end: refused, and in no queue.
+        """
 
     def __enter__(self) -> Self:
         """Return the manager itself."""

@@ -29,7 +29,7 @@ import json
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ from commit_coord.locks import lease_sql
 from commit_coord.locks.base import BRIEFLY, Lease, LockManager
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import Step, id_list
-from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 
 _MODES = {"s": LockMode.SHARED, "x": LockMode.EXCLUSIVE}
@@ -181,13 +181,19 @@ class Leases:
         manager: The catalog's lock manager.
         max_duration_ms: ``lease.max-duration-ms``.
         database_parents: ``lock.database-parents``.
+        forced: Told of the locks of leases that were dropped by force.
 
     Raises:
         ConfigError: The lock manager has no database.
     """
 
     def __init__(
-        self, manager: LockManager, *, max_duration_ms: int = 86_400_000, database_parents: bool = False
+        self,
+        manager: LockManager,
+        *,
+        max_duration_ms: int = 86_400_000,
+        database_parents: bool = False,
+        forced: Callable[[Sequence[LockEntry]], object] = lambda _: None,
     ) -> None:
         if not isinstance(manager, LeaseLockManager):
             raise ConfigError(
@@ -199,6 +205,7 @@ class Leases:
         self._manager = manager
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
+        self._forced = forced
 
     # Hive's interface.
 
@@ -299,7 +306,10 @@ class Leases:
         wanted = {each.resource for each in objects}
         self._tidy()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
+        standing = self._manager.locks(scope=_SCOPE) if doomed else ()
         ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
+        requests = {lease.request_id for lease in ended}
+        self._forced([entry for entry in standing if entry.request_id in requests])
         return [listed for lease in ended for listed in lease.listed(lambda _: True)]
 
     # For a block of code.
@@ -337,7 +347,7 @@ class Leases:
         """
         lease = self._one(lease_id)
         borrowed = _Borrowed(self, self._request(lease.objects, lease.request_id, ""), lease_id)
-        self._manager._leases_of_this_thread().append(borrowed)
+        self._manager._is_of_this_thread(borrowed)
         with borrowed:
             yield
 

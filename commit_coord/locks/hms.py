@@ -52,7 +52,7 @@ from commit_coord.locks import hms_names
 from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.memory import MemoryLockManager
-from commit_coord.locks.queueing import Blocker, Carried
+from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -93,6 +93,10 @@ _NAMES = [(hms_names.OPERATIONS, hms_names.REQUESTS)]
 
 _INTERNAL = "__"
 """How the names of databases begin that Hive 4 locks for itself."""
+
+
+_Beats = dict[int, tuple[tuple[int, int], float]]
+"""Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -245,7 +249,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
         self._turns: dict[str, Lease] = {}
-        self._beats: dict[int, tuple[tuple[int, int], float]] = {}
+        self._beats: _Beats = {}
         self._hold = 0.0
 
     def latch_of(self, table: Resource) -> Lease | None:
@@ -260,20 +264,23 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`."""
-        # Who lost the lock and wants it again has this process's turn still.
-        if request.scope is not LockScope.COMMIT or request.explicit or self._queue.has_turn(request):
-            return super().acquire(request, deadline=deadline, policy=policy)
         try:
-            self._here()
-            self._turns[request.request_id] = self._queue.acquire(request, deadline=deadline, policy=policy)
             return super().acquire(request, deadline=deadline, policy=policy)
-        except Carried:
-            raise
-        except BaseException:
-            self._queue._give_up(request)
-            raise
         finally:
             self._turns.pop(request.request_id, None)  # the lease has it
+
+    def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
+        # Who lost the lock and wants it again has this process's turn still.
+        if request.scope is LockScope.COMMIT and not request.explicit and not self._queue.has_turn(request):
+            self._turns[request.request_id] = self._queue.acquire(request, deadline=deadline, policy=policy)
+
+    def _give_up(self, request: LockRequest) -> None:
+        super()._give_up(request)
+        self._queue._give_up(request)
+
+    def _end_waits(self) -> None:
+        self._queue._end_waits()
+        super()._end_waits()
 
     def _retract(self, request: LockRequest) -> bool:
         return self._turns[request.request_id].retract()
@@ -370,6 +377,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
             ticket.turn.wait(min(left, tick))
             ended = is_dead(blocker.owner.process)
+            if self._is_closed(request):
+                return blocker
         ticket.turn.clear()
         # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
         if blocker.ahead > 1 or ended:
@@ -475,19 +484,21 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
             ]
 
-    def _is_over(self, standing: _Standing, asked: float, answered: float) -> bool:
+    def _is_over(self, standing: _Standing, asked: float, answered: float, beats: _Beats | None = None) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
-        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
+        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away. What was
+        seen before is in *beats*, by default what waiters have seen.
         """
+        beats = self._beats if beats is None else beats
         said = standing.said
         if said is None or said.lease_ms is None:
             return False
         # Whom the metastore does not answer it does not answer to others either: that is no silence of theirs.
         heard = standing.heartbeat_ms, self.metastore.failures
-        before, seen = self._beats.get(standing.lock_id, (None, answered))
+        before, seen = beats.get(standing.lock_id, (None, answered))
         if before != heard:
-            self._beats[standing.lock_id] = heard, answered
+            beats[standing.lock_id] = heard, answered
             seen = answered
         return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
 
@@ -513,8 +524,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
-        ticket.lease = _HmsLease(self, ticket, self._turns.get(request.request_id))
-        return ticket.lease
+        lease = ticket.lease = _HmsLease(self, ticket, self._turns.get(request.request_id))
+        return lease
 
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)
@@ -665,11 +676,34 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         freed = self._free([entry for entry in standing if entry.generation in chosen])
         return [*freed, *(entry for entry in threads if entry.state is LockState.WAITING)]
 
-    def reap(self) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.reap`. What has expired is decided by the metastore's clock, which is asked for."""
-        standing = [entry for entry in self._listed() if entry.expires_in_ms is not None]
-        dead = [entry for entry in standing if is_dead(entry.owner.process)]
-        return self._free(dead)
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.reap`. Watches the heartbeats of those that stand now, until each has moved."""
+        over = self._watched()
+        dead = [entry for standing in over for entry in self._entries(standing, None)]
+        return dead if dry_run else self._free(dead)
+
+    def _watched(self) -> list[_Standing]:
+        """Return who is dead; see the module."""
+        over: list[_Standing] = []
+        beats: _Beats = {}
+        first: dict[int, int] | None = None
+        while True:
+            asked = self._clock.now()
+            standing = [one for one, _ in self._standing(None, None)]
+            answered = self._clock.now()
+            if first is None:
+                own = {ticket.lock_id for ticket in list(self._tickets.values())}
+                leased = [one for one in standing if (said := one.said) is not None and said.lease_ms is not None]
+                first = {one.lock_id: one.heartbeat_ms for one in leased if one.lock_id not in own}
+            doubtful: list[_Standing] = []
+            for one in standing:
+                if first.get(one.lock_id) != one.heartbeat_ms:
+                    continue  # It came later, it is not to be judged, or it lives.
+                (over if self._is_over(one, asked, answered, beats) else doubtful).append(one)
+            if not doubtful:
+                return over
+            first = {one.lock_id: one.heartbeat_ms for one in doubtful}
+            self._clock.sleep(_LOOK_AGAIN)
 
     def _free(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
         freed = list(chosen)

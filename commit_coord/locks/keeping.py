@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 import uuid
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -57,9 +58,28 @@ class Ticket:
     request: LockRequest
     word: float = 0.0
     """When the last confirmed renewal was sent, on ``Clock.now``."""
-    lease: KeptLease | None = None
+    holder: weakref.ref[KeptLease] | None = None
+    """The lease that it was granted as. Weak: what its holder has let go of without a release is found out so."""
+    kept: KeptLease | None = None
+    """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
     waited: bool = False
     """Whether somebody was in the way."""
+
+    @property
+    def lease(self) -> KeptLease | None:
+        """The lease, None before the grant and when nobody has it any more."""
+        return self.kept or (self.holder() if self.holder is not None else None)
+
+    @lease.setter
+    def lease(self, lease: KeptLease) -> None:
+        self.holder = weakref.ref(lease)
+        if self.request.explicit:
+            self.kept = lease
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it was granted, and nobody can release it any more."""
+        return self.holder is not None and self.lease is None
 
 
 class KeptLease(Lease):
@@ -82,6 +102,7 @@ class KeptLease(Lease):
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
+        self._ticket.kept = self
         self._manager._release(self._ticket)
 
 
@@ -101,6 +122,7 @@ class CarryingLease(KeptLease):
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`Lease.settle`."""
+        self._ticket.kept = self
         self.settled = done, returned
 
     def retract(self) -> bool:
@@ -239,7 +261,10 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         """Do what is due: releases that failed, renewals, what time alone decides, and the manager's chores."""
         self._here()
         for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and ticket.lease._state is LeaseState.RELEASED:
+            lease = ticket.lease
+            if ticket.is_dropped:
+                logger.warning("a lease was let go of without a release; its locks are given back: %s", ticket.request)
+            if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
                 self._unreleased.add(ticket)
                 self._tickets.pop(ticket.request.request_id, None)
         self._release_late()
@@ -290,9 +315,13 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
     def close(self) -> None:
         """Release every lease of this client that is not explicit, and close every connection."""
         self._here()
+        self._end_waits()
         for ticket in list(self._tickets.values()):
-            if ticket.lease is not None and not ticket.request.explicit:
-                ticket.lease.release()
+            lease = ticket.lease
+            if lease is not None and not ticket.request.explicit:
+                lease.release()
+            elif ticket.is_dropped:
+                self._give_back(ticket)
         self.heartbeat.stop()
         self._disconnect()
 

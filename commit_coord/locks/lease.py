@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -55,6 +56,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+
+_AT_ONCE = 100
+"""Expired requests that one beat removes: the next one must not be late."""
 
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -121,6 +125,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             carries="network" if server else "host",
         )
         self._space = quote(space, safe="")
+        self._swept = clock.now()
         self._start_over()
 
     # Acquire.
@@ -241,7 +246,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             # one after the other, so there it is enough to have listened when it entered.
             missed = self._persist(connection.listen, deadline) or (self._store.concurrent and not ticket.waits)
             ticket.waits = True
-            if missed:
+            if missed or self._is_closed(request):
                 break
             left = until - self._clock.now()
             if left <= 0 or self._persist(partial(connection.wait, min(left, tick)), deadline):
@@ -307,8 +312,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         assert ticket.place is not None
-        ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
-        return ticket.lease
+        lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
+        return lease
 
     def _withdraw(self, request: LockRequest) -> None:
         if any(ticket.request is request for ticket in list(self._unreleased)):
@@ -323,7 +328,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
                 self._remove_ticket(_Ticket(request=request, place=place))
             return
         named = [(str(resource), mode.letter) for resource, mode in request.locks]
-        done, returned = ticket.lease.settled if isinstance(ticket.lease, CarryingLease) else ((), ())
+        lease = ticket.lease
+        done, returned = lease.settled if isinstance(lease, CarryingLease) else ((), ())
         self._remove(
             request.scope,
             request.request_id,
@@ -359,6 +365,17 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             (rows,) = self._run([(lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name})])
         known = {row[0] for row in rows}
         return [ticket for ticket in tickets if ticket.request.request_id in known]
+
+    def _chores(self) -> float | None:
+        """Remove what has expired and nobody waits for, of any client: it would be listed until somebody reaps."""
+        if self._clock.now() - self._swept >= self._lease_seconds / 2:
+            self._swept = self._clock.now()
+            with suppress(LockServiceUnavailable):  # The next beat is as good.
+                ids = id_list([self._scope(one) for one in LockScope])
+                values = {"ids": ids, "clock": self._store.clock_name, "limit": _AT_ONCE}
+                for scope, request_id, place in self._ask(lease_sql.EXPIRED, values):
+                    self._remove(LockScope(scope.rpartition(":")[2]), request_id, place, forced=False)
+        return None
 
     # Give back.
 
@@ -434,13 +451,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         }
         return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""
         standing = [entry for entry in self.locks() if not entry.explicit]
         dead = [entry for entry in standing if is_dead(entry.owner.process)]
-        expired = [entry for entry in standing if entry.expires_in_ms is not None and entry.expires_in_ms <= 0]
-        freed = list(self._free(dead, forced=True))
-        return freed + list(self._free([entry for entry in expired if entry not in dead], forced=False))
+        gone = {entry.request_id for entry in dead}
+        expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
+        if dry_run:
+            return [*dead, *expired]
+        return [*self._free(dead, forced=True), *self._free(expired, forced=False)]
 
     def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
         by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}

@@ -288,6 +288,11 @@ LIST = f"""
       AND (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
     ORDER BY r.requested_at_ms, r.place, l.resource"""
 
+# Requests that have expired and that nobody has removed, because nobody waits for them.
+EXPIRED = f"""
+    SELECT r.scope, r.request_id, r.place FROM commit_coord_requests r
+    WHERE r.scope IN {{ids}} AND {_EXPIRED} LIMIT :limit"""
+
 # Remember a commit; the same id again keeps the first answer and lives longer.
 REMEMBER = """
     INSERT INTO commit_coord_journal (

@@ -6,9 +6,12 @@ space's mutex, which requests that grants, and wakes these and nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import weakref
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +35,9 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.contention import nearest_blocker
+
+_TICK = 0.1
+"""Seconds between two looks of a waiter whether somebody let go of a lease without a release."""
 
 _ANSWER_LEASES = 10
 """Leases for which the answer to an offer is kept."""
@@ -83,6 +89,8 @@ class _Space:
         self._by_place: dict[int, _Ticket] = {}
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
+        self.dropped: deque[_Ticket] = deque()
+        """Granted, and nobody has the lease any more, released or not."""
         self.journal = _Journal()
         self.answers = _Journal()
 
@@ -146,6 +154,12 @@ class _Space:
                 if ticket := self._tickets.get(request_id):
                     ticket.taken = False
 
+    def sweep(self) -> None:
+        """Remove what was let go of without a release."""
+        while self.dropped:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                self.remove(self.dropped.popleft())
+
     def find(self, request_id: str) -> _Ticket | None:
         """Return the ticket of a request."""
         return self._tickets.get(request_id)
@@ -157,6 +171,7 @@ class _Space:
 
     def tickets(self) -> list[tuple[_Ticket, str | None]]:
         """Return all tickets in their order, each with the request id that blocks it."""
+        self.sweep()
         with self._mutex:
             return [
                 (ticket, self._by_place[ticket.blocker].request.request_id if ticket.blocker else None)
@@ -284,7 +299,8 @@ class MemoryLockManager(QueueingLockManager):
     def _start_over(self) -> None:
         self._pid = os.getpid()
         self._space = _space(*self._key)
-        self._leases: dict[str, MemoryLease] = {}
+        self._leases: weakref.WeakValueDictionary[str, MemoryLease] = weakref.WeakValueDictionary()
+        self._explicit: dict[str, MemoryLease] = {}
         self._thread = threading.local()
 
     def _here(self) -> _Space:
@@ -298,11 +314,15 @@ class MemoryLockManager(QueueingLockManager):
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         space, request_id = self._here(), request.request_id
+        space.sweep()
         return self._seen(space.enter(request, self._clock.wall_ms(), lambda: self._lost(request_id)))
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         # The turn is given by whoever removes the last one in the way.
-        self._mine(request).turn.wait(max(0.0, deadline - self._clock.now()))
+        while (left := deadline - self._clock.now()) > 0 and not self._is_closed(request):
+            if self._mine(request).turn.wait(min(left, _TICK)):
+                break
+            self._space.sweep()
         return self._seen(self._mine(request))
 
     def _retract(self, request: LockRequest) -> bool:
@@ -316,6 +336,11 @@ class MemoryLockManager(QueueingLockManager):
     def _grant(self, request: LockRequest) -> Lease:
         lease = MemoryLease(self, self._space, self._mine(request))
         self._leases[request.request_id] = lease
+        if request.explicit:
+            self._explicit[request.request_id] = lease
+        else:
+            # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
+            weakref.finalize(lease, self._space.dropped.append, lease._ticket).atexit = False
         lease.add_listener(lambda lease, state: self._forget(lease))
         return lease
 
@@ -344,13 +369,16 @@ class MemoryLockManager(QueueingLockManager):
             if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
         )
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
-        return self._free(
+        dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._here().tickets()
             if not ticket.request.explicit and is_dead(ticket.request.owner.process)
-        )
+        ]
+        if dry_run:
+            return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
+        return self._free(dead)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""
@@ -363,6 +391,7 @@ class MemoryLockManager(QueueingLockManager):
     def close(self) -> None:
         """Release every lease of this client that is not explicit."""
         self._here()
+        self._end_waits()
         for lease in list(self._leases.values()):
             if not lease.request.explicit:
                 lease.release()
@@ -401,6 +430,7 @@ class MemoryLockManager(QueueingLockManager):
 
     def _forget(self, lease: Lease) -> None:
         self._leases.pop(lease.request.request_id, None)
+        self._explicit.pop(lease.request.request_id, None)
 
 
 def _entries(ticket: _Ticket, blocked_by: str | None) -> list[LockEntry]:

@@ -59,7 +59,16 @@ class NoneLockManager(LockManager):
         """Return a lease at once."""
         if request.explicit:
             raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
-        self._events.emit(LockAcquired(request=str(request), scope=request.scope.value, waited_ms=0.0, generation=None))
+        if self._events.heard:
+            self._events.emit(
+                LockAcquired(
+                    request_id=request.request_id,
+                    request=str(request),
+                    scope=request.scope.value,
+                    waited_ms=0.0,
+                    generation=None,
+                )
+            )
         return NoneLease(request, None)
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
@@ -70,7 +79,7 @@ class NoneLockManager(LockManager):
         """Return nothing: there was nothing to free."""
         return []
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """Return nothing."""
         return []
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockReentered, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
-from commit_coord.events import Events, LockAcquired
-from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
+from commit_coord.locks.base import BRIEFLY, DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.modes import compatible
+
+_LEAVING = 0.005
+"""Seconds between two looks whether those who waited have left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,9 @@ class QueueingLockManager(LockManager):
         self._clock = clock
         self._events = events
         self._thread = threading.local()
+        self._acquiring: dict[str, tuple[int, int]] = {}
+        """The requests under way: the thread of each, and how often this client had been closed when it began."""
+        self._closings = 0
 
     # What a manager supplies.
 
@@ -86,6 +93,9 @@ class QueueingLockManager(LockManager):
     def _withdraw(self, request: LockRequest) -> None:
         """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt."""
 
+    def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
+        """Wait until *request* may enter, where the threads of this process take turns."""
+
     def _retract(self, request: LockRequest) -> bool:
         """Take back the offer of *request*; return whether it is certain that nobody has taken it or will."""
         return True
@@ -106,7 +116,14 @@ class QueueingLockManager(LockManager):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._clock.now(), 0
+        lease: Lease | None = None
+        if self._events.heard:
+            self._events.emit(
+                LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
+            )
         try:
+            self._acquiring[request.request_id] = threading.get_ident(), self._closings
+            self._await_turn(request, deadline, policy)
             while True:
                 lease, refused = self._try(request, deadline, policy, started, attempt)
                 if lease is not None:
@@ -115,11 +132,17 @@ class QueueingLockManager(LockManager):
                 assert refused is not None
                 attempt = self._pause(policy, attempt, deadline, refused)
         except Carried:
+            self._not_acquired(request, started, "carried")
             raise
-        except BaseException:
+        except BaseException as error:
             # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
             self._give_up(request)
+            self._not_acquired(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
+        finally:
+            self._acquiring.pop(request.request_id, None)
+            # What a driver raised on the way may keep this frame alive, which must not keep the lease.
+            lease = None
 
     def _try(
         self, request: LockRequest, deadline: float, policy: Policy | None, started: float, attempt: int
@@ -132,6 +155,7 @@ class QueueingLockManager(LockManager):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
                 blocker = self._wait_on(request, blocker, until)
+                self._refuse_closed(request)
             if blocker is None:
                 return self._granted(request, started), None
             # Described while we still stand behind it: a moment later it may be gone.
@@ -165,16 +189,77 @@ class QueueingLockManager(LockManager):
             raise OfferLost("the holder that took the offer did not answer", locks=request)
         return until
 
+    def _end_waits(self) -> None:
+        """Have every other thread's request end that is under way, and return once they have left the queues.
+
+        1. A thread waits for a lock.   2. Its client is closed, because what it is for was cancelled.
+        3. The lock is granted, to somebody who does not want it any more: so it would stay until the process ends.
+        """
+        self._closings += 1
+        until = self._clock.now() + BRIEFLY
+        while self._clock.now() < until and any(
+            thread != threading.get_ident() and closings < self._closings
+            for thread, closings in list(self._acquiring.values())
+        ):
+            self._clock.sleep(_LEAVING)
+
+    def _is_closed(self, request: LockRequest) -> bool:
+        """Return whether this client was closed since *request* began."""
+        _, closings = self._acquiring.get(request.request_id, (0, self._closings))
+        return closings != self._closings
+
+    def _refuse_closed(self, request: LockRequest) -> None:
+        if not self._is_closed(request):
+            return
+        if request.offer and not self._retract(request):
+            raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
+        raise LockRefused("the client was closed while it waited", locks=request)
+
     def _granted(self, request: LockRequest, started: float) -> Lease:
         lease = self._grant(request)
-        self._leases_of_this_thread().append(lease)
-        waited_ms = (self._clock.now() - started) * 1000
+        self._is_of_this_thread(lease)
+        if self._events.heard:
+            self._acquired(lease, started)
+        return lease
+
+    def _acquired(self, lease: Lease, started: float) -> None:
+        """Tell of the grant, and later of the end."""
+        request, granted = lease.request, self._clock.now()
+
+        def ended(_: Lease, state: LeaseState) -> None:
+            if state in (LeaseState.RELEASED, LeaseState.LOST):
+                self._events.emit(
+                    LockEnded(
+                        request_id=request.request_id,
+                        request=str(request),
+                        scope=request.scope.value,
+                        held_ms=(self._clock.now() - granted) * 1000,
+                        lost=state is LeaseState.LOST,
+                    )
+                )
+
+        lease.add_listener(ended)
         self._events.emit(
             LockAcquired(
-                request=str(request), scope=request.scope.value, waited_ms=waited_ms, generation=lease.generation
+                request_id=request.request_id,
+                request=str(request),
+                scope=request.scope.value,
+                waited_ms=(granted - started) * 1000,
+                generation=lease.generation,
             )
         )
-        return lease
+
+    def _not_acquired(self, request: LockRequest, started: float, outcome: str) -> None:
+        if self._events.heard:
+            self._events.emit(
+                LockNotAcquired(
+                    request_id=request.request_id,
+                    request=str(request),
+                    scope=request.scope.value,
+                    waited_ms=(self._clock.now() - started) * 1000,
+                    outcome=outcome,
+                )
+            )
 
     def _give_up(self, request: LockRequest) -> None:
         """Leave nothing of *request*, wherever :meth:`acquire` was interrupted."""
@@ -227,11 +312,17 @@ class QueueingLockManager(LockManager):
         exclusive = {held for held, held_mode in mine if held_mode is LockMode.EXCLUSIVE}
         return (resource, mode) in mine or not exclusive.isdisjoint((resource, *resource.ancestors))
 
+    def _is_of_this_thread(self, lease: Lease) -> None:
+        """Note that this thread holds *lease*, as long as anybody has it."""
+        self._leases_of_this_thread()
+        self._thread.leases.append(weakref.ref(lease))
+
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""
-        leases: list[Lease] = getattr(self._thread, "leases", [])
-        self._thread.leases = [lease for lease in leases if lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
-        return self._thread.leases  # type: ignore[no-any-return]
+        noted: list[weakref.ref[Lease]] = getattr(self._thread, "leases", [])
+        leases = [lease for ref in noted if (lease := ref()) and lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
+        self._thread.leases = [weakref.ref(lease) for lease in leases]
+        return leases
 
     def _timeout(self, request: LockRequest, blocker: Blocker, started: float) -> LockTimeout:
         waited = f"{(self._clock.now() - started) * 1000:.0f}"

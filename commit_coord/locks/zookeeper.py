@@ -506,7 +506,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
         while not ticket.turn.is_set():
             left = deadline - self._clock.now()
-            if left <= 0:
+            if left <= 0 or self._is_closed(request):
                 return blocker
             # A tick looks at processes of this host; nothing is asked of ZooKeeper until the watch fires.
             if ticket.turn.wait(min(left, tick)):
@@ -535,10 +535,10 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
-        ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
+        lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
-        return ticket.lease
+        return lease
 
     def _take(self, ticket: _Ticket, limit: int) -> Sequence[Offer]:
         request, nodes = ticket.request, ticket.parts[0].nodes
@@ -631,9 +631,10 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
         """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""
-        if not isinstance(ticket.lease, CarryingLease) or not ticket.taken:
+        lease = ticket.lease
+        if not isinstance(lease, CarryingLease) or not ticket.taken:
             return []
-        done, returned = ticket.lease.settled
+        done, returned = lease.settled
         if done:
             self._journal.remember_all(done, self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms)
         return self._offers.settling(ticket.taken, [entry.request_id for entry in done], returned)
@@ -706,10 +707,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
         )
 
-    def reap(self) -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
         self._here()
-        freed = self._free(lambda entry: not entry.explicit and is_dead(entry.owner.process))
+        if dry_run:
+            return [entry for entry in self.locks() if _is_left(entry)]
+        freed = self._free(_is_left)
         self._ask(self._view.clear_orphans)
         for scope in LockScope:
             self._ask(partial(self._clear, scope))
@@ -790,3 +793,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return self._persist(attempt, self._clock.now() + BRIEFLY)
+
+
+def _is_left(entry: LockEntry) -> bool:
+    """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+    return not entry.explicit and is_dead(entry.owner.process)

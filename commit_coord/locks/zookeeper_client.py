@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -496,9 +497,13 @@ class Session:
 
     def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
         # Two of the errors are answers, which the caller takes again and judges.
-        with self._translated(client), suppress(kazoo_errors.NoNodeError, kazoo_errors.NotEmptyError):
-            pending.get(timeout=max(0.001, until - self._clock.now()))
-        return lambda: pending.get(block=False)
+        with self._translated(client):
+            try:
+                pending.get(timeout=max(0.001, until - self._clock.now()))
+            except (kazoo_errors.NoNodeError, kazoo_errors.NotEmptyError) as answer:
+                # kazoo keeps it, and it would keep the frames of all our callers, with the leases in them.
+                answer.__traceback__ = None
+        return partial(_taken, pending)
 
     def _nudge(self, client: Any) -> None:
         """Put a byte into kazoo's pipe for a request that may have been left without; one too many does nothing.
@@ -848,3 +853,10 @@ def _stat(stat: Any) -> Stat:
         version=stat.version,
         session=stat.ephemeralOwner,
     )
+
+
+def _taken(pending: Any) -> Any:
+    """Return what was answered, or raise the error that was: another one, since kazoo keeps its own."""
+    if pending.exception is not None:
+        raise type(pending.exception)(*pending.exception.args)
+    return pending.value

@@ -139,7 +139,7 @@ class Session:
         for request_id, entries in by_request.items():
             # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
             if max(entry.resource for entry in entries) == resource:
-                freed += self.catalog.locks.unlock(request_id=request_id)
+                freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
         return show.said(f"freed {len(freed)} locks on {resource}" if freed else f"nobody has locked {resource}")
 
     def _resource(self, statement: ShowLocks | Lock | Unlock) -> Resource:

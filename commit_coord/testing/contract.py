@@ -13,6 +13,7 @@ manager that does nothing (``none``) passes only because it promises nothing::
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -530,6 +532,53 @@ class LockContract:
         manager.close()
         assert not blocked(other, request((X, TABLE)))
 
+    def test_close_ends_what_waits(self, manager: LockManager, other: LockManager) -> None:
+        """Who waits when its client is closed is refused, and nothing of it stays: not queued, not granted later."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        with other.acquire(request((X, TABLE)), deadline=soon()) as held:
+            waiters = [Contender(manager, request((mode, TABLE))).queued() for mode in (S, X)]
+            started = time.monotonic()
+            manager.close()
+            for waiter in waiters:
+                assert isinstance(waiter.ended().error, LockRefused), waiter.error
+            assert time.monotonic() - started < 5
+            assert {held.request.request_id} == standing(other).keys()
+        assert not blocked(other, request((X, TABLE)))
+        assert {} == standing(other)
+
+    def test_close_at_any_moment_leaves_nothing(self, service: Service) -> None:
+        """Close while other threads are about to enter, to be granted or to release."""
+        dice, other = random.Random(11), service.open()  # noqa: S311 - dice of a test
+        for _ in range(12):
+            client = service.open()
+
+            def work(client: LockManager = client) -> None:
+                with suppress(LockRefused):
+                    client.acquire(request((X, TABLE)), deadline=soon()).release()
+
+            with ThreadPoolExecutor(3) as pool:
+                working = [pool.submit(work) for _ in range(3)]
+                time.sleep(dice.random() * 0.02)
+                client.close()
+                for future in working:
+                    future.result(PATIENCE)
+            until(lambda: not standing(other), "nothing left after close")
+
+    def test_a_lease_that_nobody_keeps_is_given_back(self, service: Service) -> None:
+        """As of a future that was cancelled: its thread was granted the lock all the same, and nobody has the lease."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        if not manager.guarantees.mutual_exclusion:
+            return
+        gc.disable()  # nobody may rely on the collector: it seldom comes to a process that waits
+        try:
+            manager.acquire(request((X, TABLE)), deadline=soon())
+        finally:
+            gc.enable()
+        other.acquire(request((X, TABLE)), deadline=soon(10)).release()
+        until(lambda: not standing(other), "nothing left")
+
     def test_a_stalled_holder_loses_its_lease(self, service: Service) -> None:
         """A holder that does not extend its lease loses it, learns of it, and somebody else is granted."""
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
@@ -660,20 +709,55 @@ class LockContract:
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.ended().error, LockRefused)
 
-    def test_reap_frees_what_ended_and_nothing_else(self, service: Service, manager: LockManager) -> None:
-        """Locks of dead processes go, those of living ones stay."""
+    def test_reap_frees_what_a_killed_process_held_and_waited_for(self, service: Service) -> None:
+        """Locks and places in queues of dead processes go, in both scopes; those of living ones stay."""
+        times = {"lease_ms": 6000, "heartbeat_interval_ms": 400}
+        manager, other = service.open(**times), service.open(**times)
         if not manager.guarantees.expiry:
             assert [] == list(manager.reap())
             return
+        kept = manager.acquire(request((X, PART_B)), deadline=soon())
+        waiter = Contender(other, request((S, PART_B))).queued()
 
-        def work(client: LockManager) -> None:
-            client.acquire(request((X, PART_A)), deadline=soon())
+        def work(_: LockManager) -> None:
+            client = service.open(**times)
+            held = [client.acquire(wanted, deadline=soon()) for wanted in (request((X, PART_A)), latch())]
+            Contender(client, request((X, PART_B), statement="waits")).ended()
+            del held
 
-        os.waitpid(service.fork(work), 0)
-        with manager.acquire(request((X, PART_B)), deadline=soon()) as lease:
-            assert {TABLE, PART_A} == {entry.resource for entry in manager.reap()}
-            lease.ensure_active(0)
-            assert {TABLE, PART_B} == {entry.resource for entry in manager.locks()}
+        victim = service.fork(work)
+        until(lambda: len(standing(manager)) == 5, "all places in the queues")
+        assert [] == list(other.reap()), "all of them live"
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+        living = {kept.request.request_id, waiter.request.request_id}
+        dead = standing(manager).keys() - living
+
+        found = other.reap(dry_run=True)
+        assert (3, dead) == (len(dead), {entry.request_id for entry in found})
+        assert living | dead == standing(manager).keys()
+        freed = other.reap()
+        assert dead == {entry.request_id for entry in freed}
+        assert living == standing(manager).keys()
+        assert [] == list(other.reap())
+        kept.ensure_active(0)
+        kept.release()
+        waiter.release()
+
+    def test_reap_frees_what_stopped_beating_and_nothing_that_beats(self, service: Service) -> None:
+        """Of a process that lives, but does not extend its leases any more."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        stalled, manager = service.open(**times), service.open(**times)
+        if not manager.guarantees.expiry or (manager.guarantees.clock == "server" and manager.name == "zookeeper"):
+            return  # its servers end sessions themselves
+        held = manager.acquire(request((X, PART_B)), deadline=soon())
+        lease = stalled.acquire(request((X, PART_A)), deadline=soon())
+        stalled.heartbeat.pause()  # type: ignore[attr-defined]
+        until(lambda: {e.request_id for e in manager.reap()} == {lease.request.request_id}, "an end")
+        assert {held.request.request_id} == standing(manager).keys()
+        held.ensure_active(0)
+        assert LeaseState.LOST is lease.state
+        stalled.heartbeat.resume()  # type: ignore[attr-defined]
 
     def test_explicit_locks_outlive_their_client(self, service: Service) -> None:
         """LOCK TABLE holds until UNLOCK, though its client has closed and its process may have ended."""
@@ -687,7 +771,7 @@ class LockContract:
         manager.acquire(wanted, deadline=soon()).ensure_active(0)
         manager.close()
         time.sleep(0.4)
-        assert [] == list(other.reap())
+        assert [] == list(other.reap()) == list(other.reap(dry_run=True))
         assert blocked(other, request((S, TABLE)))
         (entry,) = other.locks(TABLE)
         assert (True, None) == (entry.explicit, entry.expires_in_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockTimeout
 from commit_coord.local import HiveMetastore
 from commit_coord.model import LockMode, Resource
+from tests.processes import Process
 
 ROOT = Path(__file__).parents[2]
 SALES = Resource(("shop", "sales"))
@@ -192,6 +194,34 @@ def test_unlock_json(shell: Shell, catalog: CoordinatedCatalog) -> None:
     with catalog.lock_operation({SALES: EXCLUSIVE}):
         assert "--yes" in shell.json("unlock", "shop/sales", exits=2)["error"]["message"]
         assert [lock["resource"] for lock in shell.json("unlock", "shop/sales", "--yes")["freed"]] == ["shop/sales"]
+
+
+# -- reap --------------------------------------------------------------------------------------------------
+
+
+def test_reap_says_what_the_dead_left_and_frees_it(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """A process was killed with a lock; a living one keeps its own."""
+    held = 'lease = locked(X, "shop", "sales", "day=1", statement="a job"); say("holds"); hang()'
+    with Process({**catalog.configuration.properties, "uri": shell.place[3]}, held) as process:
+        process.heard("holds")
+        lease = catalog.lock_operation({Resource(("shop", "sales", "day=2")): EXCLUSIVE})
+        assert "nobody dead left a lock" in shell("reap").stdout
+        process.signal(signal.SIGKILL).ended()
+
+    shown = shell("reap", "--dry-run")
+    assert "would free X shop/sales/day=1 (operation)" in shown.stdout
+    assert "a job" in shown.stdout
+    assert "its process has ended" in shown.stdout
+    assert 4 == len(catalog.show_locks())
+    freed = shell.json("reap", "--why", "tidy")
+    assert (False, ["shop/sales", "shop/sales/day=1"]) == (
+        freed["dry_run"],
+        [entry["resource"] for entry in freed["freed"]],
+    )
+    assert {"its process has ended"} == {entry["because"] for entry in freed["freed"]}
+    assert 2 == len(catalog.show_locks())
+    lease.ensure_active(0)
+    lease.release()
 
 
 # -- commits -----------------------------------------------------------------------------------------------
@@ -415,7 +445,7 @@ def test_document_is_current() -> None:
 def test_help_of_everything(shell: Shell) -> None:
     """Every command explains itself."""
     assert shell("--help", place=False).exit_code == 0
-    for command in ("locks", "unlock", "commits", "config", "demo"):
+    for command in ("locks", "unlock", "reap", "commits", "config", "demo"):
         assert "--json" in shell(command, "--help", place=False).stdout
 
 

@@ -160,3 +160,106 @@ def test_spark_calls_abort_when_a_task_fails_and_nothing_stays(
     assert parquet_files(table) == before
     assert catalog.locks.locks() == []
     assert read_table(spark, table.refresh()).count() == 1
+
+
+@pytest.mark.parametrize("way", [pytest.param("fast", marks=pytest.mark.slow), "source"])
+def test_a_job_that_is_cancelled_leaves_no_lock_and_no_file(
+    spark: SparkSession, catalog: Any, source: Callable[..., Any], way: str
+) -> None:
+    """``cancelJobGroup`` in the middle of an overwrite: the locks are free when the call has failed."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    before = parquet_files(table)
+    context = spark.sparkContext
+
+    @F.udf("long")
+    def never(number):  # type: ignore[no-untyped-def]  # Spark would make much of the hints
+        time.sleep(600)
+        return number
+
+    def cancel() -> None:
+        tracker = context.statusTracker()
+
+        def runs() -> bool:
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            return bool(held(catalog)) and any(stage is not None and stage.numActiveTasks for stage in stages)
+
+        eventually(runs, "the job runs, with its lock held")
+        context.cancelJobGroup("doomed")
+
+    context.setJobGroup("doomed", "a job that is cancelled", interruptOnCancel=True)
+    canceller = threading.Thread(target=cancel, daemon=True)
+    canceller.start()
+    df = spark.range(0, 4, 1, 2).select(never("id").alias("id"))
+    try:
+        with pytest.raises(Exception, match="(?i)cancel"):
+            if way == "fast":
+                write_table(df, table, "overwrite")
+            else:
+                source(df, "overwrite")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        canceller.join()
+    eventually(
+        lambda: catalog.locks.locks() == [],
+        "no lock is left",
+        seconds=catalog.settings.lock_heartbeat_timeout_ms / 1000,
+    )
+    assert parquet_files(table) == before
+    assert read_table(spark, table.refresh()).count() == 1
+
+
+EXECUTOR = DRIVER.replace(
+    'master("local[2]")', 'master("local-cluster[1,1,512]").config("spark.executor.memory", "512m")'
+).replace(
+    "time.sleep(600 if number >= 3 else 0)",
+    "import os\n    while number >= 3 and not os.path.exists(GO_ON):\n        time.sleep(0.05)",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["fast", "source"])
+def test_an_executor_that_is_lost_leaves_no_lock(
+    spark: SparkSession, catalog: Any, properties: dict[str, str], tmp_path: Path, way: str
+) -> None:
+    """SIGKILL of the executor's JVM in the middle of a task: Spark starts another one, and the job ends well."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    go_on = tmp_path / "go-on"
+    log = tmp_path / "driver.log"
+    with log.open("w") as output:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", EXECUTOR.replace("GO_ON", repr(str(go_on))), json.dumps(properties), way],
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+    try:
+        eventually(lambda: held(catalog) or driver.poll() is not None, "the driver takes its lock")
+        eventually(lambda: (executors(driver.pid) and parquet_files(table)) or driver.poll() is not None, "a task")
+        assert driver.poll() is None, log.read_text()
+        (lost,) = executors(driver.pid)
+        os.kill(lost, signal.SIGKILL)
+        eventually(lambda: set(executors(driver.pid)) - {lost}, "another executor")
+        assert len(held(catalog)) == 1
+        go_on.touch()
+        assert driver.wait(90) == 0, log.read_text()
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    assert catalog.locks.locks() == []
+    assert sorted(row.id for row in read_table(spark, table.refresh()).collect()) == [0, 1, 2, 3]
+
+
+def executors(driver: int) -> list[int]:
+    """Return the processes of *driver*'s executors."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                line = (folder / "cmdline").read_text()
+                if "CoarseGrainedExecutorBackend" in line and os.getpgid(int(folder.name)) == driver:
+                    found.append(int(folder.name))
+            except OSError:
+                continue  # it has just ended
+    return found

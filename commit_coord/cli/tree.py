@@ -1,0 +1,200 @@
+"""Who holds and who waits, as a tree: database, table, partition, and at each of them the requests in their order.
+
+However many locks there are, the tree has no more lines than it is given: what waits longest is opened first, and the
+rest stands there as a count.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.markup import escape
+from rich.table import Table
+
+from commit_coord.cli.output import duration, table
+from commit_coord.cli.views import expiry, short
+from commit_coord.model import LockEntry, LockMode, LockScope, LockState
+
+_AT_FIRST = 8
+"""Lines below one node before others have had theirs; doubled as long as there is room."""
+
+
+class Watch:
+    """What is seen from one look to the next: since when a lock is held by whoever was seen waiting for it."""
+
+    def __init__(self) -> None:
+        self._waiting: set[str] = set()
+        self._granted_ms: dict[str, int] = {}
+
+    def look(self, entries: Sequence[LockEntry], *, now_ms: int) -> None:
+        """Compare *entries* with those of the look before."""
+        held = {entry.request_id for entry in entries if entry.state is LockState.ACQUIRED}
+        granted = dict.fromkeys(self._waiting & held, now_ms)
+        self._granted_ms = {key: since for key, since in (granted | self._granted_ms).items() if key in held}
+        self._waiting = {entry.request_id for entry in entries} - held
+
+    def since_ms(self, entry: LockEntry) -> int:
+        """Return since when *entry* waits or holds; of what was held at the first look, since when it was asked for."""
+        return self._granted_ms.get(entry.request_id, entry.requested_at_ms)
+
+
+def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title: str, lines: int) -> Table | str:
+    """Return *entries* as a tree of at most *lines* lines, the title and the header not counted."""
+    if not entries:
+        return f"{title}: no locks"
+    root = _grown(entries, watch)
+    made = table("resource, owner", "state", "for", "expires in", "request", "", title=title, right=("for",))
+    for column in made.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    made.columns[0].ratio, made.expand = 1, True
+    owners = {entry.request_id: entry.owner for entry in entries}
+    behind = Counter(request_id for request_id in {e.request_id: e.blocked_by for e in entries}.values() if request_id)
+    limit = _AT_FIRST
+    shown = _layout(root, lines, limit)
+    while limit < lines:
+        limit *= 2
+        shown = max(shown, _layout(root, lines, limit), key=lambda layout: sum(map(len, layout.values())))
+    for guide, item in _walk(root, shown):
+        if isinstance(item, _Rest):
+            made.add_row(f"[dim]{guide}… {len(item.items):,} more: {item.counts}[/]")
+            continue
+        entry = item.only if isinstance(item, _Node) else item
+        name = f"[bold]{escape(item.name)}[/] " if isinstance(item, _Node) else ""
+        if entry is None:
+            assert isinstance(item, _Node)
+            made.add_row(guide + name, "" if item in shown else f"[dim]{item.counts}[/]")
+            continue
+        relation = f"{behind[entry.request_id]:,} behind it" if behind[entry.request_id] else ""
+        if entry.blocked_by:
+            blocker = owners.get(entry.blocked_by)
+            relation = f"behind {short(entry.blocked_by)}"
+            relation += f" ({escape(f'{blocker.user}@{blocker.host}')} pid {blocker.pid})" if blocker else ""
+        made.add_row(
+            f"{guide}{name}{_kind(entry)} {escape(str(entry.owner))}",
+            "[green]holds[/]" if entry.state is LockState.ACQUIRED else "[yellow]waits[/]",
+            duration(max(0, now_ms - watch.since_ms(entry))),
+            expiry(entry),
+            short(entry.request_id),
+            relation,
+        )
+    return made
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A resource, with what is locked on it and below it."""
+
+    name: str
+    path: tuple[str, ...]
+    entries: list[LockEntry] = field(default_factory=list)
+    children: dict[str, _Node] = field(default_factory=dict)
+    held: int = 0
+    waiting: int = 0
+    waits_since_ms: int = 0
+    """Of the longest wait, 0 where nobody waits."""
+
+    @property
+    def only(self) -> LockEntry | None:
+        """The one lock that there is, which stands on the line of its resource."""
+        return self.entries[0] if len(self.entries) == 1 and not self.children else None
+
+    @property
+    def counts(self) -> str:
+        return _counted(self.held, self.waiting)
+
+    @property
+    def items(self) -> list[LockEntry | _Node]:
+        """What stands right below: its own locks, then the resources in it, the longest wait first."""
+        return [*self.entries, *sorted(self.children.values(), key=lambda node: (node.urgency[0], node.name))]
+
+    @property
+    def urgency(self) -> tuple[float, int, tuple[str, ...]]:
+        return self.waits_since_ms or float("inf"), -self.waiting, self.path
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What there was no room for."""
+
+    items: list[LockEntry | _Node]
+
+    @property
+    def counts(self) -> str:
+        waiting = sum(i.waiting if isinstance(i, _Node) else i.state is LockState.WAITING for i in self.items)
+        held = sum(i.held if isinstance(i, _Node) else i.state is LockState.ACQUIRED for i in self.items)
+        return _counted(held, waiting)
+
+
+_Item = LockEntry | _Node | _Rest
+
+
+def _grown(entries: Sequence[LockEntry], watch: Watch) -> _Node:
+    """Return the root. The S that a lock holds on its parents is left out, but where somebody waits for it."""
+    above: dict[str, set[tuple[str, ...]]] = {}
+    awaited: set[tuple[str | None, tuple[str, ...]]] = set()
+    for entry in entries:
+        path = entry.resource.path
+        above.setdefault(entry.request_id, set()).update(path[:depth] for depth in range(1, len(path)))
+        if entry.blocked_by:
+            awaited.add((entry.blocked_by, path))
+    blockers = {request_id for request_id, _ in awaited}
+    root = _Node("", ())
+    # Who is waited for, who waits, and then the rest: that one may be cut off.
+    for entry in sorted(entries, key=lambda e: 1 if e.blocked_by else 0 if e.request_id in blockers else 2):
+        path = entry.resource.path
+        implied = entry.mode is LockMode.SHARED and path in above[entry.request_id]
+        if implied and (entry.request_id, path) not in awaited:
+            continue
+        waits = entry.state is LockState.WAITING
+        node = root
+        for depth, name in enumerate((None, *path)):
+            if name is not None:
+                if name not in node.children:
+                    node.children[name] = _Node(name, path[:depth])
+                node = node.children[name]
+            node.waiting += waits
+            node.held += not waits
+            if waits:
+                since = watch.since_ms(entry)
+                node.waits_since_ms = min(node.waits_since_ms or since, since)
+        node.entries.append(entry)
+    return root
+
+
+def _layout(root: _Node, lines: int, limit: int) -> dict[_Node, list[_Item]]:
+    """Return the lines below each node that is opened, at most *limit* below one and *lines* in all."""
+    shown: dict[_Node, list[_Item]] = {}
+    waiting = [(root.urgency, root)]
+    while waiting and lines >= 1:
+        _, node = heapq.heappop(waiting)
+        items = node.items
+        room = min(limit, lines, max(2, (lines + 1) // 2))  # half of the rest is for what lies below
+        below: list[_Item] = list(items) if len(items) <= room else [*items[: room - 1], _Rest(items[room - 1 :])]
+        shown[node] = below
+        lines -= len(below)
+        for item in below:
+            if isinstance(item, _Node) and item.only is None:
+                heapq.heappush(waiting, (item.urgency, item))
+    return shown
+
+
+def _walk(node: _Node, shown: dict[_Node, list[_Item]], indent: str = "") -> Iterator[tuple[str, _Item]]:
+    """Yield each line with the strokes in front of it. Below the root there are none."""
+    below = shown.get(node, [])
+    for number, item in enumerate(below):
+        last = number == len(below) - 1
+        top = not node.path
+        yield indent + ("" if top else "└─ " if last else "├─ "), item
+        if isinstance(item, _Node):
+            yield from _walk(item, shown, indent + ("" if top else "   " if last else "│  "))
+
+
+def _kind(entry: LockEntry) -> str:
+    return "commit" if entry.scope is LockScope.COMMIT else entry.mode.letter
+
+
+def _counted(held: int, waiting: int) -> str:
+    return f"{held:,} held, {waiting:,} waiting" if waiting else f"{held:,} held"

@@ -1,0 +1,36 @@
+"""What happens in a catalog, for monitoring: metrics and traces made of the events, and who freed locks by force.
+
+``docs/observability.md`` lists what there is and what to watch.
+"""
+
+from __future__ import annotations
+
+from commit_coord.config import Settings
+from commit_coord.errors import ConfigError
+from commit_coord.events import Events
+
+_EXTRAS = {"prometheus": "prometheus", "opentelemetry": "otel"}
+
+
+def observe(events: Events, settings: Settings, *, catalog: str) -> None:
+    """Feed what *settings* ask for from *events*. What is off is not imported, and nobody listens for it.
+
+    Raises:
+        ConfigError: Its extra is not installed.
+    """
+    manager = settings.lock_impl
+    try:
+        if settings.commit_coord_metrics == "prometheus":
+            from commit_coord.observing.prometheus import Metrics
+
+            events.subscribe(Metrics(catalog, manager))
+        if settings.commit_coord_traces == "opentelemetry":
+            from commit_coord.observing.opentelemetry import Traces
+
+            events.subscribe(Traces(catalog, manager))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0].partition("_")[0]
+        key = "commit-coord.metrics" if missing == "prometheus" else "commit-coord.traces"
+        raise ConfigError(
+            "what it needs is not installed", key=key, accepted=f"pip install 'commit-coord[{_EXTRAS[missing]}]'"
+        ) from error

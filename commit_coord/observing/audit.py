@@ -1,0 +1,96 @@
+"""Who freed whose locks by force, when and why: to a logger, and to a file of JSON lines where one is configured."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from commit_coord.events import LocksForced
+from commit_coord.model import LockEntry, Owner
+
+logger = logging.getLogger("commit_coord.audit")
+
+_SHOWN = 3
+"""Locks of one request that the logger's line names; the file has all."""
+
+
+class AuditLog:
+    """Records every lock request that was freed by force, one line each.
+
+    Args:
+        path: A file that is appended to; "" for none. Processes may share it: a line is written in one piece.
+        catalog: The catalog's name.
+        lock_manager: Its lock manager.
+    """
+
+    def __init__(self, path: str, *, catalog: str, lock_manager: str) -> None:
+        self._path = path
+        self._common = {"catalog": catalog, "lock_manager": lock_manager}
+
+    def record(self, event: LocksForced) -> None:
+        """Write down *event*. The locks are free already, so a file that can't be written is logged and no error."""
+        lines = [self._common | record for record in _records(event)]
+        for line in lines:
+            logger.warning(
+                "%s by %s freed %s of %s, request %s: %s",
+                event.how,
+                _name(line["by"]),
+                ", ".join(line["locks"][:_SHOWN]) + (", …" if len(line["locks"]) > _SHOWN else ""),
+                _name(line["owner"]),
+                line["request_id"],
+                event.why or "no reason given",
+                extra={"audit": line},
+            )
+        if not self._path:
+            return
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        try:
+            # In one piece, behind whatever others have written.
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            try:
+                os.write(file, text.encode())
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError:
+            logger.exception("the audit log can't be written: %s", self._path)
+
+
+def _records(event: LocksForced) -> list[dict[str, Any]]:
+    by_request: dict[str, list[LockEntry]] = {}
+    for entry in event.freed:
+        by_request.setdefault(entry.request_id, []).append(entry)
+    return [
+        {
+            "at": datetime.fromtimestamp(event.at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "how": event.how,
+            "by": _owner(event.by),
+            "why": event.why,
+            "request_id": request_id,
+            "owner": _owner(entries[0].owner),
+            "scope": entries[0].scope.value,
+            "state": entries[0].state.value,
+            "explicit": entries[0].explicit,
+            "guard": entries[0].guard,
+            "since": datetime.fromtimestamp(entries[0].requested_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "locks": [f"{entry.mode.letter} {entry.resource}" for entry in entries],
+        }
+        for request_id, entries in by_request.items()
+    ]
+
+
+def _owner(owner: Owner) -> dict[str, Any]:
+    return {
+        "user": owner.user,
+        "host": owner.host,
+        "pid": owner.pid,
+        "application": owner.application,
+        "statement": owner.statement,
+    }
+
+
+def _name(owner: dict[str, Any]) -> str:
+    return f"{owner['user']}@{owner['host']} pid {owner['pid']}"

@@ -1,0 +1,297 @@
+"""Metrics, spans and the audit log, of locks and commits that really happen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from prometheus_client import REGISTRY
+
+import commit_coord
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import CommitNotApplied, ConfigError, LockTimeout
+from commit_coord.locks.hive_lease import LeaseObject
+from commit_coord.model import LockMode, Resource
+from tests.processes import until
+
+DOCS = Path(__file__).parents[2] / "docs" / "observability.md"
+SALES = Resource(("shop", "sales"))
+ROWS = pa.table({"id": [1, 2, 3]})
+S, X = LockMode.SHARED, LockMode.EXCLUSIVE
+
+Open = Callable[..., CoordinatedCatalog]
+
+
+@pytest.fixture
+def name() -> str:
+    """A catalog's name that no other test has: metrics are counted by it, in one registry for all."""
+    return f"shop{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def opened(tmp_path: Path, name: str) -> Iterator[Open]:
+    """Opens clients of one catalog, with ``shop.sales`` in it."""
+    made: list[CoordinatedCatalog] = []
+
+    def open_one(**more: str) -> CoordinatedCatalog:
+        given = {key.replace("__", "-").replace("_", "."): value for key, value in more.items()}
+        place = {"uri": f"coord+sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path.joinpath("w").as_uri()}
+        made.append(commit_coord.load_catalog(name, **place, **given))
+        return made[-1]
+
+    first = open_one()
+    first.create_namespace("shop")
+    first.create_table("shop.sales", schema=ROWS.schema)
+    yield open_one
+    for catalog in made:
+        catalog.close()
+
+
+@pytest.fixture
+def value(name: str) -> Callable[..., float]:
+    """Reads a metric of the test's catalog from the registry."""
+
+    def read(metric: str, **labels: str) -> float:
+        found = REGISTRY.get_sample_value(
+            f"commit_coord_{metric}", {"catalog": name, "lock_manager": "lease", **labels}
+        )
+        return 0.0 if found is None else found
+
+    return read
+
+
+# Metrics.
+
+
+def test_waits_and_holds_are_timed(opened: Open, value: Callable[..., float]) -> None:
+    catalog, other = opened(commit__coord_metrics="prometheus"), opened()
+    with catalog.lock_operation({SALES: X}):
+        assert 1 == value("leases_held", scope="operation")
+    holder = other.lock_operation({SALES: X})
+    thread = threading.Thread(target=lambda: catalog.lock_operation({SALES: X}).release())
+    thread.start()
+    until(lambda: value("lock_requests_waiting", scope="operation") == 1, "a request that waits")
+    until(lambda: len(other.show_locks()) == 2, "its place in the queue")
+    holder.release()
+    thread.join()
+    assert 2 == value("lock_wait_seconds_count", scope="operation", outcome="granted")
+    assert 0 < value("lock_wait_seconds_sum", scope="operation", outcome="granted") < 60
+    assert 2 == value("lock_hold_seconds_count", scope="operation")
+    assert (0, 0) == (
+        value("lock_requests_waiting", scope="operation"),
+        value("leases_held", scope="operation"),
+    )
+
+
+def test_a_timeout_is_an_outcome_of_a_wait(opened: Open, value: Callable[..., float]) -> None:
+    catalog = opened(commit__coord_metrics="prometheus", lock_acquire__timeout__ms="30")
+    with opened().lock_operation({SALES: X}), pytest.raises(LockTimeout):
+        catalog.lock_operation({SALES: S})
+    assert 1 == value("lock_wait_seconds_count", scope="operation", outcome="lock-timeout")
+    assert 0 == value("lock_requests_waiting", scope="operation")
+
+
+def test_lost_leases_and_forced_unlocks_are_counted(opened: Open, value: Callable[..., float]) -> None:
+    catalog, operator = (opened(commit__coord_metrics="prometheus") for _ in range(2))
+    lease = catalog.lock_operation({SALES: X})
+    operator.unlock(resource=SALES)
+    until(lambda: value("leases_lost_total") == 1, "a lost lease")
+    lease.release()
+    assert 1 == value("locks_forced_total", how="unlock")
+    assert (1, 0) == (value("lock_hold_seconds_count", scope="operation"), value("leases_held", scope="operation"))
+
+
+def test_commits_are_counted_by_outcome_and_rebase(opened: Open, value: Callable[..., float]) -> None:
+    catalog, other = opened(commit__coord_metrics="prometheus"), opened()
+    table = catalog.load_table("shop.sales")
+    table.append(ROWS)
+    other.load_table("shop.sales").append(ROWS)
+    table.append(ROWS)
+    assert (2, 1) == (value("commits_total", status="SUCCESS"), value("rebases_total"))
+    dropped = catalog.load_table("shop.sales")
+    other.drop_table("shop.sales")
+    with pytest.raises(CommitNotApplied):
+        dropped.append(ROWS)
+    assert 1 == value("commits_total", status="FAILURE")
+    assert 2 == value("swap_seconds_count", result="SWAPPED")
+    assert 3 == value("lock_hold_seconds_count", scope="commit")
+
+
+# Spans.
+
+
+@pytest.fixture(scope="module")
+def exporter() -> InMemorySpanExporter:
+    """Keeps every span that ended. A process has one tracer provider for good."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    trace.set_tracer_provider(provider)
+    return kept
+
+
+@pytest.fixture
+def spans(exporter: InMemorySpanExporter) -> Callable[[], Mapping[str, ReadableSpan]]:
+    """Returns the spans that ended in this test, by name; the last one of each."""
+    exporter.clear()
+    return lambda: {span.name.removeprefix("commit_coord."): span for span in exporter.get_finished_spans()}
+
+
+def facts(span: ReadableSpan) -> dict[str, Any]:
+    """Return the attributes of *span* without their common beginning."""
+    return {key.removeprefix("commit_coord."): value for key, value in (span.attributes or {}).items()}
+
+
+def test_a_commit_is_a_span_with_its_wait_hold_and_swap(
+    opened: Open, name: str, spans: Callable[[], Mapping[str, ReadableSpan]]
+) -> None:
+    catalog = opened(commit__coord_traces="opentelemetry")
+    with trace.get_tracer("test").start_as_current_span("job") as job:
+        catalog.load_table("shop.sales").append(ROWS)
+        after = trace.get_current_span()
+    assert after is job
+    found = spans()
+    assert {"job", "commit", "acquire", "hold", "swap"} == found.keys()
+    commit = found["commit"]
+    assert commit.parent is not None
+    assert job.get_span_context().span_id == commit.parent.span_id
+    for child in (found["acquire"], found["hold"], found["swap"]):
+        assert child.parent is not None
+        assert commit.context.span_id == child.parent.span_id
+        assert commit.start_time <= child.start_time <= child.end_time <= commit.end_time  # type: ignore[operator]
+    told = facts(commit)
+    assert (name, "lease", "shop.sales") == (told["catalog"], told["lock_manager"], told["table"])
+    assert ("SUCCESS", 1, False, 0) == (told["status"], told["tries"], told["rebased"], told["carried"])
+    assert told["request_id"] == facts(found["swap"])["request_id"]
+    assert ("commit", "X shop/sales", "granted") == tuple(
+        facts(found["acquire"])[key] for key in ("scope", "locks", "outcome")
+    )
+    assert facts(found["hold"])["generation"] >= 1
+    assert "SWAPPED" == facts(found["swap"])["result"]
+
+
+def test_what_fails_is_a_span_with_an_error(opened: Open, spans: Callable[[], Mapping[str, ReadableSpan]]) -> None:
+    catalog = opened(commit__coord_traces="opentelemetry", lock_acquire__timeout__ms="30")
+    with opened().lock_operation({SALES: X}), pytest.raises(LockTimeout):
+        catalog.lock_operation({SALES: S})
+    assert (StatusCode.ERROR, "lock-timeout") == (
+        spans()["acquire"].status.status_code,
+        facts(spans()["acquire"])["outcome"],
+    )
+    lease = catalog.lock_operation({SALES: S})
+    opened().unlock(resource=SALES)
+    until(lambda: "hold" in spans(), "the end of the hold")
+    lease.release()
+    assert (StatusCode.ERROR, "lost") == (spans()["hold"].status.status_code, facts(spans()["hold"])["outcome"])
+
+
+# What is off costs nothing.
+
+
+def test_what_is_off_is_not_imported_and_nobody_listens(tmp_path: Path) -> None:
+    code = f"""
+import sys, pyarrow, commit_coord
+catalog = commit_coord.load_catalog("shop", uri="coord+sqlite:///{tmp_path}/c.db", warehouse="file://{tmp_path}/w")
+before = {{name for name in sys.modules if name.startswith(("prometheus_client", "opentelemetry"))}}
+catalog.create_namespace("shop")
+table = catalog.create_table("shop.sales", schema=pyarrow.schema([("id", pyarrow.int64())]))
+table.append(pyarrow.table({{"id": [1]}}))
+print(before, catalog.events.heard)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "set() False" == done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "key, value, module",
+    [("metrics", "prometheus", "prometheus_client"), ("traces", "opentelemetry", "opentelemetry")],
+)
+def test_a_missing_extra_is_named(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, key: str, value: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"commit_coord.observing.{value}", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'commit-coord\[(prometheus|otel)\]'"):
+        opened(**{f"commit__coord_{key}": value})
+
+
+# The audit log.
+
+
+def test_who_frees_locks_by_force_is_written_down(
+    opened: Open, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit))
+    first = opened().lock_operation({Resource(("shop", "sales", "day=1")): X}, statement="a job that hangs")
+    second = opened().lock_operation({SALES: S})
+    with caplog.at_level(logging.WARNING, "commit_coord.audit"):
+        operator.unlock(request_id=first.request.request_id, why="hangs since Monday")
+        operator.unlock(resource=SALES)
+        operator.unlock(resource=SALES)
+    mine = operator.locks.locks()
+    assert [] == list(mine)
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [first.request.request_id, second.request.request_id] == [line["request_id"] for line in lines]
+    line = lines[0]
+    assert ("unlock", name, "lease", "hangs since Monday") == tuple(
+        line[key] for key in ("how", "catalog", "lock_manager", "why")
+    )
+    assert (["S shop/sales", "X shop/sales/day=1"], "operation", "ACQUIRED") == tuple(
+        line[key] for key in ("locks", "scope", "state")
+    )
+    assert "a job that hangs" == line["owner"]["statement"]
+    assert line["by"]["user"]
+    assert line["by"]["host"]
+    assert line["at"] >= line["since"]
+    logged = [record for record in caplog.records if record.name == "commit_coord.audit"]
+    assert lines == [record.__dict__["audit"] for record in logged]
+    assert "hangs since Monday" in logged[0].getMessage()
+    assert "no reason given" in logged[1].getMessage()
+
+
+def test_a_lease_that_is_dropped_by_force_is_written_down(opened: Open, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit))
+    opened().leases.grab_lease([LeaseObject("shop", "sales", lease_type="x")], 600)
+    assert [] == list(operator.reap()), "a lease is nobody's process"
+    assert 1 == len(operator.leases.force_drop_lease())
+    (line,) = map(json.loads, audit.read_text().splitlines())
+    assert ("drop lease", ["X shop/sales"]) == (line["how"], line["locks"])
+
+
+def test_an_audit_log_that_can_not_be_written_stops_nobody(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = opened(commit__coord_audit__log=str(tmp_path / "no" / "such" / "folder"))
+    lease = opened().lock_operation({SALES: X})
+    assert operator.unlock(resource=SALES)
+    assert "the audit log can't be written" in caplog.text
+    lease.release()
+
+
+# The document.
+
+
+def test_the_document_lists_every_metric_and_span(opened: Open) -> None:
+    opened(commit__coord_metrics="prometheus")
+    listed = set(re.findall(r"^\| `(commit_coord[\w.]+)", DOCS.read_text(), re.MULTILINE))
+    metrics = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("commit_coord_")}
+    totals = {name.removesuffix("_total") for name in listed if "." not in name}
+    assert metrics == totals
+    assert {f"commit_coord.{span}" for span in ("commit", "acquire", "hold", "swap")} == {n for n in listed if "." in n}
