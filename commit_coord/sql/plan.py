@@ -69,10 +69,10 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
     match statement:
         case Select(query=query):
             yield from _reads(query, tables)
-        case Insert(table=name, partition=partition, query=query):
+        case Insert(table=name, overwrite=overwrite, partition=partition, query=query):
             yield from _reads(query, tables)
-            table = tables(name)
-            yield Operation.INSERT, table, _known([partition_levels(table, partition)] if partition else [])
+            table, operation = tables(name), Operation.OVERWRITE if overwrite else Operation.INSERT
+            yield operation, table, _known([partition_levels(table, partition)] if partition else [])
         case SetSerde(table=name, serializer=serializer):
             yield Operation.SET_SERIALIZER if serializer else Operation.SET_SERDE_PROPERTIES, tables(name), []
         case AddPartitions(table=name, partitions=located):

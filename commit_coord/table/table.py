@@ -21,6 +21,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from commit_coord.coordinator import Coordinator
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.model import JournalEntry
+from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.transaction import CoordinatedTransaction
 
 
@@ -36,8 +37,8 @@ class CoordinatedTable(Table):
         """Return a new transaction."""
         return CoordinatedTransaction(self)
 
-    def _autocommit(self) -> CoordinatedTransaction:
-        return CoordinatedTransaction(self, autocommit=True)
+    def _autocommit(self, operation: Operates | None = None) -> CoordinatedTransaction:
+        return CoordinatedTransaction(self, autocommit=True, operation=operation)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes; what it commits lands beside changes of other columns."""
@@ -49,15 +50,15 @@ class CoordinatedTable(Table):
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        return UpdateSortOrder(transaction=self._autocommit(), case_sensitive=case_sensitive)
+        return UpdateSortOrder(transaction=self._autocommit(Operates.SET_WRITE_ORDER), case_sensitive=case_sensitive)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
-        return UpdateStatistics(transaction=self._autocommit())
+        return UpdateStatistics(transaction=self._autocommit(Operates.SET_STATISTICS))
 
     def manage_snapshots(self) -> ManageSnapshots:
         """Return a builder of branches, tags and rollbacks."""
-        return ManageSnapshots(transaction=self._autocommit())
+        return ManageSnapshots(transaction=self._autocommit(Operates.MANAGE_REFS))
 
     @property
     def maintenance(self) -> MaintenanceTable:
@@ -119,4 +120,5 @@ class CoordinatedTable(Table):
 class _Maintenance(MaintenanceTable):
     def expire_snapshots(self) -> ExpireSnapshots:
         """Return a builder that expires snapshots."""
-        return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))
+        transaction = CoordinatedTransaction(self.tbl, autocommit=True, operation=Operates.EXPIRE_SNAPSHOTS)
+        return ExpireSnapshots(transaction=transaction)
