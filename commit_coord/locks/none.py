@@ -58,7 +58,11 @@ class NoneLockManager(LockManager):
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """Return a lease at once."""
         if request.explicit:
-            raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
+            raise LockRefused(
+                "locks are turned off (lock-impl=none, hive.support.concurrency=false): nobody would keep this one",
+                manager=self.name,
+                locks=request,
+            )
         self._events.emit(LockAcquired(request=str(request), scope=request.scope.value, waited_ms=0.0, generation=None))
         return NoneLease(request, None)
 

@@ -204,9 +204,14 @@ class QueueingLockManager(LockManager):
             raise LockRefused("this lock manager has no operation locks", manager=self.name, locks=request)
 
     def _refuse_reentry(self, request: LockRequest) -> None:
-        wanted = {resource for resource, _ in request.locks}
+        wanted = dict(request.locks)
         for lease in self._leases_of_this_thread():
-            shared = [str(r) for r, _ in lease.request.locks if r in wanted]
+            # What a LOCK statement took waits for no end of this thread's, so what stands beside it may stand.
+            shared = [
+                str(r)
+                for r, mode in lease.request.locks
+                if r in wanted and not (lease.request.explicit and compatible(wanted[r], mode))
+            ]
             if shared and lease.request.scope is request.scope:
                 raise LockReentered(
                     "this thread holds a lock on the resource already and would wait for itself",

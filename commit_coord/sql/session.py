@@ -5,21 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import StatementError
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
+from commit_coord.sql.names import Names
 from commit_coord.sql.operations import carry_out
 from commit_coord.sql.parse import parse
 from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
-from commit_coord.sql.statement import DropTable, ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
-from commit_coord.table import CoordinatedTable
+from commit_coord.sql.statement import DropDatabase, DropTable, ExplainLocks, Lock, ShowLocks, Statement, Unlock
 
 
 class Session:
@@ -33,7 +30,7 @@ class Session:
 
     def __init__(self, catalog: CoordinatedCatalog, *, database: str = "default", all_columns: bool = False) -> None:
         self.catalog = catalog
-        self.database = database
+        self.names = Names(catalog, database)
         self.all_columns = all_columns
 
     def run(self, text: str) -> Answer:
@@ -53,8 +50,10 @@ class Session:
                 return self._lock(statement, mode, text)
             case Unlock():
                 return self._unlock(statement)
-            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
+            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self.names.identifier(name)):
                 return show.said(f"there is no table {name}")
+            case DropDatabase(database=database, if_exists=True) if not self.names.has_database(database):
+                return show.said(f"there is no database {database}")
         return self._carry_out(statement, text)
 
     def _carry_out(self, statement: Statement, text: str) -> Answer:
@@ -63,17 +62,17 @@ class Session:
         1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
         3. We get our locks, which are not those that the statement needs now.
         """
-        wanted = locks_of(statement, self._table)
+        wanted = locks_of(statement, self.names)
         while wanted and self.catalog.settings.operation_locks != "off":
             with self.catalog.lock_operation(wanted, statement=text):
-                planned, wanted = wanted, locks_of(statement, self._table)
+                planned, wanted = wanted, locks_of(statement, self.names)
                 if planned == wanted:
-                    return carry_out(statement, self.catalog, self._table)
-        return carry_out(statement, self.catalog, self._table)
+                    return carry_out(statement, self.names)
+        return carry_out(statement, self.names)
 
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
-        locks = locks_of(statement, self._table)
+        locks = locks_of(statement, self.names)
         return self._request(locks, text).locks if locks else ()
 
     def _request(self, locks: Iterable[tuple[Resource, LockMode]], text: str, *, explicit: bool = False) -> LockRequest:
@@ -105,7 +104,8 @@ class Session:
         request = self._request([(resource, mode)], text, explicit=True)
         clock = self.catalog.coordinator.clock
         self.catalog.locks.acquire(request, deadline=clock.now() + self.catalog.settings.lock_acquire_timeout_ms / 1000)
-        return show.said(f"locked until UNLOCK: {request}")
+        ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
+        return show.said(f"locked until {ends}: {request}".replace(",:", ":"))
 
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
@@ -122,25 +122,8 @@ class Session:
 
     def _resource(self, statement: ShowLocks | Lock | Unlock) -> Resource:
         if statement.database is not None:
-            return Resource((self._database(statement.database),))
+            return Resource((self.names.database(statement.database),))
         assert statement.table is not None
-        table = self._table(statement.table)
+        table = self.names.table(statement.table)
         resource = Resource.table(table.name())
         return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
-
-    def _database(self, name: str) -> str:
-        try:
-            self.catalog.load_namespace_properties(name)
-        except NoSuchNamespaceError as error:
-            raise StatementError("there is no such database", database=name) from error
-        return name
-
-    def _table(self, name: Name) -> CoordinatedTable:
-        try:
-            table: CoordinatedTable = self.catalog.load_table(self._identifier(name))  # type: ignore[assignment]
-        except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise StatementError("there is no such table", table=".".join(self._identifier(name))) from error
-        return table
-
-    def _identifier(self, name: Name) -> tuple[str, str]:
-        return name.database or self.database, name.table

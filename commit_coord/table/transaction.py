@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import DataScan, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -191,6 +191,33 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.MERGE)
         self._reads = True
         return super().upsert(*args, **kwargs)
+
+    @recorded
+    def update_rows(
+        self,
+        row_filter: BooleanExpression,
+        change: Callable[[pa.Table], pa.Table],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str = MAIN_BRANCH,
+    ) -> None:
+        """Put what *change* makes of the rows that match *row_filter* in their place, as of when the commit lands.
+
+        Args:
+            row_filter: Which rows.
+            change: Called with them, and once more with those of a newer head when the commit lost a race.
+            snapshot_properties: Go into the snapshots' summaries.
+            branch: Where the rows are.
+        """
+        self._lock_operation(Operates.UPDATE)
+        self._reads = True
+        snapshot = self.table_metadata.snapshot_by_name(branch)
+        if snapshot is None:
+            return
+        rows = DataScan(
+            self.table_metadata, self._table.io, row_filter, case_sensitive=False, snapshot_id=snapshot.snapshot_id
+        ).to_arrow()
+        if rows.num_rows:
+            self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
 
     @recorded
     def add_files(
