@@ -205,7 +205,12 @@ class Coordinator:
         self._group_max_size = group_max_size
 
     def commit(
-        self, attempts: Sequence[Attempt], *, replan: Replanner | None = None, repeatable: bool = False
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        replan: Replanner | None = None,
+        repeatable: bool = False,
+        under: Lease | None = None,
     ) -> list[Committed]:
         """Land *attempts* on one table.
 
@@ -218,16 +223,17 @@ class Coordinator:
             replan: Plans the attempt again when the head moved; None refuses it then.
             repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
                 remember it.
+            under: Locks of the operation, without which it must not land; its service is asked right before the swap.
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted or was lost before the swap.
+            CommitLockFailed: The latch was not granted, or it or *under* was lost before the swap.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        return [_Commit(self, attempts[0], replan, repeatable).run()]
+        return [_Commit(self, attempts[0], replan, repeatable, under).run()]
 
     def latch(self, *tables: Table, statement: str = "") -> Lease:
         """Take the commit latches of *tables*, all or none; a context manager.
@@ -277,14 +283,22 @@ class Coordinator:
 class _Commit:
     """One run of the protocol: the state that its effects share."""
 
-    def __init__(self, coordinator: Coordinator, attempt: Attempt, replan: Replanner | None, repeatable: bool) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        attempt: Attempt,
+        replan: Replanner | None,
+        repeatable: bool,
+        under: Lease | None,
+    ) -> None:
         self._coordinator = coordinator
         self._attempt = attempt
         self._replan = replan
         self._repeatable = repeatable
+        self._under = under
         self._lease: Lease | None = None
         # A caller's own request id has to be looked up under the latch first, which only its owner does.
-        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not repeatable
+        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not repeatable and under is None
         self._members: list[_Member] = []
         self._taken: list[str] = []
         """The lock requests of all offers that we took, readable or not."""
@@ -342,6 +356,8 @@ class _Commit:
                 return self._write(plan)
             case EnsureActive():
                 assert self._lease is not None
+                if self._under is not None:
+                    self._under.ensure_active(0)
                 return self._lease.ensure_active()
             case Swap(plan=plan):
                 return self._coordinator.store.swap(self._attempt.table, plan.base, plan.location)

@@ -30,7 +30,7 @@ from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
-from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, calls_take, escalate, operation_locks
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
 
 
@@ -111,8 +111,23 @@ class CoordinatedCatalog(MetastoreCatalog):
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
         return self.locks.acquire(request, deadline=deadline, policy=self._policy())
 
-    def lock_call(self, operation: Operation, on: Resource, *, statement: str = "") -> Lease | None:
+    def lock_call(
+        self,
+        operation: Operation,
+        on: Resource,
+        partitions: Iterable[Partition] = (),
+        live_specs: int = 1,
+        *,
+        statement: str = "",
+    ) -> Lease | None:
         """Take what *operation* takes on a table or database when it is called from Python.
+
+        Args:
+            operation: What is called.
+            on: The table or database.
+            partitions: Of the table, those that are named.
+            live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
+            statement: Shown to whoever waits.
 
         Returns:
             None when ``operation-locks`` asks for nothing, or this thread holds it already.
@@ -123,7 +138,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, on)
+        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)

@@ -221,16 +221,14 @@ class QueueingLockManager(LockManager):
                     scope=request.scope.value,
                 )
 
-    def holds(self, resource: Resource, mode: LockMode) -> bool:
-        """See :meth:`LockManager.holds`."""
-        mine = [
-            lock
-            for lease in self._leases_of_this_thread()
-            if lease.request.scope is LockScope.OPERATION
-            for lock in lease.request.locks
-        ]
-        exclusive = {held for held, held_mode in mine if held_mode is LockMode.EXCLUSIVE}
-        return (resource, mode) in mine or not exclusive.isdisjoint((resource, *resource.ancestors))
+    def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
+        """See :meth:`LockManager.lease_on`."""
+        above = {resource, *resource.ancestors}
+        for lease in self._leases_of_this_thread():
+            held = lease.request.locks if lease.request.scope is LockScope.OPERATION else ()
+            if (resource, mode) in held or any(mine in above and how is LockMode.EXCLUSIVE for mine, how in held):
+                return lease
+        return None
 
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""

@@ -51,7 +51,7 @@ def row_filter(condition: sql.Expr) -> E.BooleanExpression:
             sql.NEQ(this=sql.Column() as column, expression=other)
             | sql.NEQ(this=other, expression=sql.Column() as column)
         ):
-            return E.And(E.NotEqualTo(column.name, constant(other)), E.NotNull(column.name))
+            return E.And(E.NotEqualTo(term=column.name, value=constant(other)), E.NotNull(term=column.name))
         case sql.Is(this=sql.Column() as column, expression=sql.Null()):
             return E.IsNull(term=column.name)
         case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
@@ -80,10 +80,10 @@ def _negated(condition: sql.Expr) -> E.BooleanExpression:
         case sql.Or(this=left, expression=right):
             return E.And(_negated(left), _negated(right))
         case sql.Is(this=sql.Column() as column, expression=sql.Null()):
-            return E.NotNull(column.name)
+            return E.NotNull(term=column.name)
         case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
             found = [constant(value) for value in values]
-            return E.And(E.NotIn(term=column.name, literals=found), E.NotNull(column.name))
+            return E.And(E.NotIn(term=column.name, literals=found), E.NotNull(term=column.name))
         case sql.Between(this=column):
             low, high = condition.args["low"], condition.args["high"]
             return E.Or(

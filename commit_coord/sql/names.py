@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
 from commit_coord.sql.statement import Name
-from commit_coord.table import CoordinatedTable
+from commit_coord.table import CoordinatedTable, Rewriter, rewrite_here
 
 
 class Names:
@@ -19,10 +19,12 @@ class Names:
     Args:
         catalog: Where they are.
         database: Of names that name none.
+        rewrite: Who does the work of CONCATENATE.
     """
 
-    def __init__(self, catalog: CoordinatedCatalog, database: str) -> None:
+    def __init__(self, catalog: CoordinatedCatalog, database: str, rewrite: Rewriter = rewrite_here) -> None:
         self.catalog = catalog
+        self.rewrite = rewrite
         self._database = database
 
     def identifier(self, name: Name) -> tuple[str, str]:

@@ -12,23 +12,21 @@ import pyarrow.fs
 from pyiceberg import expressions as E
 from pyiceberg.exceptions import TableAlreadyExistsError, ValidationError
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table, TableProperties, _parquet_files_to_data_files
+from pyiceberg.table import Table, TableProperties, _parquet_files_to_data_files
 from pyiceberg.table.update.schema import UpdateSchema
 from sqlglot import expressions as sql
 
 from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
-from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import partition_level
 from commit_coord.sql import definitions
 from commit_coord.sql.filters import NotAFilter, constant, row_filter
 from commit_coord.sql.names import Names
-from commit_coord.sql.partitions import partition_filter, partition_levels
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import (
-    OPEN,
     AddColumns,
     AddPartitions,
     ChangeColumn,
@@ -68,10 +66,6 @@ TOUCHED = "commit-coord.touched"
 """The table property that ``TOUCH`` sets: which partition, and when."""
 
 _MAPPING = TableProperties.DEFAULT_NAME_MAPPING
-
-_TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-_SMALL = 0.75
-"""Files below this part of the target size are put together, as in Iceberg Java's rewrite."""
 
 
 def carry_out(statement: Statement, names: Names) -> Answer:
@@ -113,13 +107,12 @@ def carry_out(statement: Statement, names: Names) -> Answer:
             return _drop_partitions(statement, tables(statement.table))
         case TouchPartition(table=name, partition=partition):
             table = tables(name)
-            touched = "/".join(level for level in partition_levels(table, partition) if level is not None)
-            _refuse_missing(table, partition_filter(table, partition), touched)
+            touched = "/".join(level for level in partition_levels(table, partition.named) if level is not None)
+            _refuse_missing(table, partition_filter(table, partition.named), touched)
             return _set_properties(table, {TOUCHED: f"{touched} {time.time_ns() // 1_000_000}"})
         case Concatenate(table=name, partition=partition):
-            return _concatenate(
-                tables(name), partition_filter(tables(name), partition) if partition else E.AlwaysTrue()
-            )
+            done = tables(name).compact(partition.named if partition else {}, rewrite=names.rewrite)
+            return said(f"{done.before} files of {'.'.join(names.identifier(name))} are now {done.after}")
         case DropTable(table=name, purge=purge):
             table = tables(name)
             (catalog.purge_table if purge else catalog.drop_table)(table.name())
@@ -211,7 +204,7 @@ def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer
     """Register files that lie at a location. Iceberg has no empty partitions: without files there is nothing to add."""
     files: list[DataFile] = []
     for partition, location in statement.partitions:
-        levels = partition_levels(table, partition)
+        levels = partition_levels(table, partition.named)
         paths = _parquet_files(location) if location is not None else []
         for file in _parquet_files_to_data_files(table.metadata, paths, table.io):
             lies_in = [
@@ -250,7 +243,7 @@ def _parquet_files(location: str) -> list[str]:
 def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answer:
     filters = []
     for partition in statement.partitions:
-        condition = partition_filter(table, partition)
+        condition = partition_filter(table, partition.named)
         if not statement.if_exists:
             _refuse_missing(table, condition, str(partition))
         filters.append(condition)
@@ -268,30 +261,6 @@ def _has_rows(table: Table, condition: E.BooleanExpression) -> bool:
 def _refuse_missing(table: Table, condition: E.BooleanExpression, partition: str) -> None:
     if not _has_rows(table, condition):
         raise StatementError("there is no such partition", partition=partition, table=".".join(table.name()))
-
-
-def _concatenate(table: CoordinatedTable, condition: E.BooleanExpression) -> Answer:
-    """Write the small files of each partition anew as few large ones; nothing is added, removed or changed."""
-    target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
-    by_partition: dict[Any, list[FileScanTask]] = {}
-    for task in table.scan(row_filter=condition).plan_files():
-        if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
-            by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
-    before, after = 0, 0
-    transaction = table.transaction()
-    with transaction:
-        old: list[DataFile] = []
-        new: list[DataFile] = []
-        for tasks in by_partition.values():
-            if len(tasks) < 2 and not tasks[0].delete_files:
-                continue
-            rows = ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue()).to_table(tasks)
-            old += [task.file for task in tasks]
-            new += _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else []
-        before, after = len(old), len(new)
-        if old:
-            transaction.rewrite_files(old, new, sequence_number(table.metadata))
-    return said(f"{before} files of {'.'.join(table.name())} are now {after}")
 
 
 # Rows.
@@ -376,7 +345,7 @@ def _insert(statement: Insert, tables: Tables) -> Answer:
         return said(f"{rows.num_rows} rows inserted into {name}")
     spec, clause = table.spec(), statement.partition
     if spec.is_unpartitioned() or (clause is not None and all(value is not OPEN for _, value in clause.values)):
-        replaced = E.AlwaysTrue() if clause is None else partition_filter(table, clause)
+        replaced = E.AlwaysTrue() if clause is None else partition_filter(table, clause.named)
         if _has_rows(table, replaced):
             table.overwrite(rows, replaced)
         else:
@@ -393,7 +362,7 @@ def _truncate(table: Table, partition: Partition | None) -> Answer:
         if _has_rows(table, E.AlwaysTrue()):
             table.delete(E.AlwaysTrue())
         return said(f"{name} is empty")
-    condition = partition_filter(table, partition)
+    condition = partition_filter(table, partition.named)
     _refuse_missing(table, condition, str(partition))
     table.delete(condition)
     return said(f"the partition {partition} of {name} is empty")
@@ -473,7 +442,7 @@ def _fitted(statement: Insert, table: Table, rows: pa.Table) -> pa.Table:
     """Return *rows* with the table's columns: by position, those that PARTITION leaves open last, as in Hive."""
     clause = dict(statement.partition.values) if statement.partition else {}
     if statement.partition is not None:
-        partition_levels(table, statement.partition)
+        partition_levels(table, statement.partition.named)
     fixed = {key.lower(): value for key, value in clause.items() if value is not OPEN}
     open_last = [key.lower() for key, value in clause.items() if value is OPEN]
     schema = schema_to_pyarrow(table.schema(), include_field_ids=False)

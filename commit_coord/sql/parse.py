@@ -16,9 +16,9 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.named_partitions import OPEN, Value
 from commit_coord.model import LockMode
 from commit_coord.sql.statement import (
-    OPEN,
     AddColumns,
     AddPartitions,
     ChangeColumn,
@@ -53,7 +53,6 @@ from commit_coord.sql.statement import (
     Truncate,
     Unlock,
     Update,
-    Value,
 )
 
 _DIALECT = "hive"

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pyiceberg.table import Table
 from sqlglot import expressions as sql
 
+from commit_coord.iceberg.named_partitions import partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.sql.filters import weakest_filter
 from commit_coord.sql.names import Names
-from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.statement import (
     AddColumns,
     AddPartitions,
@@ -97,21 +97,25 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
         case Insert(table=name, overwrite=overwrite, partition=partition, query=query):
             yield from _reads(query, tables)
             table, operation = tables(name), Operation.OVERWRITE if overwrite else Operation.INSERT
-            yield operation, table, _known([partition_levels(table, partition)] if partition else [])
+            yield operation, table, _known([partition_levels(table, partition.named)] if partition else [])
         case SetSerde(table=name, serializer=serializer):
             yield Operation.SET_SERIALIZER if serializer else Operation.SET_SERDE_PROPERTIES, tables(name), []
         case AddPartitions(table=name, partitions=located):
             table = tables(name)
-            yield Operation.ADD_PARTITION, table, [partition_levels(table, partition) for partition, _ in located]
+            yield Operation.ADD_PARTITION, table, [partition_levels(table, partition.named) for partition, _ in located]
         case DropPartitions(table=name, partitions=partitions):
             table = tables(name)
-            yield Operation.DROP_PARTITION, table, [partition_levels(table, partition) for partition in partitions]
+            yield (
+                Operation.DROP_PARTITION,
+                table,
+                [partition_levels(table, partition.named) for partition in partitions],
+            )
         case TouchPartition(table=name, partition=partition):
             table = tables(name)
-            yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition)]
+            yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition.named)]
         case Truncate(table=name, partition=partition):
             table = tables(name)
-            yield Operation.TRUNCATE, table, _known([partition_levels(table, partition)] if partition else [])
+            yield Operation.TRUNCATE, table, _known([partition_levels(table, partition.named)] if partition else [])
         case Delete(table=name, where=where):
             table = tables(name)
             yield Operation.DELETE, table, _filtered(where, table)
@@ -122,7 +126,7 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
             yield Operation.CONCATENATE, tables(name), []
         case Concatenate(table=name, partition=Partition() as partition):
             table = tables(name)
-            yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition)]
+            yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition.named)]
 
 
 def _reads(query: sql.Expr, tables: Tables) -> Iterator[tuple[Operation, Table, list[hierarchy.Partition]]]:

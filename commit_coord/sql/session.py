@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.iceberg.named_partitions import partition_levels
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
@@ -13,10 +14,10 @@ from commit_coord.sql import show
 from commit_coord.sql.names import Names
 from commit_coord.sql.operations import carry_out
 from commit_coord.sql.parse import parse
-from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import DropDatabase, DropTable, ExplainLocks, Lock, ShowLocks, Statement, Unlock
+from commit_coord.table import Rewriter, rewrite_here
 
 
 class Session:
@@ -26,11 +27,19 @@ class Session:
         catalog: Where the tables and locks are.
         database: Of names that name none.
         all_columns: Whether SHOW LOCKS answers in thirteen columns, as with Hive's ``DbTxnManager``, instead of two.
+        rewrite: Who does the work of CONCATENATE; ``commit_coord.spark.rewriter`` has a Spark session do it.
     """
 
-    def __init__(self, catalog: CoordinatedCatalog, *, database: str = "default", all_columns: bool = False) -> None:
+    def __init__(
+        self,
+        catalog: CoordinatedCatalog,
+        *,
+        database: str = "default",
+        all_columns: bool = False,
+        rewrite: Rewriter = rewrite_here,
+    ) -> None:
         self.catalog = catalog
-        self.names = Names(catalog, database)
+        self.names = Names(catalog, database, rewrite)
         self.all_columns = all_columns
 
     def run(self, text: str) -> Answer:
@@ -126,4 +135,8 @@ class Session:
         assert statement.table is not None
         table = self.names.table(statement.table)
         resource = Resource.table(table.name())
-        return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
+        return (
+            lock_target(resource, partition_levels(table, statement.partition.named))
+            if statement.partition
+            else resource
+        )

@@ -8,22 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 
 from sqlglot import expressions as sql
 
+from commit_coord.iceberg.named_partitions import Value, told
 from commit_coord.model import LockMode
-
-
-class Open(Enum):
-    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
-
-    OPEN = "open"
-
-
-OPEN = Open.OPEN
-
-Value = str | int | float | bool | None | Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +40,12 @@ class Partition:
 
     def __str__(self) -> str:
         """Return it as it could be written."""
-        return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in self.values)
+        return told(self.named)
+
+    @property
+    def named(self) -> Mapping[str, Value]:
+        """Return it by column; no column comes twice."""
+        return dict(self.values)
 
 
 @dataclass(frozen=True, slots=True)

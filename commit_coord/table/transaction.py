@@ -74,6 +74,8 @@ class CoordinatedTransaction(Transaction):
         self.request_id = str(uuid.uuid4())
         self.repeatable = False
         self.answered = False
+        self.under: Lease | None = None
+        """Must still be held when the commit is published; None asks for nothing."""
         self._base = (table.metadata, table.metadata_location)
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
@@ -405,7 +407,9 @@ class CoordinatedTransaction(Transaction):
 
     def _land(self) -> Committed:
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-        (committed,) = coordinator.commit([self._attempt()], replan=self._replan, repeatable=self.repeatable)
+        (committed,) = coordinator.commit(
+            [self._attempt()], replan=self._replan, repeatable=self.repeatable, under=self.under
+        )
         return committed
 
     def _attempt(self) -> Attempt:

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
 from commit_coord.sql.parse import parse
-from commit_coord.sql.statement import OPEN, Lock, Name, Partition, ShowLocks
+from commit_coord.sql.statement import Lock, Name, Partition, ShowLocks
 
 STATEMENTS = [
     "SHOW LOCKS",
