@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import cast
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -11,6 +12,9 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
 from commit_coord.sql.statement import Name
 from commit_coord.table import CoordinatedTable, Rewriter, rewrite_here
+
+_SHOWN = 10
+"""Tables that an error names at most."""
 
 
 class Names:
@@ -40,7 +44,17 @@ class Names:
         try:
             return cast(CoordinatedTable, self.catalog.load_table(self.identifier(name)))
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise StatementError("there is no such table", table=".".join(self.identifier(name))) from error
+            raise StatementError(
+                "there is no such table", table=".".join(self.identifier(name)), accepted=self._like(name)
+            ) from error
+
+    def _like(self, name: Name) -> str | None:
+        """Return the tables that may have been meant; None where there are none."""
+        database, table = self.identifier(name)
+        if not self.has_database(database):
+            return None
+        inside = [found[-1] for found in self.tables_of(database)]
+        return ", ".join(get_close_matches(table, inside) or inside[:_SHOWN]) or None
 
     def database(self, name: str) -> str:
         """Return *name*, which is a database's.

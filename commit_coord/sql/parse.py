@@ -96,6 +96,25 @@ def parse(text: str) -> Statement:
     return found
 
 
+def located(error: StatementError, text: str) -> StatementError:
+    """Return *error* with where in the statement *text* that stands which it is about, as far as it can be told."""
+    if "position" in error.details:
+        return error
+    tokens = _Dialect().tokenize(text)
+    for key in ("value", "column", "partition", "name", "table", "database"):
+        named = str(error.details.get(key, "")).rpartition(".")[2] if key == "table" else error.details.get(key, "")
+        for token in tokens:
+            if token.text.lower() == str(named).lower():
+                error.details |= {"position": _position(text, token), "statement": text}
+                return error
+    return error
+
+
+def _position(text: str, token: Token) -> str:
+    before = text[: token.start]
+    return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
 class _Words:
     """A statement's tokens, read from left to right."""
 
@@ -115,8 +134,7 @@ class _Words:
         token = self._next
         found, position = "the end", "end"
         if token is not None:
-            found, before = f"{token.text!r}", self._text[: token.start]
-            position = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+            found, position = f"{token.text!r}", _position(self._text, token)
         return StatementError(f"expected {expected}, found {found}", position=position, statement=self._text)
 
     def sees(self, *words: str) -> bool:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import partition_levels
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
@@ -13,7 +14,7 @@ from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
 from commit_coord.sql.names import Names
 from commit_coord.sql.operations import carry_out
-from commit_coord.sql.parse import parse
+from commit_coord.sql.parse import located, parse
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import DropDatabase, DropTable, ExplainLocks, Lock, ShowLocks, Statement, Unlock
@@ -50,6 +51,12 @@ class Session:
             LockError: It could not get or free the locks that it is about.
         """
         statement = parse(text)
+        try:
+            return self._answer(statement, text)
+        except StatementError as error:
+            raise located(error, text) from error.__cause__
+
+    def _answer(self, statement: Statement, text: str) -> Answer:
         match statement:
             case ShowLocks():
                 return self._show(statement)

@@ -355,6 +355,43 @@ def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: s
     }
 
 
+@pytest.mark.parametrize(
+    "command, position, expected",
+    [
+        ("LOCK TABLE\n  plan SHARED", "line 2, column 3", "there is no such table: table='db.plan', accepted='plain'"),
+        ("SELECT a FROM db.nope", "line 1, column 18", "accepted='days, evolved, plain, t1, t2'"),
+        ("SHOW LOCKS DATABASE nope", "line 1, column 21", "there is no such database"),
+        (
+            "LOCK TABLE t2 PARTITION (p='x', Z=1) SHARED",
+            "line 1, column 33",
+            "no such partition column: column='z', accepted='p, q'",
+        ),
+        (
+            "LOCK TABLE t2 PARTITION (q='abc') SHARED",
+            "line 1, column 28",
+            "no value of this partition column: column='q', value='abc', type='int'",
+        ),
+        ("ALTER TABLE days DROP PARTITION (ts_day='soon')", "line 1, column 41", "value='soon', type='day'"),
+        ("LOCK TABLE t1 PARTITION (p='1') SHRED", "line 1, column 33", "SHARED or EXCLUSIVE, found 'SHRED'"),
+        ("ALTER TABLE t1 CREATE TAG x RETAIN -5 DAYS", "line 1, column 36", "a whole number above 0, found '-'"),
+        (
+            "INSERT INTO t1 (a, zz) VALUES (1, 2)",
+            "line 1, column 20",
+            "there is no such column: column='zz', accepted='a, p, q, ts'",
+        ),
+        ("UPDATE t1 SET zz = 1", "line 1, column 15", "there is no such column"),
+        ("SELECT zz FROM t1", "line 1, column 8", "there is no such column"),
+    ],
+)
+def test_what_is_not_there_is_said_with_its_place_and_what_was_expected(
+    shop: Shop, command: str, position: str, expected: str
+) -> None:
+    with pytest.raises(StatementError) as error:
+        shop.run(command)
+    assert position == error.value.details["position"]
+    assert expected in str(error.value)
+
+
 def test_what_a_session_locked_it_may_share(shop: Shop) -> None:
     """As in Hive: LOCK ... SHARED twice, then a query; what would wait for the lock itself is refused at once."""
     shop.run("LOCK TABLE t1 SHARED", "LOCK TABLE t1 SHARED")
