@@ -30,6 +30,8 @@ from commit_coord.errors import (
     CommitStateUnknown,
     InternalError,
     LockError,
+    LockLost,
+    LockRefused,
 )
 from commit_coord.events import CommitEnded, Events
 from commit_coord.iceberg import manifest_list
@@ -227,7 +229,8 @@ class Coordinator:
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted, or it or *under* was lost before the swap.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or *under*
+                was lost.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """
@@ -356,8 +359,7 @@ class _Commit:
                 return self._write(plan)
             case EnsureActive():
                 assert self._lease is not None
-                if self._under is not None:
-                    self._under.ensure_active(0)
+                self._ensure_operation()
                 return self._lease.ensure_active()
             case Swap(plan=plan):
                 return self._coordinator.store.swap(self._attempt.table, plan.base, plan.location)
@@ -375,6 +377,19 @@ class _Commit:
                 return self._release(verdict)
             case _:
                 assert_never(effect)
+
+    def _ensure_operation(self) -> None:
+        """Return if the operation still has its locks.
+
+        Raises:
+            LockRefused: It has not; no latch that is taken anew brings them back.
+        """
+        if self._under is None:
+            return
+        try:
+            self._under.ensure_active(0)
+        except LockLost as error:
+            raise LockRefused("the operation has lost its locks", **error.details) from error
 
     def _acquire(self, *, offering: bool) -> Answered | None:
         clock = self._coordinator.clock

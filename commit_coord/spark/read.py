@@ -112,7 +112,7 @@ def read_table(
         wanted = {schema.find_field(name).field_id for name in columns}
         needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
-    df = rows_of(spark, metadata, found.io, read_as, tasks, condition)
+    df = _rows(spark, metadata, found.io, read_as, tasks, condition)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
 
 
@@ -185,7 +185,7 @@ def _quoted(name: str) -> str:
 # -- rows --------------------------------------------------------------------------------------------------
 
 
-def rows_of(
+def _rows(
     spark: SparkSession,
     metadata: TableMetadata,
     io: FileIO,

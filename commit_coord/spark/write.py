@@ -136,7 +136,7 @@ def write_table(
         check_fits(df.schema, found.schema(), case_sensitive=sensitive)
         target = Target.of(found)
         try:
-            files = write_files(df, found, target, sensitive)
+            files = _write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
                 check_inside(files, found, bounds)
         except BaseException:
@@ -246,7 +246,7 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
 # -- rows --------------------------------------------------------------------------------------------------
 
 
-def write_files(df: DataFrame, table: Table, target: Target, case_sensitive: bool) -> list[DataFile]:
+def _write_files(df: DataFrame, table: Table, target: Target, case_sensitive: bool) -> list[DataFile]:
     """Write the rows below the folder of *target* and return the files. Nothing is committed."""
     if unable := beyond_parquet(target.schema, writing=True):
         logger.warning(

@@ -25,7 +25,7 @@ def test_locks_are_rows(spark: SparkSession, catalog: Any, properties: dict[str,
     assert [] == rows(reader.load())
     sql.run("LOCK TABLE u SHARED", catalog, database="db")
     part = Resource.table(("db", "t"), "id=1")
-    other = commit_coord.load_catalog("test", **properties)
+    other = commit_coord.load_catalog("test", **properties | {"lock.acquire-timeout-ms": "600000"})
     with catalog.lock_operation({part: LockMode.EXCLUSIVE}, statement="a nightly job"):
         waits = threading.Thread(target=lambda: other.lock_operation({part: LockMode.SHARED}).release())
         waits.start()
