@@ -96,3 +96,14 @@ def test_concatenate_is_sparks_work_where_it_is_told_so(spark: SparkSession, cat
     assert "3 files of db.t are now 1" == str(sql.run(statement, catalog, database="db", rewrite=watched))
     assert ["db/t", "db/t/k=1"] * 2 == seen
     assert list(range(12)) == sorted(row.id for row in read_table(spark, catalog.load_table("db.t")).collect())
+
+
+def test_what_is_too_much_for_one_file_becomes_several(spark: SparkSession, catalog: Any) -> None:
+    """Each task writes one file of the target size, so a large partition is the work of many."""
+    table = small_files(spark, catalog)
+    size = max(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.target-file-size-bytes": str(size * 2 + 1)})
+    done = compact_table(spark, table)
+    assert (3, 2) == (done.before, done.after)
+    assert list(range(12)) == sorted(row.id for row in read_table(spark, table).collect())
