@@ -9,6 +9,10 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     ConfigError,
+    ExceedsMaxLeaseTime,
+    InvalidArguments,
+    LeaseAlreadyExists,
+    LeaseEnded,
     LockError,
     LockLost,
     LockReentered,
@@ -17,6 +21,7 @@ from commit_coord.errors import (
     LockTimeout,
     StatementError,
 )
+from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
 
 __all__ = [
@@ -27,6 +32,14 @@ __all__ = [
     "CommitNotApplied",
     "CommitStateUnknown",
     "ConfigError",
+    "ExceedsMaxLeaseTime",
+    "HeldLease",
+    "HiveLease",
+    "InvalidArguments",
+    "LeaseAlreadyExists",
+    "LeaseEnded",
+    "LeaseObject",
+    "Leases",
     "LockError",
     "LockLost",
     "LockMode",

@@ -29,12 +29,14 @@ from commit_coord.sql.statement import (
     CreateTable,
     Delete,
     DropDatabase,
+    DropForceLease,
     DropPartitions,
     DropRef,
     DropTable,
     ExpireSnapshots,
     ExplainLocks,
     Insert,
+    Leased,
     Lock,
     Name,
     Partition,
@@ -47,6 +49,7 @@ from commit_coord.sql.statement import (
     SetPartitionSpec,
     SetProperties,
     SetSerde,
+    ShowLease,
     ShowLocks,
     Statement,
     TouchPartition,
@@ -286,6 +289,8 @@ class _Words:
         """Return the statement that comes next."""
         actions: list[tuple[tuple[str, ...], Callable[[], Statement]]] = [
             (("SHOW", "LOCKS"), self._show_locks),
+            (("SHOW", "LEASE"), self._show_lease),
+            (("DROP", "FORCE", "LEASE"), lambda: DropForceLease(self._leased())),
             (("LOCK",), self._lock),
             (("UNLOCK",), self._unlock),
             (("EXPLAIN",), self._explain),
@@ -315,8 +320,8 @@ class _Words:
                 "result with commit_coord.spark.write_table)"
             )
         raise self.wrong(
-            "SHOW LOCKS, LOCK, UNLOCK, EXPLAIN LOCKS, ALTER TABLE, CREATE or DROP TABLE or DATABASE, TRUNCATE, INSERT, "
-            "DELETE, UPDATE or SELECT"
+            "SHOW LOCKS, LOCK, UNLOCK, SHOW LEASE, DROP FORCE LEASE, EXPLAIN LOCKS, ALTER TABLE, CREATE or DROP TABLE "
+            "or DATABASE, TRUNCATE, INSERT, DELETE, UPDATE or SELECT"
         )
 
     def _show_locks(self) -> Statement:
@@ -342,6 +347,19 @@ class _Words:
         if not self.skip("TABLE"):
             raise self.wrong("TABLE or DATABASE")
         return Unlock(self.name(), self.partition())
+
+    def _show_lease(self) -> Statement:
+        return ShowLease(() if self._next is None or self.sees(";") else self._leased())
+
+    def _leased(self) -> Leased:
+        if self.skip("*"):
+            return ()
+        if self._next is None or self.sees(";"):
+            raise self.wrong("* or the name of a table")
+        found = [(self.name(), self.partition())]
+        while self.skip(","):
+            found.append((self.name(), self.partition()))
+        return tuple(found)
 
     def _explain(self) -> Statement:
         formatted = self.skip("FORMATTED")

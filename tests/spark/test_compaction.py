@@ -29,10 +29,8 @@ def small_files(spark: SparkSession, catalog: Any, *partition_by: str, **columns
     return table
 
 
-@pytest.mark.parametrize("partition_by, after", [(("k",), 2), (("bucket(3, id)", "k"), 6), ((), 1)])
-def test_a_table_is_compacted_by_sparks_tasks(
-    spark: SparkSession, catalog: Any, partition_by: tuple[str, ...], after: int
-) -> None:
+@pytest.mark.parametrize("partition_by", [("k",), ("bucket(3, id)", "k"), ()])
+def test_a_table_is_compacted_by_sparks_tasks(spark: SparkSession, catalog: Any, partition_by: tuple[str, ...]) -> None:
     """One file for each partition of several, the same rows, one REPLACE snapshot, and no file that nobody has."""
     table = small_files(
         spark,
@@ -43,6 +41,7 @@ def test_a_table_is_compacted_by_sparks_tasks(
         n=F.expr("cast(null as string)"),
     )
     before, files = rows(read_table(spark, table)), len(list(table.scan().plan_files()))
+    after = len({tuple(task.file.partition) for task in table.scan().plan_files()})
     snapshots = len(table.metadata.snapshots)
     done = compact_table(spark, table)
     assert files - after == done.before - done.after

@@ -10,7 +10,7 @@ from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
 from commit_coord.sql.parse import parse
-from commit_coord.sql.statement import Lock, Name, Partition, ShowLocks
+from commit_coord.sql.statement import DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
 
 STATEMENTS = [
     "SHOW LOCKS",
@@ -61,6 +61,11 @@ STATEMENTS = [
     "ALTER TABLE t EXECUTE ROLLBACK(17)",
     "CREATE DATABASE IF NOT EXISTS d COMMENT 'c' LOCATION 's3://a' WITH DBPROPERTIES ('a'='b')",
     "DROP SCHEMA IF EXISTS d CASCADE",
+    "SHOW LEASE",
+    "SHOW LEASE *",
+    "show lease t partition (d='x'), db.u",
+    "DROP FORCE LEASE *",
+    "DROP FORCE LEASE t PARTITION (d='x', h=1), db.u",
 ]
 
 
@@ -79,6 +84,10 @@ def test_what_a_statement_says() -> None:
     )
     assert parse("SHOW LOCKS extended") == ShowLocks(extended=True)
     assert parse("SHOW LOCKS `extended`") == ShowLocks(Name("extended"))
+    assert parse("SHOW LEASE") == parse("SHOW LEASE *;") == ShowLease()
+    assert parse("drop force lease t partition (d='x'), db.u") == DropForceLease(
+        ((Name("t"), Partition((("d", "x"),))), (Name("u", "db"), None))
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,6 +125,10 @@ def test_what_a_statement_says() -> None:
         ("ALTER TABLE t EXECUTE ROLLBACK('then')", "line 1, column 32", "a quoted time such as"),
         ("ALTER TABLE t EXECUTE FLY", "line 1, column 15", "EXECUTE EXPIRE_SNAPSHOTS or ROLLBACK"),
         ("DROP DATABASE", "end", "the name of a database"),
+        ("SHOW LEASE * t", "line 1, column 14", "the end"),
+        ("SHOW LEASE t,", "end", "the name of a table"),
+        ("DROP FORCE LEASE", "end", "* or the name of a table"),
+        ("DROP LEASE *", "line 1, column 1", "DROP FORCE LEASE, "),
     ],
 )
 def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, position: str, expected: str) -> None:
