@@ -75,7 +75,8 @@ _holder: Holder | None = None
 def register(spark: SparkSession) -> None:
     """Make ``format("commit_coord")`` known to *spark*, and start the holder of its operation locks in this process.
 
-    Also the formats of :mod:`commit_coord.spark.listings`: ``commit_coord.locks`` shows who holds and waits for what.
+    Also the formats of :mod:`commit_coord.spark.listings`: ``commit_coord.locks`` shows who holds and waits for what,
+    ``commit_coord.leases`` the leases.
 
     Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
     May be called again.

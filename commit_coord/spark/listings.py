@@ -1,4 +1,4 @@
-"""What the lock service knows, as DataFrames: ``spark.read.format("commit_coord.locks")``.
+"""What the lock service knows, as DataFrames: ``spark.read.format("commit_coord.locks")``, and ``.leases``.
 
 A listing is read when Spark plans the query, in a Python worker beside the driver, as any other client of the service
 would read it; the tasks only carry its rows. To add one: a name, its columns, and a function that returns their rows
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import ConfigError
+from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import Resource
 
 _PREFIX = "catalog."
@@ -74,6 +75,23 @@ def _locks(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[R
         )
 
 
+def _leases(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[Row]:
+    path = resource.path if resource is not None else ()
+    for lease in catalog.leases.list_lease():
+        leased = LeaseObject(lease.db_name, lease.table_name, lease.partition_name or None).resource
+        if leased.path[: len(path)] == path:
+            yield (
+                lease.lease_id,
+                lease.user,
+                lease.db_name,
+                lease.table_name,
+                lease.partition_name or None,
+                lease.lease_type,
+                datetime.fromtimestamp(lease.start_utc / 1000, UTC),
+                datetime.fromtimestamp(lease.end_utc / 1000, UTC),
+            )
+
+
 LISTINGS = (
     Listing(
         "commit_coord.locks",
@@ -81,6 +99,12 @@ LISTINGS = (
         "request_id string, scope string, explicit boolean, user string, host string, pid bigint, application string, "
         "statement string, since timestamp, expires_in_ms bigint, generation bigint",
         _locks,
+    ),
+    Listing(
+        "commit_coord.leases",
+        "lease_id bigint, user string, db string, `table` string, `partition` string, lease_type string, "
+        "start_utc timestamp, end_utc timestamp",
+        _leases,
     ),
 )
 """All there are."""

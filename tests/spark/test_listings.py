@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import commit_coord
-from commit_coord import sql
+from commit_coord import LeaseObject, sql
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import register, write_table
 from tests.spark.conftest import rows
@@ -50,6 +50,23 @@ def test_locks_are_rows(spark: SparkSession, catalog: Any, properties: dict[str,
     other.close()
     assert [("db/u", True)] == rows(reader.load().select("resource", "explicit"))
     sql.run("UNLOCK TABLE u", catalog, database="db")
+
+
+def test_leases_are_rows(spark: SparkSession, catalog: Any, properties: dict[str, str]) -> None:
+    """One for each object of a lease, on a resource and below it, with times by the database's clock."""
+    register(spark)
+    options = {"catalog": "test", **{f"catalog.{key}": value for key, value in properties.items()}}
+    day, raw = LeaseObject("db", "t", "day=2026-01-01"), LeaseObject("db", "raw", lease_type="s")
+    lease_id = catalog.leases.grab_lease([day, raw], 3600, 1)
+    reader = spark.read.format("commit_coord.leases").options(**options)
+    found = reader.load()
+    assert [("db", "raw", None, "s"), ("db", "t", "day=2026-01-01", "x")] == rows(
+        found.select("db", "table", "partition", "lease_type")
+    )
+    (row,) = reader.load("db/t").collect()
+    assert (lease_id, 3600) == (row.lease_id, round((row.end_utc - row.start_utc).total_seconds()))
+    catalog.leases.drop_lease(lease_id)
+    assert [] == rows(found)
 
 
 def test_what_can_not_be_listed_is_said(spark: SparkSession, catalog: Any, properties: dict[str, str]) -> None:
