@@ -59,7 +59,7 @@ class NoneLockManager(LockManager):
         """Return a lease at once."""
         if request.explicit:
             raise LockRefused(
-                "locks are turned off (lock-impl=none, hive.support.concurrency=false): nobody would keep this one",
+                "locks are turned off (lock-impl=none, hive.support.concurrency=false): nobody keeps an explicit one",
                 manager=self.name,
                 locks=request,
             )

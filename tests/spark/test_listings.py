@@ -66,7 +66,7 @@ def test_leases_are_rows(spark: SparkSession, catalog: Any, properties: dict[str
     (row,) = reader.load("db/t").collect()
     assert (lease_id, 3600) == (row.lease_id, round((row.end_utc - row.start_utc).total_seconds()))
     catalog.leases.drop_lease(lease_id)
-    assert [] == rows(found)
+    assert [] == rows(reader.load()), "a DataFrame keeps what it was planned with"
 
 
 def test_what_can_not_be_listed_is_said(spark: SparkSession, catalog: Any, properties: dict[str, str]) -> None:
