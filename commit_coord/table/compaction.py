@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, TableProperties
 
@@ -104,6 +103,9 @@ def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[
 
 def rewrite_here(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
     """Rewrite in this process, the rows of one group at a time in memory; see :data:`Rewriter`."""
+    # Loaded with the first compaction: Arrow starts threads, and takes long.
+    from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+
     created: list[str] = []
     io = recording(table.io, created)
     new: list[DataFile] = []
