@@ -251,7 +251,7 @@ class Guarantees:
         explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
-        carries: A holder can carry out what waiting requests offer.
+        carries: How far a holder sees the offers that it can carry out: as *reach*.
     """
 
     mutual_exclusion: bool
@@ -263,7 +263,7 @@ class Guarantees:
     explicit_locks: bool
     journal: bool
     clock: str
-    carries: bool = False
+    carries: str = "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,7 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("explicit_locks", "LOCK statements, whose locks outlive their client"),
     ("journal", "remembers the outcome of request ids"),
     ("clock", "whose clock decides on expiry"),
-    ("carries", "one commit publishes what waits behind it"),
+    ("carries", "whose commits, waiting, one commit publishes too"),
 )
 
 

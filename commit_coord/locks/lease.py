@@ -118,7 +118,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             explicit_locks=True,
             journal=True,
             clock="server" if server else "host",
-            carries=True,
+            carries="network" if server else "host",
         )
         self._space = quote(space, safe="")
         self._start_over()

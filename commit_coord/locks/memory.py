@@ -265,7 +265,7 @@ class MemoryLockManager(QueueingLockManager):
         explicit_locks=True,
         journal=True,
         clock="none",
-        carries=True,
+        carries="process",
     )
 
     def __init__(

@@ -227,7 +227,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=True,
         clock="server",
-        carries=True,
+        carries="network",
     )
 
     def __init__(
