@@ -216,7 +216,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=False,
         clock="client",
-        carries="process"
+        carries="process",
     )
 
     def __init__(
