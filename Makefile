@@ -62,9 +62,13 @@ types: ## mypy, strict
 	$(with) python -- mypy
 
 .PHONY: docs
-docs: ## Write docs/configuration.md anew from the table of properties
+docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from the code
 	$(with) python -- python -m commit_coord.config > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
+	$(with) python -- python -m commit_coord.cli.lock_table > docs/locks.md.new
+	@mv docs/locks.md.new docs/locks.md
+	$(with) python -- python -m commit_coord.cli.reference > docs/cli.md.new
+	@mv docs/cli.md.new docs/cli.md
 
 .PHONY: lock
 lock: ## Make requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)

@@ -234,8 +234,9 @@ PROPERTIES: tuple[Property, ...] = (
         "operation-locks",
         "off, iceberg or hive",
         "iceberg",
-        "Which operations take locks for as long as they run: `iceberg`: overwrites, deletes, upserts, drop and "
-        "rename; `hive`: inserts as well; `off`: none, conflicts are found at the commit.",
+        "Which calls take locks for as long as they run, beside statements: `iceberg`: overwrites, deletes, upserts, "
+        "compaction, drop and rename; `hive`: inserts and all others of [the table](locks.md) as well; `off`: none, "
+        "nor statements, and conflicts are found at the commit.",
         _one_of("off", "iceberg", "hive"),
     ),
     _property(

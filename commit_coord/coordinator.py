@@ -31,6 +31,8 @@ from commit_coord.errors import (
     CommitStateUnknown,
     InternalError,
     LockError,
+    LockLost,
+    LockRefused,
 )
 from commit_coord.events import CommitBegan, CommitEnded, Events, SwapEnded
 from commit_coord.iceberg import manifest_list
@@ -246,7 +248,12 @@ class Coordinator:
         return getattr(self._fences, "lease_id", None)
 
     def commit(
-        self, attempts: Sequence[Attempt], *, replan: Replanner | None = None, repeatable: bool = False
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        replan: Replanner | None = None,
+        repeatable: bool = False,
+        under: Lease | None = None,
     ) -> list[Committed]:
         """Land *attempts* on one table.
 
@@ -259,17 +266,18 @@ class Coordinator:
             replan: Plans the attempt again when the head moved; None refuses it then.
             repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
                 remember it.
+            under: Locks of the operation, without which it must not land; its service is asked right before the swap.
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or the
-                lease that fences the commit is not live.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or *under*
+                was lost, or the lease that fences the commit is not live.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        return [_Commit(self, attempts[0], replan, repeatable).run()]
+        return [_Commit(self, attempts[0], replan, repeatable, under).run()]
 
     def latch(self, *tables: Table, statement: str = "") -> Lease:
         """Take the commit latches of *tables*, all or none; a context manager.
@@ -319,16 +327,24 @@ class Coordinator:
 class _Commit:
     """One run of the protocol: the state that its effects share."""
 
-    def __init__(self, coordinator: Coordinator, attempt: Attempt, replan: Replanner | None, repeatable: bool) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        attempt: Attempt,
+        replan: Replanner | None,
+        repeatable: bool,
+        under: Lease | None,
+    ) -> None:
         self._coordinator = coordinator
         self._attempt = attempt
         self._replan = replan
         self._repeatable = repeatable
+        self._under = under
         self._lease: Lease | None = None
         self._lease_id = coordinator._fence
         # A caller's own request id has to be looked up under the latch first, which only its owner does. And one swap
         # can't be refused for some of those that it publishes, so whoever is fenced goes alone.
-        alone = repeatable or self._lease_id is not None
+        alone = repeatable or self._lease_id is not None or under is not None
         self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[_Member] = []
         self._taken: list[str] = []
@@ -397,6 +413,7 @@ class _Commit:
                 return self._write(plan)
             case EnsureActive():
                 assert self._lease is not None
+                self._ensure_operation()
                 return self._lease.ensure_active()
             case Swap(plan=plan):
                 return self._swap(plan)
@@ -434,6 +451,19 @@ class _Commit:
                         took_ms=(coordinator.clock.now() - started) * 1000,
                     )
                 )
+
+    def _ensure_operation(self) -> None:
+        """Return if the operation still has its locks.
+
+        Raises:
+            LockRefused: It has not; no latch that is taken anew brings them back.
+        """
+        if self._under is None:
+            return
+        try:
+            self._under.ensure_active(0)
+        except LockLost as error:
+            raise LockRefused("the operation has lost its locks", **error.details) from error
 
     def _acquire(self, *, offering: bool) -> Answered | None:
         clock = self._coordinator.clock

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from commit_coord import config, errors
+from commit_coord.cli import lock_table
 from commit_coord.errors import CommitCoordError
+from commit_coord.protocol.hierarchy import Operation
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -43,6 +45,12 @@ def test_error_is_in_the_table(cls: type[CommitCoordError]) -> None:
 def test_configuration_is_rendered_from_the_table() -> None:
     """The committed document is what the code writes (else: make docs)."""
     assert (DOCS / "configuration.md").read_text() == config.render()
+
+
+def test_lock_table_is_rendered_from_the_table() -> None:
+    """The committed document is what the table of operations says (else: make docs), and has a row for each."""
+    assert (DOCS / "locks.md").read_text() == lock_table.render()
+    assert set(Operation) <= rows(DOCS / "locks.md").keys()
 
 
 @pytest.mark.parametrize("key", [prop.key for prop in config.PROPERTIES])

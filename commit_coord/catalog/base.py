@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -34,7 +34,7 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.hierarchy import escalate
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
 
 
@@ -116,6 +116,44 @@ class CoordinatedCatalog(MetastoreCatalog):
         )
         deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
         return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+
+    def lock_call(
+        self,
+        operation: Operation,
+        on: Resource,
+        partitions: Iterable[Partition] = (),
+        live_specs: int = 1,
+        *,
+        statement: str = "",
+    ) -> Lease | None:
+        """Take what *operation* takes on a table or database when it is called from Python.
+
+        Args:
+            operation: What is called.
+            on: The table or database.
+            partitions: Of the table, those that are named.
+            live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
+            statement: Shown to whoever waits.
+
+        Returns:
+            None when ``operation-locks`` asks for nothing, or this thread holds it already.
+
+        Raises:
+            LockReentered: This thread holds a part of it, or holds it in a weaker mode.
+            LockError: As :meth:`lock_operation`.
+        """
+        if not calls_take(operation, self.settings.operation_locks):
+            return None
+        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
+        if all(self.locks.holds(resource, mode) for resource, mode in locks):
+            return None
+        return self.lock_operation(locks, statement=statement or operation.value)
+
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+        """Hold what :meth:`lock_call` takes on the table or database *name*."""
+        whole = COMMANDS[operation].level is Level.DATABASE
+        on = Resource((".".join(name),)) if whole else Resource.table(name)
+        return self.lock_call(operation, on, statement=statement) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
@@ -291,7 +329,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             TableAlreadyExistsError: There is one; nothing was written.
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
-        with self.coordinator.latch(table, statement="create table"):
+        with self.operating(Operation.CREATE_TABLE, table), self.coordinator.latch(table, statement="create table"):
             self._refuse_existing(table)
             self._writing.file = None
             given = self._properties(table, {}, properties)
@@ -323,7 +361,8 @@ class CoordinatedCatalog(MetastoreCatalog):
             FileNotFoundError: There is no such file; nothing was registered.
         """
         table = self._table_identifier(identifier)
-        with self.coordinator.latch(table, statement="register table"):
+        registering = self.operating(Operation.CREATE_TABLE, table, "register table")
+        with registering, self.coordinator.latch(table, statement="register table"):
             self._refuse_existing(table)
             self.coordinator.read(metadata_location)
             return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
@@ -357,7 +396,7 @@ class CoordinatedCatalog(MetastoreCatalog):
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch."""
         table = self._table_identifier(identifier)
-        with self._whole_table(table, "drop table"), self.coordinator.latch(table, statement="drop table"):
+        with self.operating(Operation.DROP_TABLE, table), self.coordinator.latch(table, statement="drop table"):
             super().drop_table(identifier)  # type: ignore[safe-super]
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
@@ -365,13 +404,17 @@ class CoordinatedCatalog(MetastoreCatalog):
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
-        with self._whole_table(old, f"rename to {'.'.join(new)}"), self.coordinator.latch(old, new, statement="rename"):
+        renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
+        with renaming, self.coordinator.latch(old, new, statement="rename"):
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
         name = self._table_identifier(identifier)
-        with self._whole_table(name, "purge table"), self.coordinator.latch(name, statement="purge table"):
+        with (
+            self.operating(Operation.DROP_TABLE, name, "purge table"),
+            self.coordinator.latch(name, statement="purge table"),
+        ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             super().drop_table(identifier)  # type: ignore[safe-super]
         manifests: dict[str, ManifestFile] = {}
@@ -388,16 +431,29 @@ class CoordinatedCatalog(MetastoreCatalog):
         for path in doomed:
             delete_quietly(table.io, path)
 
+    def create_namespace(self, namespace: str | Identifier, properties: dict[str, str] = EMPTY_DICT) -> None:
+        """Create a namespace.
+
+        Raises:
+            NamespaceAlreadyExistsError: There is one of that name.
+        """
+        with self.operating(Operation.CREATE_DATABASE, Catalog.identifier_to_tuple(namespace)):
+            super().create_namespace(namespace, properties)  # type: ignore[safe-super]
+
+    def drop_namespace(self, namespace: str | Identifier) -> None:
+        """Drop a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+            NamespaceNotEmptyError: It has tables.
+        """
+        with self.operating(Operation.DROP_DATABASE, Catalog.identifier_to_tuple(namespace)):
+            super().drop_namespace(namespace)  # type: ignore[safe-super]
+
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         self.locks.close()
         super().close()
-
-    def _whole_table(self, table: Identifier, statement: str) -> Lease | _Unlocked:
-        resource = Resource.table(table)
-        if self.settings.operation_locks == "off" or self.locks.holds(resource, LockMode.EXCLUSIVE):
-            return _Unlocked()
-        return self.lock_operation({resource: LockMode.EXCLUSIVE}, statement=statement)
 
     def _refuse_existing(self, table: Identifier) -> None:
         if self.coordinator.store.pointer(table) is not None:
@@ -414,13 +470,3 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
         return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
-
-
-class _Unlocked:
-    """Stands for locks that are held already, or that ``operation-locks=off`` does not take."""
-
-    def __enter__(self) -> _Unlocked:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass

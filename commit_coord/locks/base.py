@@ -273,7 +273,11 @@ class LockManager(ABC):
 
     def holds(self, resource: Resource, mode: LockMode) -> bool:
         """Return whether this thread holds *resource*, or what it lies in, for an operation and at least in *mode*."""
-        return False
+        return self.lease_on(resource, mode) is not None
+
+    def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
+        """Return the lease by which :meth:`holds` is true; None where it is not."""
+        return None
 
     @abstractmethod
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:

@@ -58,7 +58,11 @@ class NoneLockManager(LockManager):
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """Return a lease at once."""
         if request.explicit:
-            raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
+            raise LockRefused(
+                "locks are turned off (lock-impl=none, hive.support.concurrency=false): nobody keeps an explicit one",
+                manager=self.name,
+                locks=request,
+            )
         if self._events.heard:
             self._events.emit(
                 LockAcquired(

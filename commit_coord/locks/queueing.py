@@ -289,9 +289,14 @@ class QueueingLockManager(LockManager):
             raise LockRefused("this lock manager has no operation locks", manager=self.name, locks=request)
 
     def _refuse_reentry(self, request: LockRequest) -> None:
-        wanted = {resource for resource, _ in request.locks}
+        wanted = dict(request.locks)
         for lease in self._leases_of_this_thread():
-            shared = [str(r) for r, _ in lease.request.locks if r in wanted]
+            # What a LOCK statement took waits for no end of this thread's, so what stands beside it may stand.
+            shared = [
+                str(r)
+                for r, mode in lease.request.locks
+                if r in wanted and not (lease.request.explicit and compatible(wanted[r], mode))
+            ]
             if shared and lease.request.scope is request.scope:
                 raise LockReentered(
                     "this thread holds a lock on the resource already and would wait for itself",
@@ -301,16 +306,14 @@ class QueueingLockManager(LockManager):
                     scope=request.scope.value,
                 )
 
-    def holds(self, resource: Resource, mode: LockMode) -> bool:
-        """See :meth:`LockManager.holds`."""
-        mine = [
-            lock
-            for lease in self._leases_of_this_thread()
-            if lease.request.scope is LockScope.OPERATION
-            for lock in lease.request.locks
-        ]
-        exclusive = {held for held, held_mode in mine if held_mode is LockMode.EXCLUSIVE}
-        return (resource, mode) in mine or not exclusive.isdisjoint((resource, *resource.ancestors))
+    def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
+        """See :meth:`LockManager.lease_on`."""
+        above = {resource, *resource.ancestors}
+        for lease in self._leases_of_this_thread():
+            held = lease.request.locks if lease.request.scope is LockScope.OPERATION else ()
+            if (resource, mode) in held or any(mine in above and how is LockMode.EXCLUSIVE for mine, how in held):
+                return lease
+        return None
 
     def _is_of_this_thread(self, lease: Lease) -> None:
         """Note that this thread holds *lease*, as long as anybody has it."""

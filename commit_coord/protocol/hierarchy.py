@@ -1,8 +1,8 @@
-"""Which locks a Hive command takes: the manual's table of 17 rows, as one table.
+"""Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg beside them, in one table.
 
 Theory of operation
-    A command works on a table or on partitions of it. :data:`COMMANDS` says which of the two its lock stands on
-    and in which mode. Parents are not in the table: whoever locks a partition in any mode holds S on all
+    An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
+    stands and in which mode. Parents are not in the table: whoever locks a partition in any mode holds S on all
     its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 
@@ -12,7 +12,10 @@ Theory of operation
     Partitions that are not known beforehand are covered by what is known: the longest prefix of static
     values, else the table.
 
-Source: Hive wiki "Locking".
+    Who asks the table: statements and EXPLAIN LOCKS (``sql/plan.py``), calls of tables and catalogs from Python, jobs
+    of Spark, and ``docs/locks.md``, which is written from it.
+
+Source: Hive wiki "Locking"; where Hive 4 has an operation of Iceberg's as a statement, its analyzers.
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ _TABLE_DEPTH = 2  # db/table
 
 
 class Operation(StrEnum):
-    """What a statement does to one table."""
+    """What a statement, a call or a job does to one table or database."""
 
+    # The manual's.
     SELECT = "select"
     INSERT = "insert"
     RENAME = "rename"
@@ -49,45 +53,139 @@ class Operation(StrEnum):
     SET_TABLE_PROPERTIES = "set tblproperties"
     CONCATENATE_PARTITION = "partition concatenate"
     DROP_TABLE = "drop table"
+    # Iceberg's.
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    UPDATE = "update"
+    MERGE = "merge"
+    TRUNCATE = "truncate"
+    EXPIRE_SNAPSHOTS = "expire snapshots"
+    MANAGE_REFS = "branch and tag"
+    ROLL_BACK = "roll back"
+    EVOLVE_SCHEMA = "schema evolution"
+    EVOLVE_PARTITIONS = "partition evolution"
+    SET_WRITE_ORDER = "set write order"
+    SET_STATISTICS = "set statistics"
+    CREATE_TABLE = "create table"
+    CREATE_DATABASE = "create database"
+    DROP_DATABASE = "drop database"
 
 
 class Level(StrEnum):
-    """What a command's lock stands on."""
+    """What an operation's lock stands on."""
 
+    DATABASE = "database"
+    NAME = "table, S on its database"
+    """A table that is not there yet: its database is held too, so that it stays until the table is in it."""
     TABLE = "table"
     PARTITION = "partition"
-    TARGET = "target"
-    """The partitions when the statement names some, else the table."""
+    TARGET = "partition, else table"
+    """The partitions when some are named, else the table."""
+
+
+class Calls(StrEnum):
+    """With which ``operation-locks`` a call from Python or a job of Spark takes the locks; statements do with both."""
+
+    ICEBERG = "iceberg, hive"
+    HIVE = "hive"
+    NONE = ""
+    """There is no such call, or, as for reads, no point at which it would be over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One rule: where the lock stands, and its mode."""
+    """One rule.
+
+    Args:
+        level: Where the lock stands.
+        mode: Its mode.
+        calls: Which calls from Python take it.
+        statement: How it is written, for the documentation; "" where it is none.
+        call: How it is called from Python.
+    """
 
     level: Level
     mode: LockMode
+    calls: Calls
+    statement: str = ""
+    call: str = ""
 
 
 COMMANDS: Mapping[Operation, Command] = MappingProxyType(
     {
-        Operation.SELECT: Command(Level.TARGET, S),
+        Operation.SELECT: Command(Level.TARGET, S, Calls.NONE, "SELECT … FROM t [WHERE p = …]"),
         # Rows 2 and 3 of the manual: a full partition, and a prefix P.Q whose parent P is held in S.
-        Operation.INSERT: Command(Level.TARGET, X),
-        Operation.RENAME: Command(Level.TABLE, X),
-        Operation.ADD_COLUMNS: Command(Level.TABLE, X),
-        Operation.REPLACE_COLUMNS: Command(Level.TABLE, X),
-        Operation.CHANGE_COLUMNS: Command(Level.TABLE, X),
-        Operation.CONCATENATE: Command(Level.TABLE, X),
-        Operation.ADD_PARTITION: Command(Level.PARTITION, X),
-        Operation.DROP_PARTITION: Command(Level.PARTITION, X),
-        Operation.TOUCH_PARTITION: Command(Level.PARTITION, X),
+        Operation.INSERT: Command(Level.TARGET, X, Calls.NONE, "INSERT INTO t [PARTITION (…)] …"),
+        Operation.RENAME: Command(Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t RENAME TO u", "catalog.rename_table"),
+        Operation.ADD_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t ADD COLUMNS (…)"),
+        Operation.REPLACE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t REPLACE COLUMNS (…)"),
+        Operation.CHANGE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t CHANGE [COLUMN] …"),
+        Operation.CONCATENATE: Command(
+            Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t CONCATENATE", "table.compact(), spark.compact_table"
+        ),
+        Operation.ADD_PARTITION: Command(
+            Level.PARTITION, X, Calls.NONE, "ALTER TABLE t ADD PARTITION (…) [LOCATION …]"
+        ),
+        Operation.DROP_PARTITION: Command(Level.PARTITION, X, Calls.NONE, "ALTER TABLE t DROP PARTITION (…)"),
+        Operation.TOUCH_PARTITION: Command(Level.PARTITION, X, Calls.NONE, "ALTER TABLE t TOUCH PARTITION (…)"),
         # These three concern partitions to come only, so they share the table with its readers and writers.
-        Operation.SET_SERDE_PROPERTIES: Command(Level.TABLE, S),
-        Operation.SET_SERIALIZER: Command(Level.TABLE, S),
-        Operation.SET_FILE_FORMAT: Command(Level.TABLE, S),
-        Operation.SET_TABLE_PROPERTIES: Command(Level.TABLE, X),
-        Operation.CONCATENATE_PARTITION: Command(Level.PARTITION, X),
-        Operation.DROP_TABLE: Command(Level.TABLE, X),
+        Operation.SET_SERDE_PROPERTIES: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET SERDEPROPERTIES (…)"),
+        Operation.SET_SERIALIZER: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET SERDE '…'"),
+        Operation.SET_FILE_FORMAT: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET FILEFORMAT …"),
+        Operation.SET_TABLE_PROPERTIES: Command(
+            Level.TABLE, X, Calls.HIVE, "ALTER TABLE t SET TBLPROPERTIES (…)", "transaction.set_properties"
+        ),
+        Operation.CONCATENATE_PARTITION: Command(
+            Level.PARTITION, X, Calls.ICEBERG, "ALTER TABLE t PARTITION (…) CONCATENATE", "table.compact({…})"
+        ),
+        Operation.DROP_TABLE: Command(Level.TABLE, X, Calls.ICEBERG, "DROP TABLE t", "catalog.drop_table, purge_table"),
+        # An append looks at nothing but its own rows and lands on any head: Iceberg needs no lock for it.
+        Operation.APPEND: Command(Level.TARGET, X, Calls.HIVE, "", "table.append, add_files, spark.write_table"),
+        Operation.OVERWRITE: Command(
+            Level.TARGET, X, Calls.ICEBERG, "INSERT OVERWRITE t [PARTITION (…)] …", "table.overwrite, spark.write_table"
+        ),
+        Operation.DELETE: Command(Level.TARGET, X, Calls.ICEBERG, "DELETE FROM t [WHERE p = …]", "table.delete"),
+        Operation.UPDATE: Command(
+            Level.TARGET, X, Calls.ICEBERG, "UPDATE t SET … [WHERE p = …]", "transaction.update_rows"
+        ),
+        Operation.MERGE: Command(Level.TARGET, X, Calls.ICEBERG, "", "table.upsert"),
+        Operation.TRUNCATE: Command(Level.TARGET, X, Calls.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
+        # As in Hive 4: no row of the table's present changes, so it shares the table with whoever works on its rows.
+        Operation.EXPIRE_SNAPSHOTS: Command(
+            Level.TABLE,
+            S,
+            Calls.HIVE,
+            "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS(…)",
+            "table.maintenance.expire_snapshots",
+        ),
+        Operation.MANAGE_REFS: Command(
+            Level.TABLE, S, Calls.HIVE, "ALTER TABLE t CREATE | DROP BRANCH | TAG …", "table.manage_snapshots"
+        ),
+        # Every partition may be another one afterwards.
+        Operation.ROLL_BACK: Command(
+            Level.TABLE,
+            X,
+            Calls.HIVE,
+            "ALTER TABLE t EXECUTE ROLLBACK(…)",
+            "table.manage_snapshots().rollback_to_snapshot",
+        ),
+        Operation.EVOLVE_SCHEMA: Command(Level.TABLE, X, Calls.HIVE, "", "table.update_schema"),
+        # All partitions get other names.
+        Operation.EVOLVE_PARTITIONS: Command(
+            Level.TABLE, X, Calls.HIVE, "ALTER TABLE t SET PARTITION SPEC (…)", "table.update_spec"
+        ),
+        # Like the file format: for files to come.
+        Operation.SET_WRITE_ORDER: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_sort_order"),
+        Operation.SET_STATISTICS: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_statistics"),
+        Operation.CREATE_TABLE: Command(
+            Level.NAME, X, Calls.HIVE, "CREATE TABLE t (…)", "catalog.create_table, register_table"
+        ),
+        Operation.CREATE_DATABASE: Command(
+            Level.DATABASE, X, Calls.HIVE, "CREATE DATABASE d", "catalog.create_namespace"
+        ),
+        # With CASCADE also DROP TABLE of every table in it.
+        Operation.DROP_DATABASE: Command(Level.DATABASE, X, Calls.HIVE, "DROP DATABASE d", "catalog.drop_namespace"),
     }
 )
 
@@ -106,27 +204,36 @@ def operation_locks(
     """Return the locks that *operation* takes on *table*, without parents, sorted by resource.
 
     Args:
-        operation: What the statement does.
-        table: ``db/table``.
+        operation: What is done.
+        table: ``db/table``; for an operation on a database ``db``.
         partitions: Those that it names. A partition with an unknown value locks the prefix before it.
         live_specs: Partition specs that the table's data has. A table with more than one locks as a whole,
             since one file may lie in partitions of either spec.
         escalate_above: More partitions than this lock their common prefixes instead; None never does.
 
     Raises:
-        ValueError: *operation* works on partitions and none is named, or on the table and some are.
+        ValueError: *operation* works on partitions and none is named, or on the table and some are; or *table* is no
+            table, or no database.
     """
-    if len(table.path) != _TABLE_DEPTH:
-        raise ValueError(f"an operation works on a table, db/table, got: {table}")
     command, named = COMMANDS[operation], list(partitions)
+    if len(table.path) != (1 if command.level is Level.DATABASE else _TABLE_DEPTH):
+        kind = "database, db" if command.level is Level.DATABASE else "table, db/table"
+        raise ValueError(f"{operation.value!r} works on a {kind}, got: {table}")
     if command.level is Level.PARTITION and not named:
         raise ValueError(f"{operation.value!r} works on partitions and names none, table: {table}")
-    if command.level is Level.TABLE and named:
+    if command.level not in (Level.PARTITION, Level.TARGET) and named:
         raise ValueError(f"{operation.value!r} works on a table as a whole, got partitions of: {table}")
+    if command.level is Level.NAME:
+        return ((table.ancestors[0], S), (table, command.mode))
     if live_specs > 1 or not named:
         return ((table, command.mode),)
     targets = {lock_target(table, partition): command.mode for partition in named}
     return escalate(targets.items(), escalate_above)
+
+
+def calls_take(operation: Operation, setting: str) -> bool:
+    """Return whether a call from Python takes the locks of *operation* with ``operation-locks=`` *setting*."""
+    return setting in COMMANDS[operation].calls.split(", ")
 
 
 def lock_target(table: Resource, partition: Partition) -> Resource:

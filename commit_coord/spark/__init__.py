@@ -4,9 +4,10 @@ The *fast* way keeps rows in Spark's own Parquet code and does metadata in Pytho
 data source: ``register(spark)``, then ``df.write.format("commit_coord")``; it also carries what the fast way can't.
 """
 
+from commit_coord.spark.compaction import compact_table, rewriter
 from commit_coord.spark.datasource import register
 from commit_coord.spark.read import read_table
 from commit_coord.spark.schema import SchemaMismatch
 from commit_coord.spark.write import foreach_batch, write_table
 
-__all__ = ["SchemaMismatch", "foreach_batch", "read_table", "register", "write_table"]
+__all__ = ["SchemaMismatch", "compact_table", "foreach_batch", "read_table", "register", "rewriter", "write_table"]

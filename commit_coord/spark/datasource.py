@@ -38,6 +38,7 @@ from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder
 from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
+from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
 from commit_coord.spark.read import bare_schema, plan, travel
 from commit_coord.spark.schema import SchemaMismatch, check_fits
@@ -74,6 +75,9 @@ _holder: Holder | None = None
 def register(spark: SparkSession) -> None:
     """Make ``format("commit_coord")`` known to *spark*, and start the holder of its operation locks in this process.
 
+    Also the formats of :mod:`commit_coord.spark.listings`: ``commit_coord.locks`` shows who holds and waits for what,
+    ``commit_coord.leases`` the leases.
+
     Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
     May be called again.
     """
@@ -89,6 +93,7 @@ def register(spark: SparkSession) -> None:
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(RegisteredDataSource)
+    register_listings(spark)
 
 
 @dataclass(frozen=True, slots=True)

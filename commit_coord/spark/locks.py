@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitions import fixed_partitions, partition_level
 from commit_coord.model import LockMode, Resource
-from commit_coord.protocol.hierarchy import Operation, operation_locks
+from commit_coord.protocol.hierarchy import Operation, calls_take, operation_locks
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
@@ -34,14 +34,15 @@ def write_locks(
         setting: The catalog's ``operation-locks``.
         at_most: More partitions than this are locked by their prefix (``lock.max-partitions``).
     """
-    if setting == "off" or (mode == "append" and setting != "hive"):
+    operation = Operation.APPEND if mode == "append" else Operation.OVERWRITE
+    if not calls_take(operation, setting):
         return {}
     name = Resource.table(table.name())
     partitions = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
     # A partition without any known value is the table itself.
     named = partitions if partitions and all(levels and levels[0] is not None for levels in partitions) else []
     live = len(table.metadata.partition_specs)
-    return dict(operation_locks(Operation.INSERT, name, named, live_specs=live, escalate_above=at_most))
+    return dict(operation_locks(operation, name, named, live_specs=live, escalate_above=at_most))
 
 
 def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:

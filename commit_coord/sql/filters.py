@@ -9,13 +9,22 @@ from sqlglot import expressions as sql
 
 _COMPARED: dict[type[sql.Expr], tuple[type[Any], type[Any]]] = {
     sql.EQ: (E.EqualTo, E.EqualTo),
-    sql.NEQ: (E.NotEqualTo, E.NotEqualTo),
     sql.LT: (E.LessThan, E.GreaterThan),
     sql.LTE: (E.LessThanOrEqual, E.GreaterThanOrEqual),
     sql.GT: (E.GreaterThan, E.LessThan),
     sql.GTE: (E.GreaterThanOrEqual, E.LessThanOrEqual),
 }
 """Each comparison, and what it is with its sides exchanged."""
+
+
+_OPPOSITE: dict[type[sql.Expr], type[sql.Expr]] = {
+    sql.EQ: sql.NEQ,
+    sql.NEQ: sql.EQ,
+    sql.LT: sql.GTE,
+    sql.LTE: sql.GT,
+    sql.GT: sql.LTE,
+    sql.GTE: sql.LT,
+}
 
 
 class NotAFilter(Exception):
@@ -36,7 +45,13 @@ def row_filter(condition: sql.Expr) -> E.BooleanExpression:
         case sql.Or(this=left, expression=right):
             return E.Or(row_filter(left), row_filter(right))
         case sql.Not(this=inner):
-            return E.Not(row_filter(inner))
+            return _negated(inner)
+        # In SQL no comparison holds for NULL. Iceberg takes NULL for something that differs from every value.
+        case (
+            sql.NEQ(this=sql.Column() as column, expression=other)
+            | sql.NEQ(this=other, expression=sql.Column() as column)
+        ):
+            return E.And(E.NotEqualTo(term=column.name, value=constant(other)), E.NotNull(term=column.name))
         case sql.Is(this=sql.Column() as column, expression=sql.Null()):
             return E.IsNull(term=column.name)
         case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
@@ -50,6 +65,32 @@ def row_filter(condition: sql.Expr) -> E.BooleanExpression:
             return _COMPARED[type(condition)][0](column.name, constant(other))  # type: ignore[no-any-return]
         case sql.Binary(this=other, expression=sql.Column() as column) if type(condition) in _COMPARED:
             return _COMPARED[type(condition)][1](column.name, constant(other))  # type: ignore[no-any-return]
+    raise NotAFilter(condition.sql(dialect="hive"))
+
+
+def _negated(condition: sql.Expr) -> E.BooleanExpression:
+    """Return the row filter of the rows for which *condition* is false, not NULL."""
+    match condition:
+        case sql.Paren(this=inner):
+            return _negated(inner)
+        case sql.Not(this=inner):
+            return row_filter(inner)
+        case sql.And(this=left, expression=right):
+            return E.Or(_negated(left), _negated(right))
+        case sql.Or(this=left, expression=right):
+            return E.And(_negated(left), _negated(right))
+        case sql.Is(this=sql.Column() as column, expression=sql.Null()):
+            return E.NotNull(term=column.name)
+        case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
+            found = [constant(value) for value in values]
+            return E.And(E.NotIn(term=column.name, literals=found), E.NotNull(term=column.name))
+        case sql.Between(this=column):
+            low, high = condition.args["low"], condition.args["high"]
+            return E.Or(
+                row_filter(sql.LT(this=column, expression=low)), row_filter(sql.GT(this=column, expression=high))
+            )
+        case sql.Binary(this=left, expression=right) if type(condition) in _OPPOSITE:
+            return row_filter(_OPPOSITE[type(condition)](this=left, expression=right))
     raise NotAFilter(condition.sql(dialect="hive"))
 
 

@@ -11,39 +11,51 @@ import pyarrow as pa
 import pyarrow.fs
 from pyiceberg import expressions as E
 from pyiceberg.exceptions import TableAlreadyExistsError, ValidationError
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table, TableProperties, _parquet_files_to_data_files
+from pyiceberg.table import Table, TableProperties, _parquet_files_to_data_files
 from pyiceberg.table.update.schema import UpdateSchema
 from sqlglot import expressions as sql
 
-from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
-from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import partition_level
+from commit_coord.sql import definitions
 from commit_coord.sql.filters import NotAFilter, constant, row_filter
-from commit_coord.sql.partitions import partition_filter, partition_levels
+from commit_coord.sql.names import Names
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import (
-    OPEN,
     AddColumns,
     AddPartitions,
     ChangeColumn,
     Column,
     Concatenate,
+    CreateDatabase,
+    CreateRef,
+    CreateTable,
+    Delete,
+    DropDatabase,
     DropPartitions,
+    DropRef,
     DropTable,
+    ExpireSnapshots,
     Insert,
     Name,
+    Partition,
     Rename,
     ReplaceColumns,
+    RollBack,
     Select,
     SetFileFormat,
+    SetPartitionSpec,
     SetProperties,
     SetSerde,
     Statement,
     TouchPartition,
+    Truncate,
+    Update,
 )
 from commit_coord.sql.types import iceberg_type
 from commit_coord.table import CoordinatedTable
@@ -55,20 +67,15 @@ TOUCHED = "commit-coord.touched"
 
 _MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
-_TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-_SMALL = 0.75
-"""Files below this part of the target size are put together, as in Iceberg Java's rewrite."""
 
-_FORMATS = ("parquet", "orc", "avro")
-
-
-def carry_out(statement: Statement, catalog: CoordinatedCatalog, tables: Tables) -> Answer:
+def carry_out(statement: Statement, names: Names) -> Answer:
     """Do what *statement* says and return its answer.
 
     Raises:
         StatementError: It can't be done as it is written. Nothing was changed.
         CommitError: What became of its commit.
     """
+    catalog, tables = names.catalog, names.table
     match statement:
         case Select(query=query):
             found = read(query, tables)
@@ -93,26 +100,45 @@ def carry_out(statement: Statement, catalog: CoordinatedCatalog, tables: Tables)
             lib = {SERDE_LIB: serializer} if serializer is not None else {}
             return _set_properties(tables(name), lib | {SERDE_PROPERTY + key: properties[key] for key in properties})
         case SetFileFormat(table=name, file_format=file_format):
-            if file_format not in _FORMATS:
-                raise StatementError("no file format of Iceberg", file_format=file_format, accepted=", ".join(_FORMATS))
-            return _set_properties(tables(name), {"write.format.default": file_format})
+            return _set_properties(tables(name), {"write.format.default": definitions.check_format(file_format)})
         case AddPartitions():
             return _add_partitions(statement, tables(statement.table))
         case DropPartitions():
             return _drop_partitions(statement, tables(statement.table))
         case TouchPartition(table=name, partition=partition):
             table = tables(name)
-            touched = "/".join(level for level in partition_levels(table, partition) if level is not None)
-            _refuse_missing(table, partition_filter(table, partition), touched)
+            touched = "/".join(level for level in partition_levels(table, partition.named) if level is not None)
+            _refuse_missing(table, partition_filter(table, partition.named), touched)
             return _set_properties(table, {TOUCHED: f"{touched} {time.time_ns() // 1_000_000}"})
         case Concatenate(table=name, partition=partition):
-            return _concatenate(
-                tables(name), partition_filter(tables(name), partition) if partition else E.AlwaysTrue()
-            )
+            done = tables(name).compact(partition.named if partition else {}, rewrite=names.rewrite)
+            return said(f"{done.before} files of {'.'.join(names.identifier(name))} are now {done.after}")
         case DropTable(table=name, purge=purge):
             table = tables(name)
             (catalog.purge_table if purge else catalog.drop_table)(table.name())
             return said(f"dropped {'.'.join(table.name())}")
+        case Truncate(table=name, partition=partition):
+            return _truncate(tables(name), partition)
+        case Delete(table=name, where=where):
+            return _delete(tables(name), where)
+        case Update():
+            return _update(statement, tables(statement.table))
+        case CreateTable():
+            return definitions.create_table(statement, names)
+        case SetPartitionSpec(table=name, partitioned=partitioned):
+            return definitions.set_partition_spec(tables(name), partitioned)
+        case CreateRef():
+            return definitions.create_ref(statement, tables(statement.table))
+        case DropRef():
+            return definitions.drop_ref(statement, tables(statement.table))
+        case ExpireSnapshots():
+            return definitions.expire_snapshots(statement, tables(statement.table))
+        case RollBack():
+            return definitions.roll_back(statement, tables(statement.table))
+        case CreateDatabase():
+            return definitions.create_database(statement, names)
+        case DropDatabase():
+            return definitions.drop_database(statement, names)
     raise InternalError("a statement that nobody carries out", statement=statement)
 
 
@@ -178,7 +204,7 @@ def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer
     """Register files that lie at a location. Iceberg has no empty partitions: without files there is nothing to add."""
     files: list[DataFile] = []
     for partition, location in statement.partitions:
-        levels = partition_levels(table, partition)
+        levels = partition_levels(table, partition.named)
         paths = _parquet_files(location) if location is not None else []
         for file in _parquet_files_to_data_files(table.metadata, paths, table.io):
             lies_in = [
@@ -217,7 +243,7 @@ def _parquet_files(location: str) -> list[str]:
 def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answer:
     filters = []
     for partition in statement.partitions:
-        condition = partition_filter(table, partition)
+        condition = partition_filter(table, partition.named)
         if not statement.if_exists:
             _refuse_missing(table, condition, str(partition))
         filters.append(condition)
@@ -235,30 +261,6 @@ def _has_rows(table: Table, condition: E.BooleanExpression) -> bool:
 def _refuse_missing(table: Table, condition: E.BooleanExpression, partition: str) -> None:
     if not _has_rows(table, condition):
         raise StatementError("there is no such partition", partition=partition, table=".".join(table.name()))
-
-
-def _concatenate(table: CoordinatedTable, condition: E.BooleanExpression) -> Answer:
-    """Write the small files of each partition anew as few large ones; nothing is added, removed or changed."""
-    target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
-    by_partition: dict[Any, list[FileScanTask]] = {}
-    for task in table.scan(row_filter=condition).plan_files():
-        if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
-            by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
-    before, after = 0, 0
-    transaction = table.transaction()
-    with transaction:
-        old: list[DataFile] = []
-        new: list[DataFile] = []
-        for tasks in by_partition.values():
-            if len(tasks) < 2 and not tasks[0].delete_files:
-                continue
-            rows = ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue()).to_table(tasks)
-            old += [task.file for task in tasks]
-            new += _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else []
-        before, after = len(old), len(new)
-        if old:
-            transaction.rewrite_files(old, new, sequence_number(table.metadata))
-    return said(f"{before} files of {'.'.join(table.name())} are now {after}")
 
 
 # Rows.
@@ -343,7 +345,7 @@ def _insert(statement: Insert, tables: Tables) -> Answer:
         return said(f"{rows.num_rows} rows inserted into {name}")
     spec, clause = table.spec(), statement.partition
     if spec.is_unpartitioned() or (clause is not None and all(value is not OPEN for _, value in clause.values)):
-        replaced = E.AlwaysTrue() if clause is None else partition_filter(table, clause)
+        replaced = E.AlwaysTrue() if clause is None else partition_filter(table, clause.named)
         if _has_rows(table, replaced):
             table.overwrite(rows, replaced)
         else:
@@ -354,11 +356,93 @@ def _insert(statement: Insert, tables: Tables) -> Answer:
     return said(f"{rows.num_rows} rows put in the place of what was in {name}")
 
 
+def _truncate(table: Table, partition: Partition | None) -> Answer:
+    name = ".".join(table.name())
+    if partition is None:
+        if _has_rows(table, E.AlwaysTrue()):
+            table.delete(E.AlwaysTrue())
+        return said(f"{name} is empty")
+    condition = partition_filter(table, partition.named)
+    _refuse_missing(table, condition, str(partition))
+    table.delete(condition)
+    return said(f"the partition {partition} of {name} is empty")
+
+
+def _delete(table: Table, where: sql.Expr | None) -> Answer:
+    condition = _condition(where, table)
+    rows = _count(table, condition)
+    if rows:
+        table.delete(condition, case_sensitive=False)
+    return said(f"{rows} rows deleted from {'.'.join(table.name())}")
+
+
+def _update(statement: Update, table: CoordinatedTable) -> Answer:
+    """Set columns to constants, or to what other columns of the row have."""
+    condition, name = _condition(statement.where, table), ".".join(table.name())
+    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    columns = {column.lower(): column for column in schema.names}
+    for key in [key for key, _ in statement.values] + [
+        value.name for _, value in statement.values if isinstance(value, sql.Column)
+    ]:
+        if key.lower() not in columns:
+            raise StatementError("there is no such column", column=key, accepted=", ".join(schema.names))
+    constants: dict[str, Any] = {}
+    try:
+        for key, value in statement.values:
+            if not isinstance(value, sql.Column):
+                constants[key] = None if isinstance(value, sql.Null) else constant(value)
+    except NotAFilter as error:
+        raise StatementError("expected a constant or a column; give other updates to Spark", found=error) from None
+    changed = 0
+
+    def change(rows: pa.Table) -> pa.Table:
+        nonlocal changed
+        changed, made = rows.num_rows, {field.name: rows.column(field.name) for field in schema}
+        for key, value in statement.values:
+            field = schema.field(columns[key.lower()])
+            if isinstance(value, sql.Column):
+                made[field.name] = _cast(rows.column(columns[value.name.lower()]), field)
+            else:
+                made[field.name] = _cast(pa.chunked_array([pa.array([constants[key]] * rows.num_rows)]), field)
+        return pa.table([made[field.name].cast(field.type) for field in schema], schema=schema)
+
+    if _count(table, condition):
+        transaction = table.transaction()
+        with transaction:
+            transaction.update_rows(condition, change)
+    return said(f"{changed} rows of {name} updated")
+
+
+def _condition(where: sql.Expr | None, table: Table) -> E.BooleanExpression:
+    """Return *where* as a row filter with the columns as *table* spells them.
+
+    Raises:
+        StatementError: It is none, or names a column that is not there.
+    """
+    if where is None:
+        return E.AlwaysTrue()
+    try:
+        written = row_filter(where)
+    except NotAFilter as error:
+        raise StatementError(
+            "only columns and constants can be compared here; give other conditions to Spark", condition=error
+        ) from None
+    try:
+        bind(table.schema(), written, case_sensitive=False)
+    except (ValueError, TypeError) as error:
+        raise StatementError(str(error), table=".".join(table.name())) from error
+    return written
+
+
+def _count(table: Table, condition: E.BooleanExpression) -> int:
+    return table.scan(row_filter=condition, case_sensitive=False).count()
+
+
 def _fitted(statement: Insert, table: Table, rows: pa.Table) -> pa.Table:
     """Return *rows* with the table's columns: by position, those that PARTITION leaves open last, as in Hive."""
     clause = dict(statement.partition.values) if statement.partition else {}
     if statement.partition is not None:
-        partition_levels(table, statement.partition)
+        partition_levels(table, statement.partition.named)
     fixed = {key.lower(): value for key, value in clause.items() if value is not OPEN}
     open_last = [key.lower() for key, value in clause.items() if value is OPEN]
     schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
@@ -379,14 +463,15 @@ def _fitted(statement: Insert, table: Table, rows: pa.Table) -> pa.Table:
     made = []
     for key, field in columns.items():
         values = by_name.get(key, pa.array([fixed.get(key)] * rows.num_rows) if rows.num_rows else pa.nulls(0))
-        try:
-            made.append(values.cast(field.type))
-        except pa.ArrowInvalid as error:
-            raise StatementError(
-                "a value does not fit its column", column=field.name, type=field.type, reason=error
-            ) from error
-        except pa.ArrowNotImplementedError as error:
-            raise StatementError(
-                "a value does not fit its column", column=field.name, type=field.type, reason=error
-            ) from error
+        made.append(_cast(values, field))
     return pa.table(made, schema=schema)
+
+
+def _cast(values: Any, field: pa.Field) -> Any:
+    """Return *values* as the column *field* has them."""
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise StatementError(
+            "a value does not fit its column", column=field.name, type=field.type, reason=error
+        ) from error

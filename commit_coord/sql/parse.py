@@ -6,6 +6,7 @@ Every error says where, and what was expected there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import sqlglot
@@ -15,35 +16,46 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.named_partitions import OPEN, Value
 from commit_coord.model import LockMode
 from commit_coord.sql.statement import (
-    OPEN,
     AddColumns,
     AddPartitions,
     ChangeColumn,
     Column,
     Concatenate,
+    CreateDatabase,
+    CreateRef,
+    CreateTable,
+    Delete,
+    DropDatabase,
     DropForceLease,
     DropPartitions,
+    DropRef,
     DropTable,
+    ExpireSnapshots,
     ExplainLocks,
     Insert,
     Leased,
     Lock,
     Name,
     Partition,
+    PartitionedBy,
     Rename,
     ReplaceColumns,
+    RollBack,
     Select,
     SetFileFormat,
+    SetPartitionSpec,
     SetProperties,
     SetSerde,
     ShowLease,
     ShowLocks,
     Statement,
     TouchPartition,
+    Truncate,
     Unlock,
-    Value,
+    Update,
 )
 
 _DIALECT = "hive"
@@ -57,6 +69,15 @@ class _Dialect(Hive):
 
         COMMANDS: ClassVar[set[TokenType]] = set()
 
+
+_TRANSFORMS = {
+    **{name + ending: name for name in ("year", "month", "day", "hour") for ending in ("", "s")},
+    "bucket": "bucket",
+    "truncate": "truncate",
+}
+"""How people write a transform, and Iceberg's name of it."""
+
+_UNITS_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000}
 
 _NO_NAMES = frozenset({TokenType.STRING, TokenType.NUMBER})
 
@@ -78,6 +99,25 @@ def parse(text: str) -> Statement:
     return found
 
 
+def located(error: StatementError, text: str) -> StatementError:
+    """Return *error* with where in the statement *text* that stands which it is about, as far as it can be told."""
+    if "position" in error.details:
+        return error
+    tokens = _Dialect().tokenize(text)
+    for key in ("value", "column", "partition", "name", "table", "database"):
+        named = str(error.details.get(key, "")).rpartition(".")[2] if key == "table" else error.details.get(key, "")
+        for token in tokens:
+            if token.text.lower() == str(named).lower():
+                error.details |= {"position": _position(text, token), "statement": text}
+                return error
+    return error
+
+
+def _position(text: str, token: Token) -> str:
+    before = text[: token.start]
+    return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
 class _Words:
     """A statement's tokens, read from left to right."""
 
@@ -95,12 +135,10 @@ class _Words:
     def wrong(self, expected: str) -> StatementError:
         """Return what to raise when something else was expected here."""
         token = self._next
-        found = f"{token.text!r}" if token is not None else "the end"
-        return StatementError(
-            f"expected {expected}, found {found}",
-            position=f"line {token.line}, column {token.col - len(token.text) + 1}" if token is not None else "end",
-            statement=self._text,
-        )
+        found, position = "the end", "end"
+        if token is not None:
+            found, position = f"{token.text!r}", _position(self._text, token)
+        return StatementError(f"expected {expected}, found {found}", position=position, statement=self._text)
 
     def sees(self, *words: str) -> bool:
         """Return whether *words* come next."""
@@ -108,7 +146,7 @@ class _Words:
         return len(coming) == len(words) and all(
             token.token_type is not TokenType.IDENTIFIER
             and token.token_type is not TokenType.STRING
-            and token.text.upper() == word
+            and " ".join(token.text.upper().split()) == word
             for token, word in zip(coming, words, strict=True)
         )
 
@@ -258,6 +296,13 @@ class _Words:
             (("EXPLAIN",), self._explain),
             (("ALTER", "TABLE"), self._alter),
             (("DROP", "TABLE"), self._drop),
+            (("DROP", "DATABASE"), self._drop_database),
+            (("DROP", "SCHEMA"), self._drop_database),
+            (("CREATE", "TABLE"), self._create_table),
+            (("CREATE", "EXTERNAL", "TABLE"), self._create_table),
+            (("CREATE", "DATABASE"), self._create_database),
+            (("CREATE", "SCHEMA"), self._create_database),
+            (("TRUNCATE",), self._truncate),
             (("INSERT",), self._insert),
         ]
         for words, rest in actions:
@@ -265,9 +310,18 @@ class _Words:
                 return rest()
         if self.sees("SELECT") or self.sees("WITH"):
             return Select(self._query())
+        if self.sees("DELETE"):
+            return self._delete()
+        if self.sees("UPDATE"):
+            return self._update()
+        if self.sees("MERGE"):
+            raise self.wrong(
+                "a statement that is carried out here (for MERGE call table.upsert, or join in Spark and write the "
+                "result with commit_coord.spark.write_table)"
+            )
         raise self.wrong(
-            "SHOW LOCKS, LOCK, UNLOCK, SHOW LEASE, DROP FORCE LEASE, EXPLAIN LOCKS, ALTER TABLE, DROP TABLE, INSERT or "
-            "SELECT"
+            "SHOW LOCKS, LOCK, UNLOCK, SHOW LEASE, DROP FORCE LEASE, EXPLAIN LOCKS, ALTER TABLE, CREATE or DROP TABLE "
+            "or DATABASE, TRUNCATE, INSERT, DELETE, UPDATE or SELECT"
         )
 
     def _show_locks(self) -> Statement:
@@ -317,6 +371,172 @@ class _Words:
         table = self.name()
         return DropTable(table, if_exists, self.skip("PURGE"))
 
+    def _truncate(self) -> Statement:
+        self.skip("TABLE")
+        return Truncate(self.name(), self.partition())
+
+    def _delete(self) -> Statement:
+        found = self._parsed((sql.Delete,), "statement")
+        return Delete(self._plain(found, {"where"}), _where(found))
+
+    def _update(self) -> Statement:
+        found = self._parsed((sql.Update,), "statement")
+        table, values = self._plain(found, {"where", "expressions"}), found.expressions
+        if any(not isinstance(one, sql.EQ) or not isinstance(one.this, sql.Column) for one in values):
+            raise StatementError("expected column = value after SET", statement=self._text)
+        return Update(table, tuple((one.this.name, one.expression) for one in values), _where(found))
+
+    def _plain(self, found: sql.Expr, known: set[str]) -> Name:
+        """Return the one table that *found* is about."""
+        more = [key.upper().strip("_") for key, value in found.args.items() if value and key not in {"this", *known}]
+        if more or not isinstance(found.this, sql.Table):
+            raise StatementError(
+                "this is more than one table and WHERE: give it to Spark", found=", ".join(more), statement=self._text
+            )
+        return Name(found.this.name, found.this.db or None)
+
+    def _create_database(self) -> Statement:
+        if_not_exists = self.skip("IF", "NOT", "EXISTS")
+        database, properties = self.database(), {}
+        if self.skip("COMMENT"):
+            properties["comment"] = self.string("a quoted comment")
+        if self.skip("LOCATION"):
+            properties["location"] = self.string("a quoted location")
+        if self.skip("WITH", "DBPROPERTIES"):
+            properties |= self.properties()
+        return CreateDatabase(database, properties, if_not_exists)
+
+    def _drop_database(self) -> Statement:
+        if_exists = self.skip("IF", "EXISTS")
+        database = self.database()
+        cascade = not self.skip("RESTRICT") and self.skip("CASCADE")
+        return DropDatabase(database, if_exists, cascade)
+
+    def _create_table(self) -> Statement:
+        if_not_exists = self.skip("IF", "NOT", "EXISTS")
+        table, columns = self.name(), self.columns()
+        properties: dict[str, str] = {}
+        location: str | None = None
+        partitioned: tuple[PartitionedBy, ...] = ()
+        if self.skip("COMMENT"):
+            properties["comment"] = self.string("a quoted comment")
+        if self.skip("PARTITIONED BY"):  # one word to sqlglot
+            self.skip("SPEC")
+            partitioned = self._partitioned_by(declares=True)
+        self.skip("STORED", "BY", "ICEBERG")
+        if self.skip("STORED", "AS"):
+            properties["write.format.default"] = self.identifier("a file format").lower()
+        if self.skip("LOCATION"):
+            location = self.string("a quoted location")
+        if self.skip("TBLPROPERTIES"):
+            properties |= self.properties()
+        if self._next is not None and not self.sees(";"):
+            raise self.wrong(
+                "COMMENT, PARTITIONED BY, STORED BY ICEBERG, STORED AS, LOCATION or TBLPROPERTIES, in this order, or "
+                "the end; rows come with INSERT"
+            )
+        return CreateTable(table, columns, partitioned, properties, location, if_not_exists)
+
+    def _partitioned_by(self, *, declares: bool = False) -> tuple[PartitionedBy, ...]:
+        """Return ``(a, day(b), bucket(16, c), d string)``; the last only where columns may be declared."""
+        self.need("(")
+        found = [self._partition_field(declares=declares)]
+        while self.skip(","):
+            found.append(self._partition_field(declares=declares))
+        self.need(")")
+        return tuple(found)
+
+    def _partition_field(self, *, declares: bool) -> PartitionedBy:
+        begun = self._at
+        name = self.identifier("a partition column or transform")
+        if self.sees(",") or self.sees(")"):
+            return PartitionedBy(name)
+        if not self.sees("("):
+            if not declares:
+                raise self.wrong(", or )")
+            self._at = begun
+            column = self.column()
+            return PartitionedBy(column.name, declared=column)
+        transform = _TRANSFORMS.get(name.lower())
+        if transform is None:
+            self._at = begun
+            raise self.wrong(f"a transform ({', '.join(sorted(set(_TRANSFORMS.values())))})")
+        self.need("(")
+        number: int | None = None
+        if transform in ("bucket", "truncate"):
+            number = self._whole_number("a whole number above 0", least=1)
+            self.need(",")
+        column_name = self.identifier("the name of a column")
+        self.need(")")
+        return PartitionedBy(column_name, transform, number)
+
+    def _whole_number(self, expected: str, *, least: int) -> int:
+        token = self._one(
+            expected,
+            lambda token: (
+                token.token_type is TokenType.NUMBER and token.text.isdecimal() and least <= int(token.text) < 2**63
+            ),
+        )
+        return int(token.text)
+
+    def _create_ref(self, table: Name, *, branch: bool) -> Statement:
+        if_not_exists = self.skip("IF", "NOT", "EXISTS")
+        name = self.identifier("the name of a branch or tag")
+        snapshot: int | str | None = None
+        if self.skip("FOR", "SYSTEM_VERSION", "AS", "OF"):
+            snapshot = self._whole_number("the number of a snapshot", least=0)
+        elif self.skip("FOR", "TAG", "AS", "OF") or self.skip("FOR", "BRANCH", "AS", "OF"):
+            snapshot = self.identifier("the name of a branch or tag")
+        retain_ms = None
+        if self.skip("RETAIN"):
+            number = self._whole_number("a whole number above 0", least=1)
+            for unit, unit_ms in _UNITS_MS.items():
+                if self.skip(unit) or self.skip(unit + "S"):
+                    retain_ms = number * unit_ms
+                    break
+            else:
+                raise self.wrong("DAYS, HOURS or MINUTES")
+        return CreateRef(table, name, branch, snapshot, retain_ms, if_not_exists)
+
+    def _drop_ref(self, table: Name, *, branch: bool) -> Statement:
+        if_exists = self.skip("IF", "EXISTS")
+        return DropRef(table, self.identifier("the name of a branch or tag"), branch, if_exists)
+
+    def _expire(self, table: Name) -> Statement:
+        if self.skip("RETAIN", "LAST"):
+            return ExpireSnapshots(table, retain_last=self._whole_number("a whole number above 0", least=1))
+        if not self.sees("("):
+            return ExpireSnapshots(table)
+        begun = self._at
+        self.need("(")
+        if (token := self._next) is not None and token.token_type is TokenType.STRING:
+            # Hive writes several numbers as one text.
+            parts = [part.strip() for part in token.text.split(",")]
+            if all(part.isdecimal() and len(part) < 20 for part in parts):
+                self._at += 1
+                self.need(")")
+                return ExpireSnapshots(table, snapshots=tuple(map(int, parts)))
+        self._at = begun
+        to = self._moment_or_id()
+        return ExpireSnapshots(table, snapshots=(to,)) if isinstance(to, int) else ExpireSnapshots(table, before=to)
+
+    def _moment_or_id(self) -> int | datetime:
+        """Return ``(number)`` or ``('time')``, which is UTC unless it says otherwise."""
+        self.need("(")
+        expected = "the number of a snapshot, or a quoted time such as '2026-01-31 12:00:00'"
+        token = self._next
+        if token is not None and token.token_type is TokenType.STRING:
+            try:
+                moment = datetime.fromisoformat(token.text)
+            except ValueError:
+                raise self.wrong(expected) from None
+            self._at += 1
+            self.need(")")
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        number = self._whole_number(expected, least=0)
+        self.need(")")
+        return number
+
     def _alter(self) -> Statement:
         table = self.name()
         if (partition := self.partition()) is not None:
@@ -329,6 +549,12 @@ class _Words:
             (("CHANGE",), lambda: self._change(table)),
             (("CONCATENATE",), lambda: Concatenate(table)),
             (("ADD",), lambda: self._add_partitions(table)),
+            (("CREATE", "BRANCH"), lambda: self._create_ref(table, branch=True)),
+            (("CREATE", "TAG"), lambda: self._create_ref(table, branch=False)),
+            (("DROP", "BRANCH"), lambda: self._drop_ref(table, branch=True)),
+            (("DROP", "TAG"), lambda: self._drop_ref(table, branch=False)),
+            (("EXECUTE", "EXPIRE_SNAPSHOTS"), lambda: self._expire(table)),
+            (("EXECUTE", "ROLLBACK"), lambda: RollBack(table, self._moment_or_id())),
             (("DROP",), lambda: self._drop_partitions(table)),
             (("TOUCH",), lambda: TouchPartition(table, self._needed_partition())),
             (("SET",), lambda: self._set(table)),
@@ -339,7 +565,8 @@ class _Words:
                 return rest()
         raise self.wrong(
             "RENAME TO, ADD COLUMNS, REPLACE COLUMNS, CHANGE, CONCATENATE, ADD PARTITION, DROP PARTITION, "
-            "TOUCH PARTITION, SET, UNSET or PARTITION"
+            "TOUCH PARTITION, SET, UNSET, CREATE or DROP BRANCH or TAG, EXECUTE EXPIRE_SNAPSHOTS or ROLLBACK, or "
+            "PARTITION"
         )
 
     def _needed_partition(self) -> Partition:
@@ -374,6 +601,8 @@ class _Words:
         return DropPartitions(table, tuple(found), if_exists)
 
     def _set(self, table: Name) -> Statement:
+        if self.skip("PARTITION", "SPEC"):
+            return SetPartitionSpec(table, self._partitioned_by())
         if self.skip("TBLPROPERTIES"):
             return SetProperties(table, self.properties())
         if self.skip("SERDEPROPERTIES"):
@@ -383,7 +612,7 @@ class _Words:
             return SetSerde(table, serializer, self.properties() if self.skip("WITH", "SERDEPROPERTIES") else {})
         if self.skip("FILEFORMAT"):
             return SetFileFormat(table, self.identifier("a file format").lower())
-        raise self.wrong("TBLPROPERTIES, SERDEPROPERTIES, SERDE or FILEFORMAT")
+        raise self.wrong("TBLPROPERTIES, SERDEPROPERTIES, SERDE, FILEFORMAT or PARTITION SPEC")
 
     def _keys(self) -> list[str]:
         self.need("(")
@@ -412,6 +641,10 @@ class _Words:
 
     def _query(self) -> sql.Query | sql.Values:
         """Return what is left as a query."""
+        return self._parsed((sql.Query, sql.Values), "query")  # type: ignore[return-value]  # one of them
+
+    def _parsed(self, kinds: tuple[type[sql.Expr], ...], what: str) -> sql.Expr:
+        """Return what is left as sqlglot reads it, one of *kinds*."""
         first = self._next
         assert first is not None
         ends = [token for token in self._tokens if token.token_type is TokenType.SEMICOLON]
@@ -423,13 +656,18 @@ class _Words:
         except ParseError as error:
             wrong = error.errors[0]
             raise StatementError(
-                f"this is no query: {wrong['description']}".split(" but got <Token")[0],
+                f"this is no {what}: {wrong['description']}".split(" but got <Token")[0],
                 position=f"line {wrong['line']}, column {(wrong['col'] or 1) - len(wrong['highlight'] or '') + 1}",
                 statement=self._text,
             ) from error
         except SqlglotError as error:
-            raise StatementError(f"this is no query: {error}", statement=self._text) from error
-        if not isinstance(found, sql.Query | sql.Values):
-            raise self.wrong("a query")
+            raise StatementError(f"this is no {what}: {error}", statement=self._text) from error
+        if not isinstance(found, kinds):
+            raise self.wrong(f"a {what}")
         self._at = next((i for i, token in enumerate(self._tokens) if token in ends), len(self._tokens))
         return found
+
+
+def _where(found: sql.Expr) -> sql.Expr | None:
+    where: sql.Expr | None = found.args.get("where")
+    return None if where is None else where.this

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyiceberg.table import Table
 from sqlglot import expressions as sql
 
+from commit_coord.iceberg.named_partitions import partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.sql.filters import weakest_filter
-from commit_coord.sql.partitions import partition_levels
+from commit_coord.sql.names import Names
 from commit_coord.sql.statement import (
     AddColumns,
     AddPartitions,
     ChangeColumn,
     Concatenate,
+    CreateDatabase,
+    CreateRef,
+    CreateTable,
+    Delete,
+    DropDatabase,
     DropPartitions,
+    DropRef,
     DropTable,
+    ExpireSnapshots,
     Insert,
     Name,
     Partition,
     Rename,
     ReplaceColumns,
+    RollBack,
     Select,
     SetFileFormat,
+    SetPartitionSpec,
     SetProperties,
     SetSerde,
     Statement,
     TouchPartition,
+    Truncate,
+    Update,
 )
 
 Tables = Callable[[Name], Table]
-"""Loads a table; raises StatementError when there is none."""
 
 _WHOLE_TABLE: Mapping[type, Operation] = {
     Rename: Operation.RENAME,
@@ -45,17 +55,32 @@ _WHOLE_TABLE: Mapping[type, Operation] = {
     SetProperties: Operation.SET_TABLE_PROPERTIES,
     SetFileFormat: Operation.SET_FILE_FORMAT,
     DropTable: Operation.DROP_TABLE,
+    SetPartitionSpec: Operation.EVOLVE_PARTITIONS,
+    CreateRef: Operation.MANAGE_REFS,
+    DropRef: Operation.MANAGE_REFS,
+    ExpireSnapshots: Operation.EXPIRE_SNAPSHOTS,
+    RollBack: Operation.ROLL_BACK,
 }
 
 
-def locks_of(statement: Statement, tables: Tables) -> list[tuple[Resource, LockMode]]:
+def locks_of(statement: Statement, names: Names) -> list[tuple[Resource, LockMode]]:
     """Return the locks of *statement* without parents, reads first; none for what takes no locks by itself.
 
     Raises:
         StatementError: It names a table, a partition column or a value that can't be.
     """
+    match statement:
+        case CreateTable(table=name):
+            database, table_name = names.identifier(name)
+            return [*operation_locks(Operation.CREATE_TABLE, Resource((names.database(database), table_name)))]
+        case CreateDatabase(database=database):
+            return [*operation_locks(Operation.CREATE_DATABASE, Resource((database,)))]
+        case DropDatabase(database=database, cascade=cascade):
+            inside = names.tables_of(database) if cascade else []
+            tables = [lock for table in inside for lock in operation_locks(Operation.DROP_TABLE, Resource.table(table))]
+            return [*operation_locks(Operation.DROP_DATABASE, Resource((names.database(database),))), *tables]
     taken: list[tuple[Resource, LockMode]] = []
-    for operation, table, partitions in _uses(statement, tables):
+    for operation, table, partitions in _uses(statement, names.table):
         live = len(table.metadata.partition_specs)
         taken += operation_locks(operation, Resource.table(table.name()), partitions, live_specs=live)
     return taken
@@ -69,26 +94,39 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
     match statement:
         case Select(query=query):
             yield from _reads(query, tables)
-        case Insert(table=name, partition=partition, query=query):
+        case Insert(table=name, overwrite=overwrite, partition=partition, query=query):
             yield from _reads(query, tables)
-            table = tables(name)
-            yield Operation.INSERT, table, _known([partition_levels(table, partition)] if partition else [])
+            table, operation = tables(name), Operation.OVERWRITE if overwrite else Operation.INSERT
+            yield operation, table, _known([partition_levels(table, partition.named)] if partition else [])
         case SetSerde(table=name, serializer=serializer):
             yield Operation.SET_SERIALIZER if serializer else Operation.SET_SERDE_PROPERTIES, tables(name), []
         case AddPartitions(table=name, partitions=located):
             table = tables(name)
-            yield Operation.ADD_PARTITION, table, [partition_levels(table, partition) for partition, _ in located]
+            yield Operation.ADD_PARTITION, table, [partition_levels(table, partition.named) for partition, _ in located]
         case DropPartitions(table=name, partitions=partitions):
             table = tables(name)
-            yield Operation.DROP_PARTITION, table, [partition_levels(table, partition) for partition in partitions]
+            yield (
+                Operation.DROP_PARTITION,
+                table,
+                [partition_levels(table, partition.named) for partition in partitions],
+            )
         case TouchPartition(table=name, partition=partition):
             table = tables(name)
-            yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition)]
+            yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition.named)]
+        case Truncate(table=name, partition=partition):
+            table = tables(name)
+            yield Operation.TRUNCATE, table, _known([partition_levels(table, partition.named)] if partition else [])
+        case Delete(table=name, where=where):
+            table = tables(name)
+            yield Operation.DELETE, table, _filtered(where, table)
+        case Update(table=name, values=values, where=where):
+            table = tables(name)
+            yield Operation.UPDATE, table, [] if _moves(values, table) else _filtered(where, table)
         case Concatenate(table=name, partition=None):
             yield Operation.CONCATENATE, tables(name), []
         case Concatenate(table=name, partition=Partition() as partition):
             table = tables(name)
-            yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition)]
+            yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition.named)]
 
 
 def _reads(query: sql.Expr, tables: Tables) -> Iterator[tuple[Operation, Table, list[hierarchy.Partition]]]:
@@ -99,12 +137,25 @@ def _reads(query: sql.Expr, tables: Tables) -> Iterator[tuple[Operation, Table, 
         where = select.args.get("where")
         for source in sources:
             table = tables(Name(source.name, source.db or None))
-            partitions: list[hierarchy.Partition] = []
-            if where is not None and len(_sources(select)) == 1:
-                # With several tables a column would have to be looked for in each.
-                with suppress(ValueError):  # of a column that is not there, or of another type: the query will tell
-                    partitions = fixed_partitions(weakest_filter(where.this), table.spec(), table.schema())
-            yield Operation.SELECT, table, _known(partitions)
+            # With several tables a column would have to be looked for in each.
+            alone = where.this if where is not None and len(_sources(select)) == 1 else None
+            yield Operation.SELECT, table, _filtered(alone, table)
+
+
+def _filtered(where: sql.Expr | None, table: Table) -> list[hierarchy.Partition]:
+    """Return the partitions that rows matching *where* lie in, none when they may be anywhere."""
+    if where is None:
+        return []
+    try:
+        return _known(fixed_partitions(weakest_filter(where), table.spec(), table.schema()))
+    except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
+        return []
+
+
+def _moves(values: Iterable[tuple[str, sql.Expr]], table: Table) -> bool:
+    """Return whether rows that get *values* may go to other partitions."""
+    sources = {(table.schema().find_column_name(field.source_id) or "").lower() for field in table.spec().fields}
+    return any(column.lower() in sources for column, _ in values)
 
 
 def _scopes(select: sql.Select) -> Iterator[sql.Query]:

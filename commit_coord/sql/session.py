@@ -5,22 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
+from commit_coord.sql.names import Names
 from commit_coord.sql.operations import carry_out
-from commit_coord.sql.parse import parse
-from commit_coord.sql.partitions import partition_levels
+from commit_coord.sql.parse import located, parse
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import (
-    OPEN,
+    DropDatabase,
     DropForceLease,
     DropTable,
     ExplainLocks,
@@ -33,7 +32,7 @@ from commit_coord.sql.statement import (
     Statement,
     Unlock,
 )
-from commit_coord.table import CoordinatedTable
+from commit_coord.table import Rewriter, rewrite_here
 
 
 class Session:
@@ -43,11 +42,19 @@ class Session:
         catalog: Where the tables and locks are.
         database: Of names that name none.
         all_columns: Whether SHOW LOCKS answers in thirteen columns, as with Hive's ``DbTxnManager``, instead of two.
+        rewrite: Who does the work of CONCATENATE; ``commit_coord.spark.rewriter`` has a Spark session do it.
     """
 
-    def __init__(self, catalog: CoordinatedCatalog, *, database: str = "default", all_columns: bool = False) -> None:
+    def __init__(
+        self,
+        catalog: CoordinatedCatalog,
+        *,
+        database: str = "default",
+        all_columns: bool = False,
+        rewrite: Rewriter = rewrite_here,
+    ) -> None:
         self.catalog = catalog
-        self.database = database
+        self.names = Names(catalog, database, rewrite)
         self.all_columns = all_columns
 
     def run(self, text: str) -> Answer:
@@ -58,6 +65,12 @@ class Session:
             LockError: It could not get or free the locks that it is about.
         """
         statement = parse(text)
+        try:
+            return self._answer(statement, text)
+        except StatementError as error:
+            raise located(error, text) from error.__cause__
+
+    def _answer(self, statement: Statement, text: str) -> Answer:
         match statement:
             case ShowLocks():
                 return self._show(statement)
@@ -72,8 +85,10 @@ class Session:
             case DropForceLease(objects=objects):
                 ended = self._leases(Leases.force_drop_lease, objects)
                 return show.said(f"ended {len({lease.lease_id for lease in ended})} leases")
-            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
+            case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self.names.identifier(name)):
                 return show.said(f"there is no table {name}")
+            case DropDatabase(database=database, if_exists=True) if not self.names.has_database(database):
+                return show.said(f"there is no database {database}")
         return self._carry_out(statement, text)
 
     def _carry_out(self, statement: Statement, text: str) -> Answer:
@@ -82,20 +97,20 @@ class Session:
         1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
         3. We get our locks, which are not those that the statement needs now.
         """
-        wanted = locks_of(statement, self._table)
+        wanted = locks_of(statement, self.names)
         held = self.catalog.locks.holds
         while (
             missing := [lock for lock in wanted if not held(*lock)]
         ) and self.catalog.settings.operation_locks != "off":
             with self.catalog.lock_operation(missing, statement=text):
-                planned, wanted = wanted, locks_of(statement, self._table)
+                planned, wanted = wanted, locks_of(statement, self.names)
                 if planned == wanted:
-                    return carry_out(statement, self.catalog, self._table)
-        return carry_out(statement, self.catalog, self._table)
+                    return carry_out(statement, self.names)
+        return carry_out(statement, self.names)
 
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
-        locks = locks_of(statement, self._table)
+        locks = locks_of(statement, self.names)
         return self._request(locks, text).locks if locks else ()
 
     def _request(self, locks: Iterable[tuple[Resource, LockMode]], text: str, *, explicit: bool = False) -> LockRequest:
@@ -127,7 +142,8 @@ class Session:
         request = self._request([(resource, mode)], text, explicit=True)
         clock = self.catalog.coordinator.clock
         self.catalog.locks.acquire(request, deadline=clock.now() + self.catalog.settings.lock_acquire_timeout_ms / 1000)
-        return show.said(f"locked until UNLOCK: {request}")
+        ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
+        return show.said(f"locked until {ends}: {request}".replace(",:", ":"))
 
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
@@ -144,11 +160,15 @@ class Session:
 
     def _resource(self, statement: ShowLocks | Lock | Unlock) -> Resource:
         if statement.database is not None:
-            return Resource((self._database(statement.database),))
+            return Resource((self.names.database(statement.database),))
         assert statement.table is not None
-        table = self._table(statement.table)
+        table = self.names.table(statement.table)
         resource = Resource.table(table.name())
-        return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
+        return (
+            lock_target(resource, partition_levels(table, statement.partition.named))
+            if statement.partition
+            else resource
+        )
 
     def _leases(self, ask: Callable[[Leases, list[LeaseObject]], list[HiveLease]], objects: Leased) -> list[HiveLease]:
         if not self.catalog.locks.guarantees.mutual_exclusion:
@@ -158,26 +178,9 @@ class Session:
 
     def _leasable(self, name: Name, partition: Partition | None) -> Resource:
         """Return what *name* and *partition* mean; a table that is not there has no columns to hold them against."""
-        table = Resource.table(self._identifier(name))
+        table = Resource.table(self.names.identifier(name))
         if partition is None:
             return table
-        if self.catalog.table_exists(self._identifier(name)):
-            return lock_target(table, partition_levels(self._table(name), partition))
+        if self.catalog.table_exists(self.names.identifier(name)):
+            return lock_target(table, partition_levels(self.names.table(name), partition.named))
         return lock_target(table, [None if value is OPEN else f"{key}={value}" for key, value in partition.values])
-
-    def _database(self, name: str) -> str:
-        try:
-            self.catalog.load_namespace_properties(name)
-        except NoSuchNamespaceError as error:
-            raise StatementError("there is no such database", database=name) from error
-        return name
-
-    def _table(self, name: Name) -> CoordinatedTable:
-        try:
-            table: CoordinatedTable = self.catalog.load_table(self._identifier(name))  # type: ignore[assignment]
-        except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise StatementError("there is no such table", table=".".join(self._identifier(name))) from error
-        return table
-
-    def _identifier(self, name: Name) -> tuple[str, str]:
-        return name.database or self.database, name.table

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from datetime import datetime
 
 from sqlglot import expressions as sql
 
+from commit_coord.iceberg.named_partitions import Value, told
 from commit_coord.model import LockMode
-
-
-class Open(Enum):
-    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
-
-    OPEN = "open"
-
-
-OPEN = Open.OPEN
-
-Value = str | int | float | bool | None | Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,12 @@ class Partition:
 
     def __str__(self) -> str:
         """Return it as it could be written."""
-        return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in self.values)
+        return told(self.named)
+
+    @property
+    def named(self) -> Mapping[str, Value]:
+        """Return it by column; no column comes twice."""
+        return dict(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +243,142 @@ class Concatenate:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncate:
+    """``TRUNCATE [TABLE] t [PARTITION (...)]``."""
+
+    table: Name
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """``DELETE FROM t [WHERE ...]``."""
+
+    table: Name
+    where: sql.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``UPDATE t SET a = ..., b = ... [WHERE ...]``."""
+
+    table: Name
+    values: tuple[tuple[str, sql.Expr], ...]
+    where: sql.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedBy:
+    """One field of a partition spec.
+
+    Args:
+        column: What it is made of.
+        transform: ``identity``, ``year``, ``month``, ``day``, ``hour``, ``bucket`` or ``truncate``.
+        number: Buckets, or the length that is left.
+        declared: The column itself where PARTITIONED BY declares it, as Hive's does.
+    """
+
+    column: str
+    transform: str = "identity"
+    number: int | None = None
+    declared: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``CREATE TABLE [IF NOT EXISTS] t (...) [COMMENT] [PARTITIONED BY] [STORED] [LOCATION] [TBLPROPERTIES]``."""
+
+    table: Name
+    columns: tuple[Column, ...]
+    partitioned: tuple[PartitionedBy, ...]
+    properties: Mapping[str, str]
+    location: str | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetPartitionSpec:
+    """``ALTER TABLE t SET PARTITION SPEC (...)``."""
+
+    table: Name
+    partitioned: tuple[PartitionedBy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRef:
+    """``ALTER TABLE t CREATE BRANCH | TAG [IF NOT EXISTS] r [FOR ...] [RETAIN ...]``.
+
+    Args:
+        table: The table.
+        name: Of the branch or tag.
+        branch: It is a branch.
+        snapshot: Its number, the name of another branch or tag, or None for the present one.
+        retain_ms: How long it is kept; None is as the table says.
+        if_not_exists: There may be one.
+    """
+
+    table: Name
+    name: str
+    branch: bool
+    snapshot: int | str | None = None
+    retain_ms: int | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropRef:
+    """``ALTER TABLE t DROP BRANCH | TAG [IF EXISTS] r``."""
+
+    table: Name
+    name: str
+    branch: bool
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshots:
+    """``ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS [('time' | 'id, id')] | RETAIN LAST n``.
+
+    Args:
+        table: The table.
+        before: Those that are older than this; None, with nothing else, than ``history.expire.max-snapshot-age-ms``.
+        snapshots: These.
+        retain_last: All but so many.
+    """
+
+    table: Name
+    before: datetime | None = None
+    snapshots: tuple[int, ...] = ()
+    retain_last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """``ALTER TABLE t EXECUTE ROLLBACK(id | 'time')``."""
+
+    table: Name
+    to: int | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """``CREATE DATABASE [IF NOT EXISTS] d [COMMENT '...'] [LOCATION '...'] [WITH DBPROPERTIES (...)]``."""
+
+    database: str
+    properties: Mapping[str, str]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """``DROP DATABASE [IF EXISTS] d [RESTRICT | CASCADE]``."""
+
+    database: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """``DROP TABLE [IF EXISTS] t [PURGE]``."""
 
@@ -277,4 +408,15 @@ Statement = (
     | TouchPartition
     | Concatenate
     | DropTable
+    | Truncate
+    | Delete
+    | Update
+    | CreateTable
+    | SetPartitionSpec
+    | CreateRef
+    | DropRef
+    | ExpireSnapshots
+    | RollBack
+    | CreateDatabase
+    | DropDatabase
 )

@@ -32,13 +32,13 @@ _SIMPLE: dict[Any, iceberg.PrimitiveType] = {
 }
 
 
-def iceberg_type(written: sql.DataType) -> iceberg.IcebergType:
-    """Return the type that Iceberg has for *written*; the ids inside of it mean nothing yet.
+def iceberg_type(written: sql.DataType, ids: count[int] | None = None) -> iceberg.IcebergType:
+    """Return the type that Iceberg has for *written*; the ids inside of it, from *ids*, mean nothing yet.
 
     Raises:
         StatementError: It has none.
     """
-    return _converted(written, count(1))
+    return _converted(written, ids or count(1))
 
 
 def _converted(written: sql.DataType, ids: count[int]) -> iceberg.IcebergType:

@@ -15,8 +15,9 @@ Theory of operation
     Private names of PyIceberg are used; ``tests/catalog/test_pyiceberg_seam.py`` notices when they drift.
 """
 
+from commit_coord.table.compaction import Compacted, Rewriter, rewrite_here
 from commit_coord.table.creation import CoordinatedCreation
 from commit_coord.table.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 
-__all__ = ["CoordinatedCreation", "CoordinatedTable", "CoordinatedTransaction"]
+__all__ = ["Compacted", "CoordinatedCreation", "CoordinatedTable", "CoordinatedTransaction", "Rewriter", "rewrite_here"]

@@ -7,6 +7,8 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from commit_coord.protocol.hierarchy import Operation
+
 if TYPE_CHECKING:
     from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -36,11 +38,23 @@ def recorded(method: F) -> F:
 
 
 class Remembering:
-    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits."""
+    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits.
 
-    def __init__(self, transaction: CoordinatedTransaction, make: Callable[[CoordinatedTransaction], Any]) -> None:
+    Args:
+        transaction: It changes what this one changes.
+        make: Makes the builder.
+        operation: What it does.
+    """
+
+    def __init__(
+        self,
+        transaction: CoordinatedTransaction,
+        make: Callable[[CoordinatedTransaction], Any],
+        operation: Operation,
+    ) -> None:
         self._transaction = transaction
         self._make = make
+        self._operation = operation
         self._builder = make(transaction)
         self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
@@ -69,9 +83,14 @@ class Remembering:
         transaction = self._transaction
         if transaction._depth == 0:
             transaction._calls.append(again)
+        # What was built so far looked at the table before its lock was held.
+        locked = transaction._lock_operation(self._operation)
         transaction._depth += 1
         try:
-            self._builder.commit()
+            if locked:
+                again(transaction)
+            else:
+                self._builder.commit()
         finally:
             transaction._depth -= 1
 

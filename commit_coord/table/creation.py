@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 
 from commit_coord.errors import CommitNotApplied
+from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.created_files import delete_all, recording
 
 
@@ -35,8 +37,10 @@ class CoordinatedCreation(CreateTableTransaction):
             CommitNotApplied: Nothing landed for another reason; every file that it created is gone.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
+        catalog: Any = self._table.catalog
         try:
-            table = super().commit_transaction()
+            with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
+                table = super().commit_transaction()
         except CommitNotApplied:
             self._delete_created()
             raise

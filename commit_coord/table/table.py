@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from contextlib import nullcontext
+from typing import Any, Literal
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
@@ -20,7 +21,12 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.iceberg.attempt import request_uuid
-from commit_coord.model import JournalEntry
+from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
+from commit_coord.locks.base import Lease
+from commit_coord.model import JournalEntry, LockMode, Resource
+from commit_coord.protocol.hierarchy import Operation as Operates
+from commit_coord.protocol.hierarchy import Partition
+from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.transaction import CoordinatedTransaction
 
 
@@ -36,8 +42,8 @@ class CoordinatedTable(Table):
         """Return a new transaction."""
         return CoordinatedTransaction(self)
 
-    def _autocommit(self) -> CoordinatedTransaction:
-        return CoordinatedTransaction(self, autocommit=True)
+    def _autocommit(self, operation: Operates | None = None) -> CoordinatedTransaction:
+        return CoordinatedTransaction(self, autocommit=True, operation=operation)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes; what it commits lands beside changes of other columns."""
@@ -49,15 +55,15 @@ class CoordinatedTable(Table):
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        return UpdateSortOrder(transaction=self._autocommit(), case_sensitive=case_sensitive)
+        return UpdateSortOrder(transaction=self._autocommit(Operates.SET_WRITE_ORDER), case_sensitive=case_sensitive)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
-        return UpdateStatistics(transaction=self._autocommit())
+        return UpdateStatistics(transaction=self._autocommit(Operates.SET_STATISTICS))
 
     def manage_snapshots(self) -> ManageSnapshots:
         """Return a builder of branches, tags and rollbacks."""
-        return ManageSnapshots(transaction=self._autocommit())
+        return ManageSnapshots(transaction=self._autocommit(Operates.MANAGE_REFS))
 
     @property
     def maintenance(self) -> MaintenanceTable:
@@ -111,6 +117,42 @@ class CoordinatedTable(Table):
             tx.add_data_files(data_files, snapshot_properties, branch)
         return not tx.answered
 
+    def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
+        """Put small files together, under X on *partition*, or on the table where none is given.
+
+        Files below three quarters of ``write.target-file-size-bytes`` are small. Appends go on meanwhile, and stay.
+
+        Guarantee: on any error but ``CommitStateUnknown`` the table is as it was, and no new file is left. The table
+        shows the result.
+
+        Args:
+            partition: Columns and their values, ``{"day": "2026-01-01"}``; a prefix of them is enough.
+            rewrite: Who does it; ``commit_coord.spark.rewriter`` has a Spark session do it, for what is too much for
+                the memory of one process.
+
+        Raises:
+            StatementError: The table has no such partition column, or that one can't have such a value.
+            LockTimeout: A conflicting lock was not given back in time. Nothing was written.
+            CommitNotApplied: The locks were lost meanwhile, or rows were deleted. Nothing was published.
+            CommitStateUnknown: It is not known whether it landed.
+        """
+        operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
+        catalog: Any = self.catalog
+        while True:
+            planned = self._compacted(partition)
+            taken: Lease | None = catalog.lock_call(operation, *planned)
+            with taken or nullcontext():
+                self.refresh()
+                # Somebody may have changed the partitions while we waited.
+                if taken is None or planned == self._compacted(partition):
+                    condition = partition_filter(self, partition) if partition else AlwaysTrue()
+                    lease = taken or catalog.locks.lease_on(planned[0], LockMode.SHARED)
+                    return compact(self, condition, rewrite, lease)
+
+    def _compacted(self, partition: Named) -> tuple[Resource, list[Partition], int]:
+        levels = [partition_levels(self, partition)] if partition else []
+        return Resource.table(self.name()), levels, len(self.metadata.partition_specs)
+
     def find_commit(self, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
         return self._coordinator.find(tuple(self.name()), request_uuid(request_id))
@@ -119,4 +161,5 @@ class CoordinatedTable(Table):
 class _Maintenance(MaintenanceTable):
     def expire_snapshots(self) -> ExpireSnapshots:
         """Return a builder that expires snapshots."""
-        return ExpireSnapshots(transaction=CoordinatedTransaction(self.tbl, autocommit=True))
+        transaction = CoordinatedTransaction(self.tbl, autocommit=True, operation=Operates.EXPIRE_SNAPSHOTS)
+        return ExpireSnapshots(transaction=transaction)

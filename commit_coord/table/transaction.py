@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import DataScan, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -24,6 +24,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemovePropertiesUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -41,7 +42,8 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.rebase import files_misfit, schema_conflict, spec_conflict
 from commit_coord.locks.base import Lease
-from commit_coord.model import LockMode, Resource
+from commit_coord.model import Resource
+from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
@@ -58,18 +60,22 @@ class CoordinatedTransaction(Transaction):
     Args:
         table: What it changes. Its metadata is replaced when the commit has landed.
         autocommit: Commit with the first staged change.
+        operation: What its changes are when they come from a builder of PyIceberg's, which says nothing of it.
     """
 
-    def __init__(self, table: Table, autocommit: bool = False) -> None:
+    def __init__(self, table: Table, autocommit: bool = False, *, operation: Operates | None = None) -> None:
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)
         tracked.io = recording(table.io, self._created)
         super().__init__(tracked, autocommit)
         self._table: Table = tracked
+        self._operation = operation
         self.request_id = str(uuid.uuid4())
         self.repeatable = False
         self.answered = False
+        self.under: Lease | None = None
+        """Must still be held when the commit is published; None asks for nothing."""
         self._base = (table.metadata, table.metadata_location)
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
@@ -105,7 +111,15 @@ class CoordinatedTransaction(Transaction):
         """Stage changes; what was not called through this transaction can't be called again."""
         if self._depth == 0:
             self._replayable = False
+            if self._operation is not None:
+                self._lock_operation(
+                    self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
+                )
         return super()._apply(updates, requirements)
+
+    def _rolls_back(self, updates: tuple[TableUpdate, ...]) -> bool:
+        refs = self._table.metadata.refs
+        return any(isinstance(update, SetSnapshotRefUpdate) and update.ref_name in refs for update in updates)
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer* without a look at the table, if it is the only one so far."""
@@ -133,7 +147,7 @@ class CoordinatedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Append rows. Re-based on any head: an append never fails by conflict."""
-        self._lock_operation("append", hive_only=True)
+        self._lock_operation(Operates.APPEND)
         super().append(df, snapshot_properties, branch)
 
     @recorded
@@ -146,7 +160,7 @@ class CoordinatedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Replace the rows that match *overwrite_filter*, as of the moment at which the commit lands."""
-        self._lock_operation("overwrite")
+        self._lock_operation(Operates.OVERWRITE)
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
@@ -157,7 +171,7 @@ class CoordinatedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Replace the partitions that *df* falls in."""
-        self._lock_operation("overwrite partitions")
+        self._lock_operation(Operates.OVERWRITE)
         super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @recorded
@@ -170,15 +184,42 @@ class CoordinatedTransaction(Transaction):
         _isolation_operation: Operation | None = None,
     ) -> None:
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
-        self._lock_operation("delete")
+        self._lock_operation(Operates.DELETE)
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
     def upsert(self, *args: Any, **kwargs: Any) -> Any:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
-        self._lock_operation("upsert")
+        self._lock_operation(Operates.MERGE)
         self._reads = True
         return super().upsert(*args, **kwargs)
+
+    @recorded
+    def update_rows(
+        self,
+        row_filter: BooleanExpression,
+        change: Callable[[pa.Table], pa.Table],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str = MAIN_BRANCH,
+    ) -> None:
+        """Put what *change* makes of the rows that match *row_filter* in their place, as of when the commit lands.
+
+        Args:
+            row_filter: Which rows.
+            change: Called with them, and once more with those of a newer head when the commit lost a race.
+            snapshot_properties: Go into the snapshots' summaries.
+            branch: Where the rows are.
+        """
+        self._lock_operation(Operates.UPDATE)
+        self._reads = True
+        snapshot = self.table_metadata.snapshot_by_name(branch)
+        if snapshot is None:
+            return
+        rows = DataScan(
+            self.table_metadata, self._table.io, row_filter, case_sensitive=False, snapshot_id=snapshot.snapshot_id
+        ).to_arrow()
+        if rows.num_rows:
+            self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
 
     @recorded
     def add_files(
@@ -189,7 +230,7 @@ class CoordinatedTransaction(Transaction):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Add files that exist. With *check_duplicate_files* the commit depends on what the table holds."""
-        self._lock_operation("add files", hive_only=True)
+        self._lock_operation(Operates.APPEND)
         self._reads |= check_duplicate_files
         super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
 
@@ -207,7 +248,7 @@ class CoordinatedTransaction(Transaction):
         self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
         """Delete every data file that lies in a partition of one of *data_files*, whatever its transforms."""
-        self._lock_operation("overwrite partitions")
+        self._lock_operation(Operates.OVERWRITE)
         self._reads = True
         metadata = self.table_metadata
         if metadata.spec().is_unpartitioned():
@@ -262,37 +303,47 @@ class CoordinatedTransaction(Transaction):
     @recorded
     def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
         """Set properties. Refused when somebody else changed one of them meanwhile."""
+        self._lock_operation(Operates.SET_TABLE_PROPERTIES)
         return super().set_properties(properties, **kwargs)
 
     @recorded
     def remove_properties(self, *removals: str) -> Transaction:
         """Remove properties. Refused when somebody else changed one of them meanwhile."""
+        self._lock_operation(Operates.SET_TABLE_PROPERTIES)
         return super().remove_properties(*removals)
 
     @recorded
     def upgrade_table_version(self, format_version: Any) -> Transaction:
         """Upgrade the format version."""
+        self._lock_operation(Operates.SET_TABLE_PROPERTIES)
         return super().upgrade_table_version(format_version)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes."""
         changes = Remembering(
-            self, lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive)
+            self,
+            lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive),
+            Operates.EVOLVE_SCHEMA,
         )
         return cast(UpdateSchema, changes)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
-        return cast(UpdateSpec, Remembering(self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive)))
+        changes = Remembering(
+            self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
+        )
+        return cast(UpdateSpec, changes)
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        changes = Remembering(self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive))
+        changes = Remembering(
+            self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive), Operates.SET_WRITE_ORDER
+        )
         return cast(UpdateSortOrder, changes)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
-        return cast(UpdateStatistics, Remembering(self, UpdateStatistics))
+        return cast(UpdateStatistics, Remembering(self, UpdateStatistics, Operates.SET_STATISTICS))
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
@@ -356,7 +407,9 @@ class CoordinatedTransaction(Transaction):
 
     def _land(self) -> Committed:
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-        (committed,) = coordinator.commit([self._attempt()], replan=self._replan, repeatable=self.repeatable)
+        (committed,) = coordinator.commit(
+            [self._attempt()], replan=self._replan, repeatable=self.repeatable, under=self.under
+        )
         return committed
 
     def _attempt(self) -> Attempt:
@@ -476,26 +529,30 @@ class CoordinatedTransaction(Transaction):
 
     # Operation locks.
 
-    def _lock_operation(self, statement: str, *, hive_only: bool = False) -> None:
-        """Hold the table's operation lock until the transaction ends, and see the table as it is once it is held.
+    def _lock_operation(self, operation: Operates) -> bool:
+        """Hold what *operation* takes on the table until the transaction ends, and see the table as it is by then.
 
         Another transaction of this thread may hold it already. Waiting for it would never end, so this one goes
         on without: the check at the commit still finds every conflict.
+
+        Returns:
+            Whether it is held from now on, and was not before.
         """
         catalog: Any = self._target.catalog
-        mode = catalog.settings.operation_locks
-        if self._lease is not None or self._depth > 1 or mode == "off" or (hive_only and mode != "hive"):
-            return
-        resource = Resource.table(self._table.name())
+        if self._lease is not None or self._depth > 1:
+            return False
         try:
-            lease: Lease = catalog.lock_operation({resource: LockMode.EXCLUSIVE}, statement=statement)
+            lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
         except LockReentered:
-            logger.debug("this thread holds the operation lock of %s already", resource)
-            return
+            logger.debug("this thread holds locks of %s already", table_name(self._table.name()))
+            return False
+        if lease is None:
+            return False
         self._lease = lease
         weakref.finalize(self, lease.release)
         if not self._updates and self._pending is None:
             self._see_the_head(catalog.coordinator)
+        return True
 
     def _see_the_head(self, coordinator: Coordinator) -> None:
         """Go on from the table as it is now, unless that is what is seen already."""

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
 from commit_coord.sql.parse import parse
-from commit_coord.sql.statement import OPEN, DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
+from commit_coord.sql.statement import DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
 
 STATEMENTS = [
     "SHOW LOCKS",
@@ -42,6 +43,24 @@ STATEMENTS = [
     "INSERT INTO t WITH x AS (SELECT 1) SELECT * FROM x",
     "DROP TABLE IF EXISTS db.t PURGE",
     "SELECT a FROM db.t1 a JOIN t2 b ON a.x=b.x WHERE a.p='1'",
+    "TRUNCATE TABLE t PARTITION (p='x', q=1)",
+    "DELETE FROM db.t WHERE a = 1 AND p IN ('x', 'y')",
+    "UPDATE t SET a = 1, b = c WHERE p = 'x'",
+    "CREATE TABLE IF NOT EXISTS db.t (a int, s struct<x:int>) COMMENT 'c' PARTITIONED BY (p string, day(ts), q)",
+    "CREATE TABLE t (a int) STORED BY ICEBERG STORED AS ORC LOCATION 's3://a' TBLPROPERTIES ('a'='b')",
+    "CREATE EXTERNAL TABLE t (a int) PARTITIONED BY SPEC (bucket(16, a), truncate(3, b), months(ts))",
+    "ALTER TABLE t SET PARTITION SPEC (a, hour(ts))",
+    "ALTER TABLE t CREATE BRANCH IF NOT EXISTS b FOR SYSTEM_VERSION AS OF 17 RETAIN 5 DAYS",
+    "ALTER TABLE t CREATE TAG b FOR TAG AS OF c RETAIN 1 HOUR",
+    "ALTER TABLE t DROP BRANCH IF EXISTS b",
+    "ALTER TABLE t DROP TAG b",
+    "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS('2021-12-09 05:39:18.689000000')",
+    "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS('17, 18')",
+    "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 5",
+    "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS",
+    "ALTER TABLE t EXECUTE ROLLBACK(17)",
+    "CREATE DATABASE IF NOT EXISTS d COMMENT 'c' LOCATION 's3://a' WITH DBPROPERTIES ('a'='b')",
+    "DROP SCHEMA IF EXISTS d CASCADE",
     "SHOW LEASE",
     "SHOW LEASE *",
     "show lease t partition (d='x'), db.u",
@@ -94,6 +113,18 @@ def test_what_a_statement_says() -> None:
         ("INSERT INTO t SELECT a FROM WHERE x", "line 1, column 29", "table name"),
         ("SHOW LOCKS t garbage", "line 1, column 14", "the end"),
         ("SELECT 1; SELECT 2", "line 1, column 11", "the end"),
+        ("MERGE INTO t USING u ON a = b", "line 1, column 1", "for MERGE call table.upsert"),
+        ("CREATE TABLE t", "end", "expected ("),
+        ("CREATE TABLE t (a int) PARTITIONED BY (fog(a))", "line 1, column 40", "a transform (bucket, day"),
+        ("CREATE TABLE t (a int) PARTITIONED BY (bucket(-4, a))", "line 1, column 47", "a whole number above 0"),
+        ("CREATE TABLE t (a int) AS SELECT 1", "line 1, column 24", "rows come with INSERT"),
+        ("ALTER TABLE t SET PARTITION SPEC (p string)", "line 1, column 37", ", or )"),
+        ("ALTER TABLE t CREATE TAG x RETAIN -1 DAYS", "line 1, column 35", "a whole number above 0, found '-'"),
+        ("ALTER TABLE t CREATE TAG x RETAIN 1 YEAR", "line 1, column 37", "DAYS, HOURS or MINUTES"),
+        ("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 0", "line 1, column 52", "a whole number above 0"),
+        ("ALTER TABLE t EXECUTE ROLLBACK('then')", "line 1, column 32", "a quoted time such as"),
+        ("ALTER TABLE t EXECUTE FLY", "line 1, column 15", "EXECUTE EXPIRE_SNAPSHOTS or ROLLBACK"),
+        ("DROP DATABASE", "end", "the name of a database"),
         ("SHOW LEASE * t", "line 1, column 14", "the end"),
         ("SHOW LEASE t,", "end", "the name of a table"),
         ("DROP FORCE LEASE", "end", "* or the name of a table"),

@@ -1,8 +1,10 @@
-"""The PARTITION clause of a statement, held against a table: what it locks, and which rows lie in it."""
+"""A partition that somebody names by its values, held against a table: what it locks, and which rows lie in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from pyiceberg import expressions as E
@@ -15,13 +17,31 @@ from pyiceberg.types import DateType, IcebergType, StringType, TimestamptzType
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.partitions import partition_level
 from commit_coord.protocol import hierarchy
-from commit_coord.sql.statement import OPEN, Partition, Value
+
+
+class Open(Enum):
+    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
+
+    OPEN = "open"
+
+
+OPEN = Open.OPEN
+
+Value = str | int | float | bool | None | Open
+
+Named = Mapping[str, Value]
+"""Partition columns and their values. Names are those of fields or columns, in whatever case."""
 
 _EPOCH = date(1970, 1, 1)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def partition_levels(table: Table, partition: Partition) -> hierarchy.Partition:
+def told(partition: Named) -> str:
+    """Return *partition* as it could be written."""
+    return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in partition.items())
+
+
+def partition_levels(table: Table, partition: Named) -> hierarchy.Partition:
     """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
 
     Raises:
@@ -34,7 +54,7 @@ def partition_levels(table: Table, partition: Partition) -> hierarchy.Partition:
     ]
 
 
-def partition_filter(table: Table, partition: Partition) -> E.BooleanExpression:
+def partition_filter(table: Table, partition: Named) -> E.BooleanExpression:
     """Return the rows that lie in *partition*.
 
     Raises:
@@ -45,13 +65,13 @@ def partition_filter(table: Table, partition: Partition) -> E.BooleanExpression:
     return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *parts)
 
 
-def _values(table: Table, partition: Partition) -> dict[int, Any]:
+def _values(table: Table, partition: Named) -> dict[int, Any]:
     """Return the values that *partition* fixes, by partition field."""
     spec, schema = table.spec(), table.schema()
     name = ".".join(table.name())
     if spec.is_unpartitioned():
-        raise StatementError("the table has no partitions", table=name, partition=partition)
-    written = {key.lower(): value for key, value in partition.values}
+        raise StatementError("the table has no partitions", table=name, partition=told(partition))
+    written = {key.lower(): value for key, value in partition.items()}
     values: dict[int, Any] = {}
     for field in spec.fields:
         names = [field.name.lower()]

@@ -1,0 +1,81 @@
+"""What the names in a statement stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import cast
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import StatementError
+from commit_coord.sql.statement import Name
+from commit_coord.table import CoordinatedTable, Rewriter, rewrite_here
+
+_SHOWN = 10
+"""Tables that an error names at most."""
+
+
+class Names:
+    """Finds tables and databases in a catalog.
+
+    Args:
+        catalog: Where they are.
+        database: Of names that name none.
+        rewrite: Who does the work of CONCATENATE.
+    """
+
+    def __init__(self, catalog: CoordinatedCatalog, database: str, rewrite: Rewriter = rewrite_here) -> None:
+        self.catalog = catalog
+        self.rewrite = rewrite
+        self._database = database
+
+    def identifier(self, name: Name) -> tuple[str, str]:
+        """Return database and table, whether they are there or not."""
+        return name.database or self._database, name.table
+
+    def table(self, name: Name) -> CoordinatedTable:
+        """Return the table as it is now.
+
+        Raises:
+            StatementError: There is none of that name.
+        """
+        try:
+            return cast(CoordinatedTable, self.catalog.load_table(self.identifier(name)))
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise StatementError(
+                "there is no such table", table=".".join(self.identifier(name)), accepted=self._like(name)
+            ) from error
+
+    def _like(self, name: Name) -> str | None:
+        """Return the tables that may have been meant; None where there are none."""
+        database, table = self.identifier(name)
+        if not self.has_database(database):
+            return None
+        inside = [found[-1] for found in self.tables_of(database)]
+        return ", ".join(get_close_matches(table, inside) or inside[:_SHOWN]) or None
+
+    def database(self, name: str) -> str:
+        """Return *name*, which is a database's.
+
+        Raises:
+            StatementError: It is not.
+        """
+        try:
+            self.catalog.load_namespace_properties(name)
+        except NoSuchNamespaceError as error:
+            raise StatementError("there is no such database", database=name) from error
+        return name
+
+    def has_database(self, name: str) -> bool:
+        """Return whether there is a database of that name."""
+        try:
+            self.database(name)
+        except StatementError:
+            return False
+        return True
+
+    def tables_of(self, database: str) -> Sequence[tuple[str, ...]]:
+        """Return the tables of a database, sorted."""
+        return sorted(self.catalog.list_tables(self.database(database)))

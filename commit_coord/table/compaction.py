@@ -1,0 +1,119 @@
+"""Compaction: small files of a partition written anew as few large ones. No row is added, removed or changed.
+
+Theory of operation
+    Locks first, for as long as it takes: X on the partition (or on the table), so nobody overwrites what is being read.
+    An append needs no lock and may land at any time; its files are not among those that were chosen, so they stay.
+    What was rewritten is published as one REPLACE snapshot, under the latch.
+
+    A compaction may take hours, and a stalled one lose its lease:
+
+    1. We choose the files of a partition.   2. We stall; the lease ends.
+    3. Somebody overwrites the partition.    4. We wake up and publish.
+
+    The swap would not go through at 4, since the pointer has moved; planned again on the new head, the rewriting is
+    refused because the files are gone. Nor does it publish where nobody has come in between: the lock service is asked
+    for the lease once the latch is held and the new metadata is written, right before the swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, TableProperties
+
+from commit_coord.coordinator import delete_quietly
+from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.locks.base import Lease
+from commit_coord.table.created_files import delete_all, recording
+
+if TYPE_CHECKING:
+    from commit_coord.table.table import CoordinatedTable
+
+_TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+_SMALL = 0.75
+"""Files below this part of the target size are put together, as in Iceberg Java's rewrite."""
+
+Group = Sequence[FileScanTask]
+"""Files of one partition that are put together, each with its deletes."""
+
+Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
+"""Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction has done.
+
+    Args:
+        before: Files that were put together.
+        after: Files that have their rows now.
+    """
+
+    before: int
+    after: int
+
+
+def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewriter, lease: Lease | None) -> Compacted:
+    """Put the small files of *table* together whose rows may match *condition*.
+
+    Guarantee: on any error but ``CommitStateUnknown`` nothing was published, and no new file is left.
+
+    Args:
+        table: As it is now that the locks are held.
+        condition: Whole partitions.
+        rewrite: Does the work.
+        lease: Has the locks. None where there are none.
+
+    Raises:
+        CommitNotApplied: The lease was lost, or the rows were changed meanwhile.
+        CommitStateUnknown: It is not known whether it landed.
+    """
+    groups = _small_files(table, condition)
+    old = [task.file for group in groups for task in group]
+    if not old:
+        return Compacted(0, 0)
+    new = rewrite(table, groups)
+    try:
+        transaction = table.transaction()
+        with transaction:
+            transaction.under = lease
+            transaction.rewrite_files(old, new, sequence_number(table.metadata))
+    except (CommitNotApplied, ValidationException):
+        for data_file in new:
+            delete_quietly(table.io, data_file.file_path)
+        raise
+    return Compacted(len(old), len(new))
+
+
+def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[Group]:
+    """Return what is worth putting together: two small files of a partition, or one that has deletes."""
+    target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
+    by_partition: dict[Any, list[FileScanTask]] = {}
+    for task in table.scan(row_filter=condition).plan_files():
+        if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
+            by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
+    return [tasks for tasks in by_partition.values() if len(tasks) > 1 or tasks[0].delete_files]
+
+
+def rewrite_here(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    """Rewrite in this process, the rows of one group at a time in memory; see :data:`Rewriter`."""
+    # Loaded with the first compaction: Arrow starts threads, and takes long.
+    from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+
+    created: list[str] = []
+    io = recording(table.io, created)
+    new: list[DataFile] = []
+    try:
+        for group in groups:
+            rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
+            new += _dataframe_to_data_files(table.metadata, rows, io) if rows.num_rows else []
+    except BaseException:
+        delete_all(table.io, created)
+        raise
+    return new
