@@ -20,7 +20,7 @@ A lost reply
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks import lease_sql
-from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSettings
 from commit_coord.locks.keeping import ANSWER_LEASES, CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
 from commit_coord.locks.queueing import Blocker, Carried
@@ -54,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+
+_LARGEST_PAGE = 32_000
+"""Locks of one page of a listing, at most."""
 
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -410,19 +413,32 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`."""
         self._here()
+        scopes = [self._scope(one) for one in ((scope,) if scope else LockScope)]
+        rows = self._ask(lease_sql.LIST, {**self._list_values(resource), "ids": id_list(scopes)})
+        return _entries(rows)
+
+    def pages(
+        self, resource: Resource | None = None, *, scope: LockScope | None = None
+    ) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.pages`."""
+        self._here()
+        for one in (scope,) if scope else LockScope:
+            values, last, limit = {**self._list_values(resource), "scope": self._scope(one)}, ("", "", 0), PAGE
+            while last is not None:
+                after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
+                rows = self._ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})
+                last = rows[-1][:3] if len(rows) == limit else None
+                # Whom a request waits for is worked out anew for each page: the first one is to come soon, later ones
+                # are to be few.
+                limit = min(2 * limit, _LARGEST_PAGE)
+                if rows:
+                    yield _entries(rows)
+
+    def _list_values(self, resource: Resource | None) -> dict[str, Any]:
         path = "" if resource is None else str(resource)
-        rows = self._ask(
-            lease_sql.LIST,
-            {
-                "clock": self._store.clock_name,
-                "ids": id_list([self._scope(one) for one in ((scope,) if scope else LockScope)]),
-                "resource": path,
-                # '0' follows '/' in ASCII, so this is the range of everything below.
-                "below_from": f"{path}/",
-                "below_to": f"{path}0",
-            },
-        )
-        return [_entry(row) for row in rows]
+        # '0' follows '/' in ASCII, so this is the range of everything below.
+        below = {"below_from": f"{path}/", "below_to": f"{path}0"}
+        return {"clock": self._store.clock_name, "resource": path, **below}
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
@@ -508,19 +524,30 @@ def _remembered(entry: JournalEntry, lifetime_ms: int) -> dict[str, Any]:
     }
 
 
-def _entry(row: tuple[Any, ...]) -> LockEntry:
-    resource, mode, place, request_id, scope, user, host, pid, application, statement, process = row[:11]
-    explicit, requested_at_ms, expires_in_ms, blocked_by = row[11:]
-    return LockEntry(
-        resource=Resource.parse(resource),
-        mode=_MODES[mode],
-        scope=LockScope(scope.rpartition(":")[2]),
-        state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
-        owner=Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process),
-        request_id=request_id,
-        generation=Generation(place),
-        requested_at_ms=requested_at_ms,
-        expires_in_ms=expires_in_ms,
-        explicit=bool(explicit),
-        blocked_by=blocked_by,
-    )
+def _entries(rows: Rows) -> list[LockEntry]:
+    # What a request's locks have in common is made once: of a large one there are thousands.
+    owners: dict[str, Owner] = {}
+    found = []
+    for resource, mode, place, request_id, scope, user, host, pid, application, statement, process, *rest in rows:
+        explicit, requested_at_ms, expires_in_ms, blocked_by = rest
+        owner = owners.get(request_id)
+        if owner is None:
+            owner = owners[request_id] = Owner(
+                user=user, host=host, pid=pid, application=application, statement=statement, process=process
+            )
+        found.append(
+            LockEntry(
+                resource=Resource.parse(resource),
+                mode=_MODES[mode],
+                scope=LockScope(scope.rpartition(":")[2]),
+                state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+                owner=owner,
+                request_id=request_id,
+                generation=Generation(place),
+                requested_at_ms=requested_at_ms,
+                expires_in_ms=expires_in_ms,
+                explicit=bool(explicit),
+                blocked_by=blocked_by,
+            )
+        )
+    return found

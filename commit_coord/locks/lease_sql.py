@@ -265,16 +265,33 @@ WAKE = """
         WHERE n.scope = :scope AND n.resource = :resource AND n.mode = 'X' AND n.place > :place),
         9223372036854775807)"""
 
-# All locks of some scopes, oldest request first, each with the request that blocks it.
-LIST = f"""
-    SELECT l.resource, l.mode, r.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
-        r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms,
-        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END, {_nearest("r")}
-    FROM commit_coord_locks l
-    JOIN commit_coord_requests r ON r.request_id = l.request_id
-    WHERE l.scope IN {{ids}}
-      AND (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
-    ORDER BY r.requested_at_ms, r.place, l.resource"""
+# Locks of some scopes, each with its request and the one that blocks that. Whom a request waits for is worked out once
+# a request and not once a lock, of which it may have thousands: hence MATERIALIZED.
+def _listed(chosen: str, order: str) -> str:
+    return f"""
+    WITH listed AS MATERIALIZED (
+        SELECT l.resource, l.mode, l.place, l.request_id FROM commit_coord_locks l
+        WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
+          AND {chosen}),
+    standing AS MATERIALIZED (
+        SELECT r.*, CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END AS left_ms, {_nearest("r")} AS blocked_by
+        FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
+    SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
+        r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by
+    FROM listed l
+    JOIN standing r ON r.request_id = l.request_id
+    ORDER BY {order}"""
+
+
+# All of them, oldest request first.
+LIST = _listed("l.scope IN {ids}", "r.requested_at_ms, r.place, l.resource")
+
+# The next ones of one scope, resource by resource, along the primary key.
+LIST_NEXT = _listed(
+    """l.scope = :scope AND (l.resource, l.mode, l.place) > (:after_resource, :after_mode, :after_place)
+        ORDER BY l.resource, l.mode, l.place LIMIT :limit""",
+    "l.resource, l.mode, l.place",
+)
 
 # Remember a commit; the same id again keeps the first answer and lives longer.
 REMEMBER = """
