@@ -291,7 +291,8 @@ class LockManager(ABC):
     ) -> Iterator[Sequence[LockEntry]]:
         """Yield the entries of :meth:`locks` page by page, resource by resource: the first page soon, of however many.
 
-        Each page tells of the moment when it was read. What changes meanwhile is in it or not.
+        Each page tells of the moment when it was read. Of a request that waits for a lock on a later page, it may
+        show the others as held.
         """
         entries = sorted(self.locks(resource, scope=scope), key=lambda entry: (entry.scope, entry.resource))
         for start in range(0, len(entries), PAGE):

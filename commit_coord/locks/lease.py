@@ -423,7 +423,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         """See :meth:`LockManager.pages`."""
         self._here()
         for one in (scope,) if scope else LockScope:
-            values, last, limit = {**self._list_values(resource), "scope": self._scope(one)}, ("", "", 0), PAGE
+            values, limit = {**self._list_values(resource), "scope": self._scope(one)}, PAGE
+            last: Sequence[Any] | None = ("", "", 0)
             while last is not None:
                 after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
                 rows = self._ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})

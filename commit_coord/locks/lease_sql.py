@@ -265,6 +265,7 @@ WAKE = """
         WHERE n.scope = :scope AND n.resource = :resource AND n.mode = 'X' AND n.place > :place),
         9223372036854775807)"""
 
+
 # Locks of some scopes, each with its request and the one that blocks that. Whom a request waits for is worked out once
 # a request and not once a lock, of which it may have thousands: hence MATERIALIZED.
 def _listed(chosen: str, order: str) -> str:
@@ -274,7 +275,8 @@ def _listed(chosen: str, order: str) -> str:
         WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
           AND {chosen}),
     standing AS MATERIALIZED (
-        SELECT r.*, CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END AS left_ms, {_nearest("r")} AS blocked_by
+        SELECT r.*, CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END AS left_ms,
+            {_nearest("r")} AS blocked_by
         FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
     SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
         r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by

@@ -42,7 +42,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,11 +58,13 @@ from commit_coord.locks.keeping import ANSWER_LEASES, THREAD, CarryingLease, Kee
 from commit_coord.locks.queueing import Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
+    Change,
     Check,
     Create,
     Delete,
     Listing,
     MultiRefused,
+    Node,
     Operation,
     Session,
     SessionEvent,
@@ -81,7 +83,7 @@ from commit_coord.locks.zookeeper_layout import (
     nearest_before,
 )
 from commit_coord.locks.zookeeper_offers import Offers, Taken
-from commit_coord.locks.zookeeper_view import View
+from commit_coord.locks.zookeeper_view import Known, View
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -145,6 +147,8 @@ class _Part:
     """The lock nodes by resource, once they are known."""
     unclear: list[Resource] = field(default_factory=list)
     """Resources that were not found free yet."""
+    marks: dict[Resource, int] = field(default_factory=dict)
+    """Versions of those that were found marked, from before they were listed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -418,13 +422,25 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
         text = lock_data(request, self._clock.wall_ms())
         operations += [Create(path, text, ephemeral=lives, sequential=True) for path in locks]
-        resources = [self._path(request, resource) for resource in part.unclear]
+        marked = {one: mode for one, mode in part.locks if self._layout.is_marked(request.scope, one)}
+        operations += [
+            Change(self._path(request, one), request.request_id.encode())
+            for one, mode in marked.items()
+            if mode is LockMode.EXCLUSIVE
+        ]
+        glanced = [one for one, mode in marked.items() if mode is LockMode.SHARED]
+        resources = [self._path(request, one) for one in part.unclear if one not in glanced]
         part.sent, sent = True, self._clock.now()
         if first:
             ticket.session = self._session.number
         try:
             together = resources if len(resources) <= _TOGETHER else []
-            created, listings = self._session.multi(operations, patience, then_list=together)
+            created, listings, found = self._session.multi(
+                operations,
+                patience,
+                then_list=together,
+                then_get=[self._path(request, one) for one in glanced],
+            )
         except MultiRefused as refused:
             if refused.index == 1 and not first:
                 raise _Gone from None
@@ -433,13 +449,36 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             return self._look_again(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
-        if together:
+        self._glance(ticket, part, glanced, found)
+        if len(together) == len(part.unclear):
             return listings
-        # Who has number 0 is the first child that its parent ever had: nobody stands before it. One listing is needed
-        # in any case, for the generation.
-        first_one, *rest = part.unclear
-        part.unclear = [first_one, *(one for one in rest if not part.nodes[one].endswith("-0000000000"))]
-        return self._look_again(ticket, part, patience)
+        if not together:
+            # Who has number 0 is the first child that its parent ever had: nobody stands before it.
+            later = [one for one in part.unclear if not part.nodes[one].endswith("-0000000000")]
+            # One listing is needed in any case, for the generation.
+            part.unclear = later if later or len(part.unclear) < len(part.locks) else part.unclear[:1]
+        return self._look_again(ticket, part, patience) if part.unclear else []
+
+    def _glance(self, ticket: _Ticket, part: _Part, glanced: Sequence[Resource], found: Sequence[Node | None]) -> None:
+        """Note which of *glanced*, wanted in S, are free because nobody has marked them."""
+        for resource, node in zip(glanced, found, strict=True):
+            if node is None:
+                raise _Gone
+            if node.data:
+                part.marks[resource] = node.stat.version
+            else:
+                ticket.generation = max(ticket.generation, node.stat.changed_below)
+                part.unclear.remove(resource)
+
+    def _wipe(self, request: LockRequest, part: _Part, unmarked: Sequence[Resource]) -> None:
+        """Wipe marks of X locks that are gone.
+
+        1. A mark is found, of version 7.   2. The list shows no X.   3. Somebody enters an X, and marks it: version 8.
+        4. Version 7 can't be wiped any more.
+        """
+        for resource in unmarked:
+            with suppress(MultiRefused):
+                self._session.multi([Change(self._path(request, resource), b"", part.marks.pop(resource))])
 
     def _find(self, ticket: _Ticket, part: _Part, patience: float = BRIEFLY) -> bool:
         """Find out which nodes *part* has, if it has any; return whether it has.
@@ -483,13 +522,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         """Return the first resource that is blocked, and by whom; note what is free."""
         assert part.nodes is not None
         blocked: tuple[Resource, LockNode] | None = None
-        unclear = []
+        unclear, unmarked = [], []
         for resource, listing in zip(list(part.unclear), listings, strict=True):
             queue = lock_nodes(listing.names) if listing is not None else []
             path = part.nodes.get(resource, "")
             own = next((node for node in queue if path.endswith(f"/{node.name}")), None)
             if listing is None or own is None:
                 raise _Gone
+            if resource in part.marks and not any(node.mode is LockMode.EXCLUSIVE for node in queue):
+                unmarked.append(resource)
             before = nearest_before(own, queue)
             if before is None:
                 ticket.generation = max(ticket.generation, listing.stat.changed_below)
@@ -497,6 +538,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 unclear.append(resource)
                 blocked = blocked or (resource, before)
         part.unclear = unclear
+        self._wipe(ticket.request, part, unmarked)
         return blocked
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
@@ -698,6 +740,19 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             for entry in self._ask(lambda: self._view.entries(self._view.standing()))
             if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
         ]
+
+    def pages(
+        self, resource: Resource | None = None, *, scope: LockScope | None = None
+    ) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.pages`."""
+        self._here()
+        known = Known()
+        for one in (scope,) if scope else LockScope:
+            left = self._view.top(one, resource)
+            while left:
+                standing, left = self._ask(partial(self._view.page, one, left))
+                if standing:
+                    yield self._ask(partial(self._view.entries, standing, known))
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""

@@ -6,6 +6,11 @@ Theory of operation
 
         /<namespace>/<db>/<table>/<k=v>/LOCK-<SHARED|EXCLUSIVE>-<sequence>
 
+    Where the namespace is ours alone, a table or database that somebody locks in X is *marked*: its node holds the
+    request's id. Whoever locks a partition holds S on the table, and finds out by its empty node that no X stands
+    there, without a list of all the table's locks and partitions. Marks are made with the lock and may outlive it: who
+    finds one looks at the list, and wipes it when no X is in there and the node has the version that it had before.
+
     What is ours alone lies beside it, out of Hive's sight::
 
         /commit-coord/<namespace>/commit/<db>/<table>/LOCK-EXCLUSIVE-<sequence>     commit latches
@@ -52,6 +57,8 @@ STATEMENTS_LENGTH = 20_000
 """Characters of it that all lock nodes of one request show together."""
 
 _LONGEST_STATEMENT = 10_000
+
+_MARKED_DEPTH = 2  # databases and tables: what lies below has few locks, and no mark
 
 _OPERATION_HEADER = 9  # multi header: type, done, error
 _LENGTHS = 4 + 4 + 4 + 4  # of path, data and ACL list, and the flags
@@ -140,6 +147,10 @@ class Layout:
     def _name(self) -> str:
         # '@' never stands in a quoted space nor, checked at start, in a namespace.
         return f"{self.namespace}@{escape(self.space)}" if self.space else self.namespace
+
+    def is_marked(self, scope: LockScope, resource: Resource) -> bool:
+        """Return whether X on *resource* leaves a mark; Hive's clients make none."""
+        return bool(self.space) and scope is LockScope.OPERATION and len(resource.path) <= _MARKED_DEPTH
 
     def root(self, scope: LockScope) -> str:
         """Return what all locks of *scope* lie below."""

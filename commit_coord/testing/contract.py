@@ -35,7 +35,17 @@ from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused,
 from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import JournalEntry, LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.model import (
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    LockState,
+    Owner,
+    Resource,
+)
 from commit_coord.process import process_name, this_owner
 from commit_coord.protocol.modes import compatible
 
@@ -635,6 +645,37 @@ class LockContract:
         holder.release()
         waiter.release()
 
+    def test_a_listing_comes_page_by_page(
+        self, manager: LockManager, other: LockManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The pages hold what the listing holds, resource by resource; on a resource, and in one scope."""
+        for module in [module for name, module in sys.modules.items() if name.startswith("commit_coord.locks.")]:
+            if hasattr(module, "PAGE"):
+                monkeypatch.setattr(module, "PAGE", 3)
+        days = [Resource(("db", "t", f"day={day}", f"h={hour}")) for day in range(5) for hour in range(2)]
+        with (
+            manager.acquire(request(*((X, day) for day in days)), deadline=soon()),
+            manager.acquire(request((S, Resource(("db", "t2"))), (X, Resource(("d2", "t")))), deadline=soon()),
+            manager.acquire(latch(), deadline=soon()),
+        ):
+            waiter = Contender(other, request((X, days[7])))
+            if manager.guarantees.mutual_exclusion:
+                waiter.queued()
+            for choice in ({}, {"resource": TABLE}, {"resource": days[3].ancestors[-1]}, {"scope": COMMIT}):
+                pages = list(manager.pages(**choice))
+                listed = [entry for page in pages for entry in page]
+                assert all(pages)
+                assert sorted(_facts(manager.locks(**choice))) == sorted(_facts(listed))
+                resources = [(entry.scope, entry.resource) for entry in listed]
+                assert len(set(resources)) == sum(
+                    one != other for one, other in zip(resources, [None, *resources], strict=False)
+                )
+            if manager.guarantees.mutual_exclusion:
+                assert len(list(manager.pages())) > 3
+                waits = [e for page in manager.pages() for e in page if e.state is LockState.WAITING]
+                assert (days[7], waiter.request.request_id) in [(e.resource, e.request_id) for e in waits]
+        waiter.release()
+
     @pytest.mark.parametrize("by", ["request", "resource"])
     def test_unlock_frees_by_force(self, manager: LockManager, other: LockManager, by: str) -> None:
         """An administrator frees a lock; its owner finds it LOST, a waiter is granted."""
@@ -773,6 +814,10 @@ def _clashes(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resourc
         for resource, mode in held.items()
         if resource in mine and not compatible(mine[resource], mode)
     ]
+
+
+def _facts(entries: Iterable[LockEntry]) -> list[tuple[object, ...]]:
+    return [(e.scope, e.resource, e.mode, e.request_id, e.owner, e.generation, e.explicit) for e in entries]
 
 
 def _ended_process() -> str:
