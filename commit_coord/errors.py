@@ -6,7 +6,8 @@
     ├── LockError                         raised by lock managers; knows nothing of commits
     │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
     │   ├── LockRefused                   the request was answered with no
-    │   │   └── LockReentered             this thread holds the lock already
+    │   │   ├── LockReentered             this thread holds the lock already
+    │   │   └── LockDeadlock              each waits for the next one, in a circle
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
     │   └── LockServiceUnavailable        the lock service can't be reached
@@ -52,6 +53,7 @@ class ErrorKind(StrEnum):
     METASTORE_UNAVAILABLE = "metastore-unavailable"
     LOCK_REENTERED = "lock-reentered"
     STATEMENT = "statement"
+    LOCK_DEADLOCK = "lock-deadlock"
 
 
 class CommitCoordError(Exception):
@@ -108,6 +110,16 @@ class LockReentered(LockRefused):
     """This thread holds a lock on the resource already and would wait for itself."""
 
     kind = ErrorKind.LOCK_REENTERED
+
+
+class LockDeadlock(LockRefused):
+    """Threads that hold locks wait for each other in a circle, and this request is the youngest of them.
+
+    What was done: the request was withdrawn; what the thread held before it holds still.
+    What to do: give that back and begin anew; better, take all locks of an operation in one request.
+    """
+
+    kind = ErrorKind.LOCK_DEADLOCK
 
 
 class OfferLost(LockError):

@@ -181,6 +181,7 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("journal", "remembers the outcome of request ids"),
     ("clock", "whose clock decides on expiry"),
     ("carries", "one commit publishes what waits behind it"),
+    ("deadlocks", "threads that wait in a circle are told so"),
 )
 
 

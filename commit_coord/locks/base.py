@@ -255,6 +255,7 @@ class LockManager(ABC):
             LockTimeout: The deadline passed; the message names the nearest holder.
             LockReentered: The same thread holds a lease of this manager on one of the resources already: waiting
                 for oneself would never end.
+            LockDeadlock: This thread and others hold locks and wait for each other's, and this request is the youngest.
             LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """

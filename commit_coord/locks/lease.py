@@ -20,7 +20,7 @@ A lost reply
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,6 +48,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import is_dead
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             journal=True,
             clock="server" if server else "host",
             carries=True,
+            deadlocks=True,
         )
         self._space = quote(space, safe="")
         self._start_over()
@@ -283,6 +285,37 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         if entry := self.recall(request.request_id):
             return Carried(entry)
         return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        found: list[Wait] = []
+        seen: set[str] = set()
+        agents = {self._store.connection.wake}
+        while agents:
+            seen |= agents
+            made = {row[0]: row for row in self._ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
+            in_the_way: dict[str, Rows] = {}
+            for row in self._ask(lease_sql.OBSTACLES, {"ids": id_list(sorted(made))}):
+                in_the_way.setdefault(row[0], []).append(row)
+            for request_id, rows in in_the_way.items():
+                _, place, agent, user, host, pid, application, statement, process = made[request_id]
+                nearest = max(rows, key=lambda row: row[4])
+                found.append(
+                    Wait(
+                        request_id=request_id,
+                        place=place,
+                        agent=agent,
+                        owner=Owner(
+                            user=user, host=host, pid=pid, application=application, statement=statement, process=process
+                        ),
+                        wanted=(Resource.parse(nearest[1]), _MODES[nearest[2]]),
+                        obstacles=[Obstacle(request_id=row[3], place=row[4], agent=row[5]) for row in rows],
+                    )
+                )
+            agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
+        return found
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        return dict(self._ask(lease_sql.PLACES_OF, {"ids": id_list(sorted(places))})) == dict(places)
 
     def _retract(self, request: LockRequest) -> bool:
         if not request.offer:

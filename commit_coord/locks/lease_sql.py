@@ -176,6 +176,22 @@ RENEW = """
       AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
+# Which requests stand in the way of these? Of those that are granted: none.
+OBSTACLES = """
+    SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
+    JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
+        AND (o.mode = 'X' OR l.mode = 'X')
+    JOIN commit_coord_requests b ON b.request_id = o.request_id
+    WHERE l.request_id IN {ids}"""
+
+# What did these threads ask for? A thread is known by where it is woken.
+REQUESTS_OF = """
+    SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
+    FROM commit_coord_requests WHERE wake IN {ids}"""
+
+# Where do these requests stand?
+PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
+
 # Which of these requests are there?
 STANDING = "SELECT request_id FROM commit_coord_requests WHERE request_id IN {ids}"
 

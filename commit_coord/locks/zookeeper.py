@@ -42,7 +42,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -77,10 +77,13 @@ from commit_coord.locks.zookeeper_layout import (
     LockData,
     LockNode,
     RequestData,
+    blocks,
     chunks,
     lock_data,
     lock_nodes,
     nearest_before,
+    parse_wait,
+    wait_data,
 )
 from commit_coord.locks.zookeeper_offers import Offers, Taken
 from commit_coord.locks.zookeeper_view import Known, View
@@ -98,6 +101,7 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -167,6 +171,10 @@ class _Ticket(Ticket):
     """Whether its offer is published, as far as is known."""
     doubtful: bool = False
     """Whether an offer of it may have been taken that is not published any more."""
+    behind: tuple[str, float] = "", 0.0
+    """The node that it waits for, and since when."""
+    tells: int | None = None
+    """The place for which it has told whom it waits for."""
     taken: dict[str, Taken] = field(default_factory=dict)
     """The offers that it took, by request."""
 
@@ -232,6 +240,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         journal=True,
         clock="server",
         carries=True,
+        deadlocks=True,
     )
 
     def __init__(
@@ -408,6 +417,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             owner=request.owner,
             scope=request.scope,
             lease_ms=self._session.timeout_ms if lives else None,
+            agent=self._agent,
         )
         part.unclear = [resource for resource, _ in part.locks]
         if part.sent and ticket.offers:
@@ -545,7 +555,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         assert isinstance(blocker, _NodeBlocker)
         ticket = self._tickets[request.request_id]
         ticket.waited = True
-        tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
+        tick = self.settings.poll_interval_ms / 1000
+        if ticket.behind[0] != blocker.path:
+            ticket.behind = blocker.path, self._clock.now()
         while not ticket.turn.is_set():
             left = deadline - self._clock.now()
             if left <= 0:
@@ -556,7 +568,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - since >= _BESIDE_HIVE:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
                 blocker = self._step_apart(ticket, blocker, deadline)
             if not blocker.explicit and is_dead(blocker.owner.process):
                 self._persist(partial(self._remove_dead, blocker), deadline)
@@ -577,6 +589,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
+        self._tell_no_more(ticket)
         ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
@@ -607,7 +620,65 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)
         if ticket is not None and ticket.request is request:
+            self._tell_no_more(ticket)
             self._give_back(ticket)
+
+    # Deadlocks. Nobody waits in a circle who holds nothing; so those alone who hold something tell whom they wait for.
+
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        ticket = self._tickets[request.request_id]
+        first, path = ticket.parts[0], self._layout.wait(request.request_id)
+        (marker,) = self._session.exists([first.marker])
+        if marker is None or not first.unclear:
+            return ()
+        if ticket.tells != marker.created:
+            wait = self._wait_of(ticket, first, marker.created)
+            told = Create if ticket.tells is None else Change
+            ticket.tells = marker.created
+            with suppress(MultiRefused):  # Its reply was lost.
+                self._session.multi([told(path, wait_data(wait))])
+        # Behind our own: of two who tell at one time, the second one finds the first.
+        (names,) = self._session.names([self._layout.waits])
+        told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
+        return [parse_wait(node.data) for node in told_by if node is not None]
+
+    def _wait_of(self, ticket: _Ticket, part: _Part, place: int) -> Wait:
+        """Return all who stand in the way of *part* where it is not free yet."""
+        assert part.nodes is not None
+        request, paths = ticket.request, []
+        queues = [self._path(request, resource) for resource in part.unclear]
+        for resource, queue, listing in zip(part.unclear, queues, self._session.children(queues), strict=True):
+            nodes = lock_nodes(listing.names) if listing is not None else []
+            own = next((node for node in nodes if part.nodes[resource].endswith(f"/{node.name}")), None)
+            paths += [f"{queue}/{node.name}" for node in nodes if own is not None and blocks(node, own)]
+        ids = {LockData.parse(node.data).request_id for node in self._session.get(paths) if node is not None}
+        markers = self._session.get([self._layout.request(one) for one in sorted(ids)])
+        made = [
+            (one, node, RequestData.parse(node.data)) for one, node in zip(sorted(ids), markers, strict=True) if node
+        ]
+        return Wait(
+            request_id=request.request_id,
+            place=place,
+            agent=self._agent,
+            owner=request.owner,
+            wanted=(part.unclear[0], dict(part.locks)[part.unclear[0]]),
+            obstacles=[
+                Obstacle(request_id=one, place=node.stat.created, agent=data.agent)
+                for one, node, data in made
+                if data is not None
+            ],
+        )
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        stats = self._session.exists([self._layout.request(one) for one in places], sync=True)
+        return [None if stat is None else stat.created for stat in stats] == list(places.values())
+
+    def _tell_no_more(self, ticket: _Ticket) -> None:
+        if ticket.tells is not None:
+            # One that is left says nothing: of whom it waited for somebody has gone.
+            with suppress(LockServiceUnavailable):
+                self._session.delete_each([self._layout.wait(ticket.request.request_id)])
+            ticket.tells = None
 
     # Hold.
 

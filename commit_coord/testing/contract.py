@@ -24,6 +24,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -31,7 +32,7 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
+from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
@@ -368,6 +369,70 @@ class LockContract:
             assert sorted({g for g in generations if g is not None}) == generations
         else:
             assert [None] * 4 == generations
+
+    def test_a_deadlock_is_told_to_the_youngest(self, manager: LockManager, other: LockManager) -> None:
+        """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        both = threading.Barrier(2)
+        ended: dict[str, Lease | LockError] = {}
+
+        def work(
+            client: LockManager, name: str, held: Resource, wanted: LockRequest, first: LockRequest | None
+        ) -> None:
+            with client.acquire(request((X, held), statement=f"{name} 1"), deadline=soon()):
+                both.wait(PATIENCE)
+                if first is not None:
+                    until(lambda: first.request_id in standing(manager), "the earlier request")
+                try:
+                    ended[name] = client.acquire(wanted, deadline=soon(PATIENCE if client.guarantees.deadlocks else 1))
+                except LockError as error:
+                    ended[name] = error
+            if isinstance(lease := ended[name], Lease):
+                lease.release()
+
+        elsewhere = Resource(("db", "t2", "day=1"))
+        one, two = request((X, elsewhere), statement="ann 2"), request((X, PART_A), statement="bob 2")
+        with ThreadPoolExecutor(2) as pool:
+            for running in (
+                pool.submit(work, manager, "ann", PART_A, one, None),
+                pool.submit(work, other, "bob", elsewhere, two, one),
+            ):
+                running.result(3 * PATIENCE)
+        if not manager.guarantees.deadlocks:
+            assert LockTimeout in {type(end) for end in ended.values()}
+            return
+        assert isinstance(ended["ann"], Lease), ended
+        error = ended["bob"]
+        assert isinstance(error, LockDeadlock)
+        for fact in (f"X on {PART_A}", f"X on {elsewhere}", "ann 2", "bob 2"):
+            assert fact in error.details["cycle"]
+        assert {} == standing(manager)
+
+    def test_of_a_circle_of_processes_one_gives_in(
+        self, service: Service, manager: LockManager, tmp_path: Path
+    ) -> None:
+        """Each holds one and wants the next one's, all at one time: one is refused, the others are granted."""
+        if not (manager.guarantees.deadlocks and manager.guarantees.reach in ("host", "network")):
+            return
+        count, told = 3, tmp_path / "told"
+        told.write_text("")
+        parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
+
+        def work(client: LockManager, number: int) -> None:
+            end = "granted"
+            with client.acquire(request((X, parts[number])), deadline=soon()):
+                until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
+                try:
+                    client.acquire(request((X, parts[(number + 1) % count])), deadline=soon(60)).release()
+                except LockDeadlock:
+                    end = "refused"
+            with told.open("a") as file:
+                file.write(f"{end}\n")
+
+        children = [service.fork(partial(work, number=number)) for number in range(count)]
+        assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert ["granted"] * (count - 1) + ["refused"] == sorted(told.read_text().split())
 
     # Waiting and giving up.
 
