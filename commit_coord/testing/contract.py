@@ -842,7 +842,7 @@ class LockContract:
                 with clients[number % 2].acquire(wanted, deadline=soon(60)):
                     mine = dict(wanted.locks)
                     with mutex:
-                        clashes.extend(_clashes(mine, holders.values()))
+                        clashes.extend(clashing(mine, holders.values()))
                         holders[wanted.request_id] = mine
                     time.sleep(dice.random() * 0.002)
                     with mutex:
@@ -872,7 +872,8 @@ class LockContract:
         assert [] == list(manager.locks())
 
 
-def _clashes(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resource, LockMode]]) -> list[Resource]:
+def clashing(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resource, LockMode]]) -> list[Resource]:
+    """Return the resources of *mine* that one of *others* has in a mode that conflicts."""
     return [
         resource
         for held in others
