@@ -27,7 +27,7 @@ test-all: ## Every test
 integration: ## The tests on real servers of every version: in containers where Docker answers, else natively
 # COMMITS=1000 has the three kinds of writers make so many commits on one table instead of 60; SERVERS=native and
 # SERVERS=containers choose. ARGS="-k pyiceberg-java" picks the cases with both kinds of unmodified writers.
-	$(with) python java postgres maven docker -- pytest integration $(ARGS)
+	$(with) python java postgres maven docker kerberos -- pytest integration $(ARGS)
 
 .PHONY: check
 check: fmt-check lint layers types test ## Everything that CI checks

@@ -4,8 +4,9 @@
 #     bash .ci/setup.sh python java -- pytest tests
 #
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
-# java (17 or later), postgres (server programs), maven, docker (a base image). Each prints one line when it does something and
-# nothing when all is there, so a repeated run costs a fraction of a second and needs no network.
+# java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
+# centre, and Python's client). Each prints one line when it does something and nothing when all is there, so a
+# repeated run costs a fraction of a second and needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
 set -euo pipefail
@@ -192,6 +193,18 @@ prepare_docker() {  # Nothing is installed: where no daemon answers, the servers
     fi
     say "no base image for containers, so the servers run natively"
     export SERVERS=native
+}
+
+prepare_kerberos() {  # Not in requirements.lock: it is built from source, against the headers of Kerberos.
+    local package
+    for package in krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc; do
+        dpkg -s "$package" >/dev/null 2>&1 || apt_install "$package" || break
+    done
+    "$venv/bin/python" -c "import kerberos" 2>/dev/null && return
+    say "building Python's kerberos package"
+    "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" kerberos==1.3.1 ||
+        say "no Kerberos: its tests will say so." \
+            "To have it: sudo apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc"
 }
 
 # --- main --------------------------------------------------------------------------------------------------------

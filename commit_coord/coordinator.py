@@ -221,7 +221,7 @@ class Coordinator:
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted or was lost before the swap.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """

@@ -166,7 +166,7 @@ class CommitConflict(CommitNotApplied):
 
 
 class CommitLockFailed(CommitNotApplied):
-    """The commit did not land because its latch was not granted or was lost before the swap."""
+    """The commit did not land because its latch was not granted, or was lost again and again before the swap."""
 
     kind = ErrorKind.COMMIT_LOCK_FAILED
 

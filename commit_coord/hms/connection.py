@@ -113,6 +113,7 @@ class Connection:
         self.address = address
         self.clean = True
         """Whether every call was answered to its end, so that the next answer belongs to the next call."""
+        self._answered = False
         parts = urlsplit(address)
         self._socket = TSocket()
         self._transport = _transport(self._socket, str(parts.hostname), access)
@@ -167,13 +168,19 @@ class Connection:
             raise ServerFailed(f"{name}: {error.message}") from error
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             raise LostReply(
-                "the metastore did not answer", uri=self.address, call=name, cause=_reason(error)
+                "the metastore did not answer", uri=self.address, call=name, cause=_reason(error), **self._advice(error)
             ) from error
         except TException as error:
             self.clean = True
             raise _DECLARED.get(type(error), MetaError)(str(getattr(error, "message", error))) from None
-        self.clean = True
+        self.clean = self._answered = True
         return result
+
+    def _advice(self, error: Exception) -> dict[str, str]:
+        """Return what to try when the other end hung up at the first word."""
+        if self._answered or getattr(error, "type", None) != TTransportException.END_OF_FILE:
+            return {}
+        return {"accepted": "hive.kerberos-authentication=true, if it hangs up on whoever does not authenticate"}
 
     def close(self) -> None:
         """Close it; may be called again."""

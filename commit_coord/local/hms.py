@@ -244,7 +244,7 @@ class HiveMetastore(LocalServer):
         conf = self.folder / "conf"
         for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
-        site = _site(self._all_settings())
+        site = hadoop_site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
             (conf / name).write_text(site)
         for name in ("log4j2.properties", "hive-log4j2.properties", "metastore-log4j2.properties"):
@@ -332,7 +332,7 @@ class HiveMetastore(LocalServer):
             raise
 
 
-def _site(settings: Mapping[str, str]) -> str:
+def hadoop_site(settings: Mapping[str, str]) -> str:
     """Return Hadoop's configuration file for *settings*."""
     properties = "\n".join(
         f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()

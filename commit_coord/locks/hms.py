@@ -6,8 +6,8 @@ Theory of operation
 
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
     out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
-    as the requests before it should take, going by its own, or a quarter of the time for which the one in its way has
-    been there: the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
+    the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
 
 Liveness
     Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
@@ -72,7 +72,7 @@ _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""
 
 _PATIENCE = 0.25
-"""The part of the time for which a blocker has been in the way that its waiter sleeps until it asks again."""
+"""The part of the time for which the queue has not moved that a waiter sleeps until it asks again."""
 
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
@@ -130,11 +130,12 @@ class _Standing:
 class _HmsBlocker(Blocker):
     """The nearest blocker, with what decides when to ask again."""
 
-    lock_id: int
     ahead: int
     """How many requests stand in the way."""
+    first: int
+    """Lock id of the first request in the way: the queue has moved when it is another one."""
     since: float
-    """When this client saw it in the way of this request first."""
+    """When this client saw that one first in the way of this request."""
     looked: float
     """When the listing was asked for that it comes from."""
     expires: float | None
@@ -231,7 +232,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             self.metastore.unlock(ticket.lock_id)
         ticket.stepped_back = True
         now = self._clock.now()
-        return self._blocker(older[-1], ahead=len(older), since=now, now=now)
+        return self._blocker(older[-1], older, None, now=now)
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         """Send the lock call until it is known to have a place; return that, and whether it is granted."""
@@ -303,9 +304,9 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _until_next(self, blocker: _HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self.settings.check_min_wait_ms, self.settings.check_max_wait_ms
-        # Those before us will take as long as we do, and the first of them has begun already.
-        expected_ms = (self._hold * (blocker.ahead - 0.4) - (now - blocker.looked)) * 1000
-        wait_ms = max(shortest * max(1, blocker.ahead), expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
+        # Those before us will take as long as we do. Half of that, since who comes too late keeps everybody waiting.
+        expected_ms = max(shortest, self._hold * 1000) * blocker.ahead / 2
+        wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
     def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
@@ -375,8 +376,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             return None
         nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
         ticket.blocked_by = nearest.lock_id
-        known = before is not None and before.lock_id == nearest.lock_id
-        return self._blocker(nearest, ahead=len(in_the_way), since=before.since if before and known else now, now=now)
+        return self._blocker(nearest, in_the_way, before, now=now)
 
     def _in_the_way(self, ticket: _Ticket, *, ids: bool = False) -> list[_Standing]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
@@ -413,18 +413,21 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             seen = answered
         return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
 
-    def _blocker(self, standing: _Standing, *, ahead: int, since: float, now: float) -> _HmsBlocker:
-        said, first = standing.said, standing.listed[0]
+    def _blocker(
+        self, standing: _Standing, in_the_way: Sequence[_Standing], before: _HmsBlocker | None, *, now: float
+    ) -> _HmsBlocker:
+        said, listed = standing.said, standing.listed[0]
+        first = in_the_way[0].lock_id
         expires = None
         if said is not None and said.lease_ms is not None:
             expires = self._beats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
         return _HmsBlocker(
             request_id=standing.request_id,
-            owner=hms_names.owner_of(first, said),
-            requested_at_ms=said.requested_ms if said else first.acquired_ms or first.heartbeat_ms,
-            lock_id=standing.lock_id,
-            ahead=ahead,
-            since=since,
+            owner=hms_names.owner_of(listed, said),
+            requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+            ahead=len(in_the_way),
+            first=first,
+            since=before.since if before is not None and before.first == first else now,
             looked=now,
             expires=expires,
         )
@@ -598,8 +601,8 @@ _SOMEBODY = _HmsBlocker(
     request_id="",
     owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
     requested_at_ms=0,
-    lock_id=0,
     ahead=1,
+    first=0,
     since=0.0,
     looked=0.0,
     expires=None,

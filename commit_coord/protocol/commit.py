@@ -14,6 +14,8 @@ Theory of operation
            ▼ it along         └────────────────────────────────┘
         Verdict
 
+    A latch that is lost before the swap is taken again, and everything begins anew.
+
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
     behind us offer, ``Plan`` puts it behind our own attempt, ``Release`` tells each what became of it. An offer that
@@ -60,11 +62,13 @@ class Limits:
         swaps: Swaps that may find the pointer moved by writers that hold no latch.
         replans_outside: Times that an attempt is planned again without the latch, so that a rewrite of data files
             stops nobody; the next time it is planned under the latch, where nothing moves.
+        latches: Times that the latch is taken for one commit when it is lost before the swap.
         status_checks: Looks after a lost reply before the outcome is given up as UNKNOWN.
     """
 
     swaps: int = 10
     replans_outside: int = 2
+    latches: int = 4
     status_checks: int = 10
 
 
@@ -264,7 +268,7 @@ def commit(limits: Limits) -> Steps:
     Guarantee: every path on which ``Acquire`` granted the latch ends in ``Release``; a verdict of FAILURE is returned
     only where it is proven, and only then ``Discard`` is asked for.
     """
-    replans, in_doubt = 0, False
+    replans, latches, in_doubt = 0, 0, False
     while True:
         try:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
@@ -277,6 +281,7 @@ def commit(limits: Limits) -> Steps:
             return _doubted(failure) if in_doubt else failure
         if answered is not None:
             return Verdict(status=CommitStatus.SUCCESS, answered=answered)
+        latches += 1
         verdict: Verdict | None = None
         try:
             yield Gather()
@@ -286,6 +291,8 @@ def commit(limits: Limits) -> Steps:
                 in_doubt = in_doubt or not retracted
         finally:
             yield Release(verdict)
+        if verdict is not None and isinstance(verdict.error, LockLost) and latches < limits.latches:
+            continue  # We stalled, or the lock service was away. Nothing was swapped: queue again.
         if verdict is not None:
             return _doubted(verdict) if in_doubt and verdict.status is CommitStatus.FAILURE else verdict
         replans += 1

@@ -217,7 +217,9 @@ def test_the_user_of_the_calls_can_be_named(hms: HiveMetastore) -> None:
     assert "default" in client.get_all_databases()
 
 
-def test_kerberos_without_its_packages_is_a_clear_error(hms: HiveMetastore) -> None:
+def test_kerberos_without_its_packages_is_a_clear_error(hms: HiveMetastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("puresasl.mechanisms.have_kerberos", False)  # as pure-sasl has it without that package
+    monkeypatch.setattr("puresasl.mechanisms.mechanisms", {})
     with pytest.raises(ConfigError, match="Kerberos needs a package"):
         MetastoreClient(hms.uri, Access(kerberos_service="hive")).get_all_databases()
 
@@ -240,6 +242,20 @@ def test_a_principal_that_the_metastore_refuses_is_a_clear_error(monkeypatch: py
         client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", Access(kerberos_service="hiev"))
         with pytest.raises(MetastoreUnavailable, match="does not let us in.*hiev.*kinit.*GSS initiate failed"):
             client.get_all_databases()
+
+
+def test_a_server_that_hangs_up_at_the_first_word_may_want_kerberos() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            caller, _ = server.accept()
+            with caller:
+                caller.recv(4096)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", QUICK)
+        with pytest.raises(LostReply, match="hive.kerberos-authentication"):
+            client.lock([_part()], user="u", host="h", agent="a")
 
 
 def _part() -> LockPart:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.errors import LockLost, LockTimeout, OfferLost
+from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
     Acquire,
@@ -143,7 +143,23 @@ def test_strangers_that_never_stop_end_in_a_conflict() -> None:
     assert asked.count("Discard") == 3
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), LockLost("expired")])
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_latch_that_is_lost_before_the_swap_is_taken_again(lost: int) -> None:
+    expired = LockLost("expired")
+    verdict, asked = run({Plan: [PLAN], EnsureActive: [*[expired] * lost, None], Swap: [SwapResult.SWAPPED]})
+    assert (verdict.status, verdict.tries) == (CommitStatus.SUCCESS, 1)
+    assert asked.count("Discard") == asked.count("Retract") == lost
+    assert asked.count("Acquire") == asked.count("Release") == lost + 1
+
+
+def test_a_latch_that_is_lost_each_time_ends_in_a_failure_that_says_so() -> None:
+    verdict, asked = run({Plan: [PLAN], EnsureActive: [LockLost("expired")]}, Limits(latches=3))
+    assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.LOCK)
+    assert asked.count("Acquire") == asked.count("Release") == 3
+    assert "Swap" not in asked
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), LockServiceUnavailable("no answer")])
 @pytest.mark.parametrize("step", [Write, EnsureActive])
 def test_what_fails_before_the_swap_lands_nothing_and_leaves_nothing(step: type, error: Exception) -> None:
     verdict, asked = run({Plan: [PLAN], step: [error]})
