@@ -20,7 +20,8 @@ from commit_coord.testing.contract import Contender, S, Service, X, clashing, re
 from tests.contract.conftest import CARRYING, NOT_CARRYING
 
 # The manual's rows: what the command does to which partition, and the locks that the manual names. One differs: it
-# gives the concatenation of a partition X on T1.P1 alone, and says that whoever locks a partition holds S on its parents.
+# gives the concatenation of a partition X on T1.P1 alone, and says that whoever locks a partition holds S on its
+# parents.
 # Source: Hive wiki "Locking".
 ROWS: tuple[tuple[dict[str, Operation], str], ...] = (
     ({"T1.P1": Operation.SELECT}, "S T1, S T1.P1"),
