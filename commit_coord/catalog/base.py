@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -114,6 +114,10 @@ class CoordinatedCatalog(MetastoreCatalog):
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
         return self.locks.locks(resource)
+
+    def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
+        """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
+        yield from self.locks.pages(resource)
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed."""

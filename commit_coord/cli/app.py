@@ -7,8 +7,9 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -30,6 +31,7 @@ from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.locks.base import PAGE
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
 
@@ -178,8 +180,25 @@ def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> tuple[list[
 
 
 def _show_locks(output: Output, catalog: CoordinatedCatalog, resource: Resource | None) -> None:
+    if not output.as_json:
+        pages = catalog.lock_pages(resource)
+        first = next(pages, ())
+        if len(first) >= PAGE:
+            _show_pages(output, catalog, chain([first], pages))
+            return
     _, document, shown = _look(catalog, resource)
     output.answer(document, shown)
+
+
+def _show_pages(output: Output, catalog: CoordinatedCatalog, pages: Iterable[Sequence[LockEntry]]) -> None:
+    """Show thousands of locks as they are read, resource by resource: the first ones need not wait for the last."""
+    count = 0
+    for page in pages:
+        last = count + len(page)
+        title = f"catalog {catalog.name} ({catalog.settings.lock_impl}): locks {count + 1:,} to {last:,}"
+        output.console.print(views.lock_table(page, now_ms=SYSTEM_CLOCK.wall_ms(), title=title))
+        count = last
+    output.console.print(f"{count:,} locks")
 
 
 def _watch_locks(
