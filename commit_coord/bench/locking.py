@@ -106,7 +106,7 @@ def run(
     folder.mkdir(parents=True)
     cells, large, gave_up = [], [], dict[str, str]()
     with ExitStack() as stack:
-        every = [one for one in _every(folder, postgres_url, java, stack, say) if one.label.startswith(only)]
+        every = list(_every(folder, postgres_url, java, stack, only, say))
         for locks in every:
             try:
                 cell = measure(locks, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
@@ -180,29 +180,33 @@ def _every(
     postgres_url: str | None,
     java: Callable[[Path], Sequence[str]] | None,
     stack: ExitStack,
+    only: tuple[str, ...],
     say: Callable[[str], None],
 ) -> Iterator[Locks]:
-    """Yield what can be had here; its servers run until *stack* ends."""
-    yield Locks("none", "")
-    yield Locks("memory", "bench")
-    yield Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")
-    postgres = stack.enter_context(_postgres(postgres_url, say))
-    if postgres is not None:
-        yield Locks("lease, PostgreSQL", postgres)
-    command = java(folder / "java") if java else None
-    zookeeper = stack.enter_context(_running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1, jvm=[_HEAP]), say))
-    if zookeeper is not None:
-        reached = zookeeper.connect_string, zookeeper.servers[0].port, zookeeper_requests
-        yield Locks("zookeeper", *reached)
-        yield Locks("kazoo's Lock", *reached)
-        if command is not None:
-            yield Locks("Curator's mutex", *reached, command)
-    metastore = stack.enter_context(_running("the Hive Metastore", HiveMetastore, say))
-    if metastore is not None:
-        patient = f"{metastore.uri}?timeout-ms={_PATIENCE_S * 1000}"
-        yield Locks("hms", patient, metastore.port, metastore_requests)
-        if command is not None:
-            yield Locks("Iceberg Java's HMS lock", metastore.uri, metastore.port, metastore_requests, command)
+    """Yield what can be had here and begins as *only* says; its servers run until *stack* ends."""
+    wanted = {label for label in _KINDS if label.startswith(only)}
+    here = [Locks("none", ""), Locks("memory", "bench"), Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")]
+    if "lease, PostgreSQL" in wanted:
+        postgres = stack.enter_context(_postgres(postgres_url, say))
+        if postgres is not None:
+            here.append(Locks("lease, PostgreSQL", postgres))
+    command = java(folder / "java") if java and wanted & {"Curator's mutex", "Iceberg Java's HMS lock"} else None
+    if wanted & {"zookeeper", "kazoo's Lock", "Curator's mutex"}:
+        zookeeper = stack.enter_context(_running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1, jvm=[_HEAP]), say))
+        if zookeeper is not None:
+            reached = zookeeper.connect_string, zookeeper.servers[0].port, zookeeper_requests
+            here += [Locks("zookeeper", *reached), Locks("kazoo's Lock", *reached)]
+            if command is not None:
+                here.append(Locks("Curator's mutex", *reached, command))
+    if wanted & {"hms", "Iceberg Java's HMS lock"}:
+        metastore = stack.enter_context(_running("the Hive Metastore", HiveMetastore, say))
+        if metastore is not None:
+            patient = f"{metastore.uri}?timeout-ms={_PATIENCE_S * 1000}"
+            here.append(Locks("hms", patient, metastore.port, metastore_requests))
+            if command is not None:
+                java_lock = metastore.uri, metastore.port, metastore_requests, command
+                here.append(Locks("Iceberg Java's HMS lock", *java_lock))
+    yield from (locks for locks in here if locks.label in wanted)
 
 
 @contextmanager
