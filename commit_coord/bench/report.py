@@ -185,8 +185,8 @@ def _large_requests(found: dict[str, Any]) -> list[str]:
     text = (
         f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before; "
         f"*list all*: {found['listed']:,} such locks of many requests, *first page*: of the same list read page by "
-        "page; *one*: to lock one more partition on an empty service, and beside all those locks on other tables and on "
-        "its own, as multiples of that."
+        "page; *one*: to lock one more partition on an empty service, and beside all those locks on other tables and "
+        "on its own, as multiples of that."
     )
     names = (
         *("acquire_ms", "again_ms", "list_ms", "release_ms", "list_all_ms"),
