@@ -9,6 +9,10 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     ConfigError,
+    ExceedsMaxLeaseTime,
+    InvalidArguments,
+    LeaseAlreadyExists,
+    LeaseEnded,
     LockDeadlock,
     LockError,
     LockLost,
@@ -18,6 +22,7 @@ from commit_coord.errors import (
     LockTimeout,
     StatementError,
 )
+from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
 
 __all__ = [
@@ -28,6 +33,14 @@ __all__ = [
     "CommitNotApplied",
     "CommitStateUnknown",
     "ConfigError",
+    "ExceedsMaxLeaseTime",
+    "HeldLease",
+    "HiveLease",
+    "InvalidArguments",
+    "LeaseAlreadyExists",
+    "LeaseEnded",
+    "LeaseObject",
+    "Leases",
     "LockDeadlock",
     "LockError",
     "LockLost",

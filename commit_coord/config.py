@@ -254,6 +254,13 @@ PROPERTIES: tuple[Property, ...] = (
         _number(1),
     ),
     _property(
+        "lease.max-duration-ms",
+        "milliseconds, a whole number, at least 1",
+        "86400000",
+        "How long a lease that was grabbed may live, all its extensions together.",
+        _number(1),
+    ),
+    _property(
         "hive.client-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "30000",
@@ -355,7 +362,7 @@ _BY_KEY = {prop.key: prop for prop in PROPERTIES}
 _BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
 _OURS = re.compile(
     r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|hive\.zookeeper|iceberg\.hive\.lock|"
-    r"iceberg\.catalog\.hive\.lock|commit)([-._]|$)"
+    r"iceberg\.catalog\.hive\.lock|commit|lease)([-._]|$)"
 )
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
 
@@ -383,6 +390,7 @@ class Settings:
     operation_locks: str
     commit_journal_lifetime_ms: int
     commit_group_max_size: int
+    lease_max_duration_ms: int
     hive_client_timeout_ms: int
     hive_compare_and_set: str
     hive_guard: bool

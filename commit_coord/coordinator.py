@@ -7,10 +7,11 @@ place in which a verdict becomes an exception.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
@@ -102,6 +103,15 @@ class PointerStore(Protocol):
 
         Raises:
             Exception: The swap was not carried out and never will be: the store refused it, or it was not sent.
+        """
+        ...
+
+    def swap_under_lease(self, lease_id: int, table: Table, base: str | None, location: str) -> SwapResult:
+        """Do :meth:`swap` if the lease is live.
+
+        Raises:
+            LeaseEnded: It is not; the swap was not carried out and never will be.
+            Exception: As :meth:`swap`.
         """
         ...
 
@@ -203,6 +213,20 @@ class Coordinator:
         self._acquire_timeout_ms = acquire_timeout_ms
         self._journal_lifetime_ms = journal_lifetime_ms
         self._group_max_size = group_max_size
+        self._fences = threading.local()
+
+    @contextmanager
+    def fenced(self, lease_id: int) -> Iterator[None]:
+        """Refuse every commit of this thread unless the lease is live at its swap."""
+        outer, self._fences.lease_id = self._fence, lease_id
+        try:
+            yield
+        finally:
+            self._fences.lease_id = outer
+
+    @property
+    def _fence(self) -> int | None:
+        return getattr(self._fences, "lease_id", None)
 
     def commit(
         self, attempts: Sequence[Attempt], *, replan: Replanner | None = None, repeatable: bool = False
@@ -221,7 +245,8 @@ class Coordinator:
 
         Raises:
             CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or the
+                lease that fences the commit is not live.
             CommitNotApplied: Something failed before the swap (the cause says what).
             CommitStateUnknown: It could not be found out whether the swap landed.
         """
@@ -283,8 +308,11 @@ class _Commit:
         self._replan = replan
         self._repeatable = repeatable
         self._lease: Lease | None = None
-        # A caller's own request id has to be looked up under the latch first, which only its owner does.
-        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not repeatable
+        self._lease_id = coordinator._fence
+        # A caller's own request id has to be looked up under the latch first, which only its owner does. And one swap
+        # can't be refused for some of those that it publishes, so whoever is fenced goes alone.
+        alone = repeatable or self._lease_id is not None
+        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[_Member] = []
         self._taken: list[str] = []
         """The lock requests of all offers that we took, readable or not."""
@@ -344,7 +372,7 @@ class _Commit:
                 assert self._lease is not None
                 return self._lease.ensure_active()
             case Swap(plan=plan):
-                return self._coordinator.store.swap(self._attempt.table, plan.base, plan.location)
+                return self._swap(plan)
             case Locate(plan=plan):
                 return self._locate(plan)
             case Pause(check=check):
@@ -597,6 +625,12 @@ class _Commit:
         self._coordinator.cache.drop(plan.location)
         for path in payload.written:
             delete_quietly(payload.io, path)
+
+    def _swap(self, plan: Planned) -> SwapResult:
+        store, table = self._coordinator.store, self._attempt.table
+        if self._lease_id is None:
+            return store.swap(table, plan.base, plan.location)
+        return store.swap_under_lease(self._lease_id, table, plan.base, plan.location)
 
     def _locate(self, plan: Planned) -> Where:
         """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""

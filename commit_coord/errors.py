@@ -5,9 +5,12 @@
     CommitCoordError                      message, kind (stable code), details; picklable
     ├── LockError                         raised by lock managers; knows nothing of commits
     │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
+    │   │   └── LeaseAlreadyExists        somebody holds a lease, or a lock, on what a lease was asked for
     │   ├── LockRefused                   the request was answered with no
     │   │   ├── LockReentered             this thread holds the lock already
-    │   │   └── LockDeadlock              each waits for the next one, in a circle
+    │   │   ├── LockDeadlock              each waits for the next one, in a circle
+    │   │   ├── ExceedsMaxLeaseTime       the lease would live longer than a lease may
+    │   │   └── LeaseEnded                a commit depends on a lease that is not live
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
     │   ├── LockLost                      was held, then expired or was taken away
     │   └── LockServiceUnavailable        the lock service can't be reached
@@ -19,6 +22,7 @@
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: says the key, the value and what is accepted
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
+    ├── InvalidArguments                  also ValueError: a lease can't be asked for so, or there is no such lease
     └── InternalError                     an invariant broke: please report it
 
 The second bases matter. PyIceberg deletes the manifests of a commit that ended in
@@ -53,6 +57,10 @@ class ErrorKind(StrEnum):
     METASTORE_UNAVAILABLE = "metastore-unavailable"
     LOCK_REENTERED = "lock-reentered"
     STATEMENT = "statement"
+    LEASE_ALREADY_EXISTS = "lease-already-exists"
+    EXCEEDS_MAX_LEASE_TIME = "exceeds-max-lease-time"
+    INVALID_ARGUMENTS = "invalid-arguments"
+    LEASE_ENDED = "lease-ended"
     LOCK_DEADLOCK = "lock-deadlock"
 
 
@@ -100,6 +108,19 @@ class LockTimeout(LockError, TimeoutError):
     kind = ErrorKind.LOCK_TIMEOUT
 
 
+class LeaseAlreadyExists(LockTimeout):
+    """Somebody holds a lease, or the lock of an operation, on what a lease was asked for, and held it till the end.
+
+    What was done: nothing is held, nothing stays queued.
+    What to do: look at the holder that the message names (``SHOW LEASE``), wait longer, or end its lease when it is
+    dead (``DROP FORCE LEASE``).
+
+    Source: Hive's proposal of leases, ``LeaseAlreadyExistsException``.
+    """
+
+    kind = ErrorKind.LEASE_ALREADY_EXISTS
+
+
 class LockRefused(LockError):
     """The request was refused: a conflict under ``deny``, or something that the lock manager does not promise."""
 
@@ -110,6 +131,25 @@ class LockReentered(LockRefused):
     """This thread holds a lock on the resource already and would wait for itself."""
 
     kind = ErrorKind.LOCK_REENTERED
+
+
+class ExceedsMaxLeaseTime(LockRefused):
+    """The lease was not extended: it would live longer than a lease may (``lease.max-duration-ms``).
+
+    What was done: nothing, the lease ends when it would have ended.
+    What to do: finish by then, or drop it and grab another one.
+    """
+
+    kind = ErrorKind.EXCEEDS_MAX_LEASE_TIME
+
+
+class LeaseEnded(LockRefused):
+    """A commit depends on a lease that is not live (any more): it expired, was dropped, or somebody ended it by force.
+
+    What to do: somebody else may have what it locked. Grab a lease and start the operation again.
+    """
+
+    kind = ErrorKind.LEASE_ENDED
 
 
 class LockDeadlock(LockRefused):
@@ -202,6 +242,12 @@ class StatementError(CommitCoordError, ValueError):
     """A statement is malformed, or names what is not there. Nothing was done."""
 
     kind = ErrorKind.STATEMENT
+
+
+class InvalidArguments(CommitCoordError, ValueError):
+    """What was asked of a lease makes no sense: a time, a type, an object, or a lease that is not there (any more)."""
+
+    kind = ErrorKind.INVALID_ARGUMENTS
 
 
 class InternalError(CommitCoordError):

@@ -29,6 +29,10 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "MetastoreUnavailable": (errors.CommitCoordError,),
     "ConfigError": (errors.CommitCoordError, ValueError),
     "StatementError": (errors.CommitCoordError, ValueError),
+    "LeaseAlreadyExists": (errors.LockTimeout,),
+    "ExceedsMaxLeaseTime": (errors.LockRefused,),
+    "InvalidArguments": (errors.CommitCoordError, ValueError),
+    "LeaseEnded": (errors.LockRefused,),
     "InternalError": (errors.CommitCoordError,),
 }
 """Every error class and its direct bases."""
@@ -61,7 +65,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:15] == [
+    assert [kind.value for kind in ErrorKind][:19] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -76,6 +80,10 @@ def test_codes_are_stable() -> None:
         "metastore-unavailable",
         "lock-reentered",
         "statement",
+        "lease-already-exists",
+        "exceeds-max-lease-time",
+        "invalid-arguments",
+        "lease-ended",
         "lock-deadlock",
     ]
 

@@ -17,6 +17,9 @@ WRITERS = 8
 APPENDS = 20
 """Of each writer."""
 
+PATIENCE = {"hive.client-timeout-ms": "120000"}
+"""A writer gives up on a metastore that is away for longer: on a busy machine a restart may take a minute."""
+
 Fault = Callable[[], None]
 Start = Callable[[LocalServer | ZooKeeperEnsemble], None]
 
@@ -74,7 +77,7 @@ def test_a_metastore(start: Start, tmp_path: Path, locks: dict[str, str]) -> Non
     metastore = HiveMetastore()
     start(metastore)
 
-    prove(tmp_path, [killing(metastore), metastore.restart], {"uri": metastore.uri, **locks})
+    prove(tmp_path, [killing(metastore), metastore.restart], {"uri": metastore.uri, **PATIENCE, **locks})
 
 
 @pytest.mark.hms
@@ -95,7 +98,7 @@ def test_each_server_of_an_ensemble(start: Start, tmp_path: Path) -> None:
 
         return kill
 
-    properties = {"uri": metastore.uri, "lock-impl": "zookeeper", "lock.uri": ensemble.connect_string}
+    properties = {"uri": metastore.uri, **PATIENCE, "lock-impl": "zookeeper", "lock.uri": ensemble.connect_string}
     # While a server is away the other two go on: enough appends for each to meet some.
     prove(tmp_path, [fault(number) for number in range(3)], properties, appends=5 * APPENDS)
     assert "leader" in modes
@@ -120,4 +123,4 @@ def test_the_database_of_a_metastore(start: Start, tmp_path: Path, locks: dict[s
     metastore = HiveMetastore(postgres=postgres)
     start(metastore)
 
-    prove(tmp_path, [postgres.restart, killing(postgres)], {"uri": metastore.uri, **locks})
+    prove(tmp_path, [postgres.restart, killing(postgres)], {"uri": metastore.uri, **PATIENCE, **locks})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -27,9 +27,11 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
+from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
 
@@ -122,6 +124,43 @@ class CoordinatedCatalog(MetastoreCatalog):
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed."""
         return self.locks.unlock(request_id=request_id, resource=resource)
+
+    # Leases.
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this catalog: locks that are held for a time instead of by a process.
+
+        Raises:
+            ConfigError: The lock manager has no database; the message says what to set.
+        """
+        return Leases(
+            self.locks,
+            max_duration_ms=self.settings.lease_max_duration_ms,
+            database_parents=self.settings.lock_database_parents,
+        )
+
+    @contextmanager
+    def fenced(self, lease_id: int) -> Iterator[None]:
+        """Refuse every commit of this thread and catalog in the block unless the lease is live at the swap.
+
+        A commit that was refused did not land: ``CommitLockFailed``, and its files are gone. Operations of this thread
+        do not wait for what the lease locks. What goes by no commit (create, drop and rename of tables) is not refused.
+
+        Raises:
+            InvalidArguments: There is no such lease, or it has ended already.
+        """
+        with self.leases.covering(lease_id), self.coordinator.fenced(lease_id):
+            yield
+
+    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        """Swap if the lease is live; see :class:`~commit_coord.coordinator.PointerStore`.
+
+        Asked right before the swap, in another database than that of the pointer: a lease that ends in between is not
+        noticed.
+        """
+        self.leases.ensure_live(lease_id)
+        return self.coordinator.store.swap(table, base, location)
 
     def _policy(self) -> Policy:
         if self.settings.lock_policy == "wait":

@@ -27,6 +27,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.locks.hive_lease import not_live
 from commit_coord.process import is_dead, this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
@@ -126,9 +127,33 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
         happens. An error of COMMIT itself is a lost reply.
         """
+        return self._swap(table, base, location)
+
+    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        """Swap if the lease is live: in one transaction, where both are in one database."""
+        if self.settings.lock_uri != self.configuration.properties["uri"]:
+            return super().swap_under_lease(lease_id, table, base, location)
+        leases = self.leases
+
+        def check(connection: Connection) -> None:
+            statement, values = leases.fence(lease_id)
+            if not connection.execute(text(statement), values).all():
+                raise not_live(lease_id)
+
+        return self._swap(table, base, location, check)
+
+    def _swap(
+        self,
+        table: tuple[str, ...],
+        base: str | None,
+        location: str,
+        check: Callable[[Connection], None] | None = None,
+    ) -> SwapResult:
         values = {**self._key(table), "base": base, "location": location}
 
         def swapped(connection: Connection) -> SwapResult:
+            if check is not None:
+                check(connection)
             try:
                 result = connection.execute(_CREATE if base is None else _SWAP, values)
             except IntegrityError:

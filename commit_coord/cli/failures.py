@@ -25,6 +25,7 @@ from commit_coord.errors import (
     CommitStateUnknown,
     ConfigError,
     ErrorKind,
+    InvalidArguments,
     LockError,
     MetastoreUnavailable,
     StatementError,
@@ -104,7 +105,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return error.code, error.kind, str(error)
         case CommitStateUnknown() | CommitStateUnknownException():
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
-        case ConfigError() | StatementError():
+        case ConfigError() | StatementError() | InvalidArguments():
             return ExitCode.USAGE, error.kind, str(error)
         case LockError() | CommitError():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)

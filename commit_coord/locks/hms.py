@@ -22,6 +22,10 @@ Liveness
 
     Locks of LOCK statements and of other programs are left to people.
 
+Threads of one process
+    One of them at a time asks the metastore for a commit latch; the others wait for it in this process, and it carries
+    along what they offer. A metastore keeps no offers, so between processes nobody carries anybody.
+
 A lost reply
     1. The lock call is sent; the connection breaks. The request may be in the queue, or come later.
     2. It is looked for by its ``agentInfo``. Found, it goes on from there; else it is sent again.
@@ -45,17 +49,20 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.memory import MemoryLockManager
+from commit_coord.locks.queueing import Blocker, Carried
 from commit_coord.model import (
     Generation,
     Guarantees,
+    JournalEntry,
     LockEntry,
     LockMode,
     LockRequest,
     LockScope,
     LockState,
+    Offer,
     Owner,
     Resource,
 )
@@ -145,6 +152,47 @@ class _HmsBlocker(Blocker):
     """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
 
 
+class _HmsLease(KeptLease):
+    """A lock in the metastore and, of a commit latch, this process's turn at it."""
+
+    def __init__(self, manager: HmsLockManager, ticket: _Ticket, turn: Lease | None) -> None:
+        super().__init__(manager, ticket, Generation(ticket.lock_id))
+        self._turn = turn
+
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`Lease.take`."""
+        return self._turn.take(limit) if self._turn is not None else ()
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`Lease.settle`."""
+        assert self._turn is not None, "only a latch takes offers"
+        self._turn.settle(done, returned)
+
+    def retract(self) -> bool:
+        """See :meth:`Lease.retract`."""
+        return self._turn is None or self._turn.retract()
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        try:
+            super().release()
+        finally:
+            if self._turn is not None:
+                self._turn.release()
+
+
+class _Threads(MemoryLockManager):
+    """Where the threads of this process wait for their turn at a commit latch of one metastore."""
+
+    def __init__(self, manager: HmsLockManager, clock: Clock) -> None:
+        super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock)
+        self._manager = manager
+
+    def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
+        # The thread whose turn it is may itself be waiting for somebody elsewhere.
+        return self._manager._holder(request, blocker)
+
+
 class HmsLockManager(KeepingLockManager[_Ticket]):
     """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
 
@@ -171,6 +219,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         explicit_locks=True,
         journal=False,
         clock="client",
+        carries=True,  # among the threads of a process
     )
 
     def __init__(
@@ -184,6 +233,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     ) -> None:
         super().__init__(settings or LockSettings(), clock, events or Events())
         self.metastore = MetastoreClient.of(uri)
+        self._queue = _Threads(self, clock)
         self._start_over()
 
     def _start_over(self) -> None:
@@ -191,6 +241,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
+        self._turns: dict[str, Lease] = {}
         self._beats: dict[int, tuple[tuple[int, int], float]] = {}
         self._hold = 0.0
 
@@ -202,6 +253,25 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         return None
 
     # Acquire.
+
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+        """See :meth:`LockManager.acquire`."""
+        if request.scope is not LockScope.COMMIT or request.explicit:
+            return super().acquire(request, deadline=deadline, policy=policy)
+        try:
+            self._here()
+            self._turns[request.request_id] = self._queue.acquire(request, deadline=deadline, policy=policy)
+            return super().acquire(request, deadline=deadline, policy=policy)
+        except Carried:
+            raise
+        except BaseException:
+            self._queue._give_up(request)
+            raise
+        finally:
+            self._turns.pop(request.request_id, None)  # the lease has it
+
+    def _retract(self, request: LockRequest) -> bool:
+        return self._turns[request.request_id].retract()
 
     def _knows(self, request_id: str) -> bool:
         self._here()
@@ -448,7 +518,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
-        ticket.lease = KeptLease(self, ticket, Generation(ticket.lock_id))
+        ticket.lease = _HmsLease(self, ticket, self._turns.get(request.request_id))
         return ticket.lease
 
     def _withdraw(self, request: LockRequest) -> None:
@@ -523,6 +593,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`. Locks of other programs are in the commit scope: there they meet ours."""
         self._here()
+        # Asked for first: who gets his turn in between shall be listed once, not never.
+        threads = self._queue.locks(resource, scope=scope)
+        listed = self._listed(resource, scope)
+        there = {entry.request_id for entry in listed}
+        waiting = [entry for entry in threads if entry.state is LockState.WAITING and entry.request_id not in there]
+        return [*listed, *waiting]
+
+    def _listed(self, resource: Resource | None = None, scope: LockScope | None = None) -> list[LockEntry]:
         depth = len(resource.path) if resource is not None else 0
         return [
             entry
@@ -582,17 +660,19 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`. Locks of other programs have the ids ``hms-<lock id>``."""
-        standing = self.locks()
+        threads = self._queue.unlock(request_id=request_id, resource=resource)
+        standing = self._listed()
         chosen = {
             entry.generation
             for entry in standing
             if entry.request_id == request_id or (entry.resource == resource and not entry.guard)
         }
-        return self._free([entry for entry in standing if entry.generation in chosen])
+        freed = self._free([entry for entry in standing if entry.generation in chosen])
+        return [*freed, *(entry for entry in threads if entry.state is LockState.WAITING)]
 
     def reap(self) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`. What has expired is decided by the metastore's clock, which is asked for."""
-        standing = [entry for entry in self.locks() if entry.expires_in_ms is not None]
+        standing = [entry for entry in self._listed() if entry.expires_in_ms is not None]
         dead = [entry for entry in standing if is_dead(entry.owner.process)]
         return self._free(dead)
 

@@ -38,6 +38,7 @@ from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
+    LeaseState,
     LockEntry,
     LockMode,
     LockRequest,
@@ -391,8 +392,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         if all(ticket.request.explicit for ticket in tickets):
             rows = self._ask(lease_sql.STANDING, {"ids": ids})
         else:
-            step = lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name}
-            (rows,) = self._persist(lambda: self._store.connection.run([step]), self._clock.now() + BRIEFLY)
+            (rows,) = self._run([(lease_sql.RENEW, {"ids": ids, "clock": self._store.clock_name})])
         known = {row[0] for row in rows}
         return [ticket for ticket in tickets if ticket.request.request_id in known]
 
@@ -498,20 +498,25 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
         freed: list[LockEntry] = []
         for (scope, request_id, place), entries in by_request.items():
-            if self._remove(scope, request_id, place, forced=forced):
+            if self._end(scope, request_id, place, forced=forced):
                 freed += entries
-                own = self._tickets.get(request_id)
-                if own is not None:
-                    self._observe(own, LeaseEvent.DENIED, "freed by force")
         return freed
+
+    def _end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
+        """Delete a request, whoever has it; return whether this call deleted it. An owner of this client is told."""
+        if not self._remove(scope, request_id, place, forced=forced):
+            return False
+        own = self._tickets.get(request_id)
+        if own is not None:
+            self._observe(own, LeaseEvent.DENIED, "freed by force")
+        return True
 
     # Journal.
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`LockManager.remember`."""
         self._here()
-        steps: list[Step] = [(lease_sql.REMEMBER, _remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})]
-        self._persist(lambda: self._store.connection.run(steps), self._clock.now() + BRIEFLY)
+        self._run([(lease_sql.REMEMBER, _remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})])
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
@@ -534,6 +539,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _scope(self, scope: LockScope) -> str:
         return f"{self._space}:{scope.value}"
+
+    def _let_go(self, lease: Lease) -> None:
+        """Leave a granted request to itself: this client neither extends it nor gives it back."""
+        # First the ticket: the heartbeat takes one whose lease is RELEASED for a release that was interrupted.
+        self._tickets.pop(lease.request.request_id, None)
+        lease._transition(LeaseState.RELEASED)
+
+    def _run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+        return self._persist(lambda: self._store.connection.run(steps, then), self._clock.now() + BRIEFLY)
 
     def _ask(self, text: str, values: dict[str, Any]) -> Rows:
         return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + BRIEFLY)

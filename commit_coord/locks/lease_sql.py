@@ -14,6 +14,8 @@ The tables
                                took it.
     ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
                                under the id of its request.
+    ``commit_coord_leases``    one row a lease that somebody grabbed: its objects, when it began, which request it is.
+                               That one alone says whether it lives.
 
     A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
     places come from: the whole operation scope is one, since a request there touches many resources; in the commit
@@ -86,10 +88,20 @@ CREATE = (
         offer {text} NOT NULL,
         taken BIGINT
     )""",
+    """
+    CREATE TABLE IF NOT EXISTS commit_coord_leases (
+        scope {text} NOT NULL,
+        lease_id BIGINT NOT NULL,
+        request_id {text} NOT NULL,
+        objects {text} NOT NULL,
+        started_at_ms BIGINT NOT NULL,
+        latest BIGINT NOT NULL,
+        PRIMARY KEY (scope, lease_id)
+    )""",
 )
 """What is made where it is missing. The last one tells whether all are there."""
 
-CREATED = "commit_coord_offers"
+CREATED = "commit_coord_leases"
 
 # A request has expired when its time is over, or when it counted by the clock of an earlier boot of this host: all
 # its processes ended with that boot. One without expiry stays until UNLOCK.
@@ -325,3 +337,73 @@ FORGET = "DELETE FROM commit_coord_journal WHERE expires_at_ms <= {wall}"
 RECALL = """
     SELECT request_id, table_name, table_uuid, metadata_location, snapshot_ids
     FROM commit_coord_journal WHERE request_id = :request_id AND expires_at_ms > {wall}"""
+
+# Leases (``hive_lease``). A lease is live while its request is there and has not expired.
+
+_REQUEST = "r.request_id = l.request_id AND r.place = l.lease_id"
+_NAMED = "l.scope = :scope AND l.lease_id = :lease_id"
+
+# Make a lease of a granted request: give it its length, and forget the process of one that shall outlive it. Done
+# again after a lost reply it changes nothing but the end.
+LENGTHEN = """
+    UPDATE commit_coord_requests SET
+        lease_ms = :lease_ms,
+        expires_at = {now} + :lease_ms,
+        owner_process = CASE WHEN :outlives = 1 THEN '' ELSE owner_process END
+    WHERE request_id = :request_id AND place = :place
+    RETURNING request_id"""
+NAME_LEASE = """
+    INSERT INTO commit_coord_leases (scope, lease_id, request_id, objects, started_at_ms, latest)
+    SELECT r.scope, r.place, r.request_id, :objects, {wall}, {now} + :max_ms
+    FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place
+    ON CONFLICT (scope, lease_id) DO NOTHING"""
+
+# Forget the leases whose requests are gone, whoever removed them.
+FORGET_LEASES = f"""
+    DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
+
+# The live leases, or the one with an id (0 is none).
+LEASES = f"""
+    SELECT l.lease_id, l.request_id, l.objects, l.started_at_ms, r.owner_user, {{wall}} + r.expires_at - {{now}}
+    FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
+    WHERE l.scope = :scope AND (:lease_id = 0 OR l.lease_id = :lease_id) AND NOT {_EXPIRED}
+    ORDER BY l.lease_id"""
+
+# The leases that have ended, and whose requests nobody has deleted.
+ENDED_LEASES = f"""
+    SELECT l.lease_id, l.request_id
+    FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
+    WHERE l.scope = :scope AND {_EXPIRED}"""
+
+# Extend a live lease by its length from now, unless it would end later than it may.
+EXTEND = f"""
+    UPDATE commit_coord_requests AS r SET expires_at = {{now}} + r.lease_ms
+    WHERE r.request_id = (
+        SELECT l.request_id FROM commit_coord_leases l WHERE {_NAMED} AND l.latest >= {{now}} + r.lease_ms)
+      AND r.place = :lease_id AND NOT {_EXPIRED}
+    RETURNING {{wall}} + expires_at - {{now}}"""
+
+# Yield a row if a lease is live, and let nobody end it before this transaction does: a lease changes hands when its
+# request is deleted, and a row that is being updated can't be deleted.
+HOLD = f"""
+    UPDATE commit_coord_requests AS r SET lease_ms = r.lease_ms
+    WHERE r.request_id = (SELECT l.request_id FROM commit_coord_leases l WHERE {_NAMED})
+      AND r.place = :lease_id AND NOT {_EXPIRED}
+    RETURNING request_id"""
+
+# Let go of some objects of a lease, if it has those that were read (or, after a lost reply, let go of them already);
+# delete the locks that none of the others needs, and put S where an X was that another object needs in S.
+REDUCE = f"""
+    UPDATE commit_coord_leases AS l SET objects = :after
+    WHERE {_NAMED} AND l.objects IN (:before, :after)
+    RETURNING lease_id"""
+_REDUCED = f"EXISTS (SELECT 1 FROM commit_coord_leases l WHERE {_NAMED} AND l.objects = :after)"
+REDUCE_LOCKS = f"""
+    DELETE FROM commit_coord_locks
+    WHERE scope = :scope AND request_id = :request_id AND place = :lease_id AND mode || resource IN {{ids}}
+      AND {_REDUCED}"""
+SHARE_LOCK = f"""
+    INSERT INTO commit_coord_locks (scope, resource, mode, place, request_id)
+    SELECT r.scope, :resource, 'S', r.place, r.request_id FROM commit_coord_requests r
+    WHERE r.request_id = :request_id AND r.place = :lease_id AND {_REDUCED}
+    ON CONFLICT DO NOTHING"""

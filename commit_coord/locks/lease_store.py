@@ -132,6 +132,10 @@ class Store(ABC):
     @abstractmethod
     def _connect(self) -> Connection: ...
 
+    @abstractmethod
+    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+        """Return a statement as SQLAlchemy runs it in a transaction of its own on this database."""
+
     def close(self) -> None:
         """Close every connection; they open again when they are used."""
         if self._pid == os.getpid():
@@ -220,6 +224,17 @@ class SqliteStore(Store):
 
     def _connect(self) -> Connection:
         return SqliteConnection(self)
+
+    def bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return *values* with the times.
+
+        They are read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
+        """
+        return {**values, "now": int(self.clock.now() * 1000), "wall": self.clock.wall_ms()}
+
+    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+        """See :meth:`Store.portable`."""
+        return _sqlite_text(text), self.bound(values)
 
 
 class SqliteConnection(Connection):
@@ -339,10 +354,7 @@ class SqliteConnection(Connection):
         return self._db
 
     def _execute(self, db: sqlite3.Connection, text: str, values: Mapping[str, Any]) -> Rows:
-        # The time is read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
-        clock = self._store.clock
-        bound = {**values, "now": int(clock.now() * 1000), "wall": clock.wall_ms()}
-        return db.execute(_sqlite_text(text), bound).fetchall()
+        return db.execute(_sqlite_text(text), self._store.bound(values)).fetchall()
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
         try:
@@ -419,11 +431,15 @@ _CREATION = 0x636F6D6D69745F63
 """The advisory lock of whoever creates the tables, ``commit_c`` in ASCII."""
 
 
-@cache
-def _postgres_text(text: str) -> bytes:
+def _postgres_words(text: str) -> str:
     for word, meaning in _POSTGRES_WORDS.items():
         text = text.replace(word, meaning)
-    return re.sub(r":([a-z_]+)", r"%(\1)s", text).encode()
+    return text
+
+
+@cache
+def _postgres_text(text: str) -> bytes:
+    return re.sub(r":([a-z_]+)", r"%(\1)s", _postgres_words(text)).encode()
 
 
 class PostgresStore(Store):
@@ -460,6 +476,10 @@ class PostgresStore(Store):
 
     def _connect(self) -> Connection:
         return PostgresConnection(self)
+
+    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+        """See :meth:`Store.portable`."""
+        return _postgres_words(text), values
 
 
 class PostgresConnection(Connection):

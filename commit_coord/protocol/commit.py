@@ -50,7 +50,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from commit_coord.errors import CommitError, LockError, LockLost, OfferLost
+from commit_coord.errors import CommitError, LockError, LockLost, LockRefused, OfferLost
 from commit_coord.model import CommitStatus
 
 
@@ -369,7 +369,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
 
 def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
     """Return the verdict on *error*, which came without a swap; every swap before it is proven to have failed."""
-    cause = Cause.LOCK if isinstance(error, LockLost) else Cause.ERROR
+    cause = Cause.LOCK if isinstance(error, LockLost | LockRefused) else Cause.ERROR
     return Verdict(status=CommitStatus.FAILURE, cause=cause, reason=str(error), error=error, tries=tries)
 
 

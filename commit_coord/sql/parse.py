@@ -23,10 +23,12 @@ from commit_coord.sql.statement import (
     ChangeColumn,
     Column,
     Concatenate,
+    DropForceLease,
     DropPartitions,
     DropTable,
     ExplainLocks,
     Insert,
+    Leased,
     Lock,
     Name,
     Partition,
@@ -36,6 +38,7 @@ from commit_coord.sql.statement import (
     SetFileFormat,
     SetProperties,
     SetSerde,
+    ShowLease,
     ShowLocks,
     Statement,
     TouchPartition,
@@ -248,6 +251,8 @@ class _Words:
         """Return the statement that comes next."""
         actions: list[tuple[tuple[str, ...], Callable[[], Statement]]] = [
             (("SHOW", "LOCKS"), self._show_locks),
+            (("SHOW", "LEASE"), self._show_lease),
+            (("DROP", "FORCE", "LEASE"), lambda: DropForceLease(self._leased())),
             (("LOCK",), self._lock),
             (("UNLOCK",), self._unlock),
             (("EXPLAIN",), self._explain),
@@ -260,7 +265,10 @@ class _Words:
                 return rest()
         if self.sees("SELECT") or self.sees("WITH"):
             return Select(self._query())
-        raise self.wrong("SHOW LOCKS, LOCK, UNLOCK, EXPLAIN LOCKS, ALTER TABLE, DROP TABLE, INSERT or SELECT")
+        raise self.wrong(
+            "SHOW LOCKS, LOCK, UNLOCK, SHOW LEASE, DROP FORCE LEASE, EXPLAIN LOCKS, ALTER TABLE, DROP TABLE, INSERT or "
+            "SELECT"
+        )
 
     def _show_locks(self) -> Statement:
         if self.skip("DATABASE") or self.skip("SCHEMA"):
@@ -285,6 +293,19 @@ class _Words:
         if not self.skip("TABLE"):
             raise self.wrong("TABLE or DATABASE")
         return Unlock(self.name(), self.partition())
+
+    def _show_lease(self) -> Statement:
+        return ShowLease(() if self._next is None or self.sees(";") else self._leased())
+
+    def _leased(self) -> Leased:
+        if self.skip("*"):
+            return ()
+        if self._next is None or self.sees(";"):
+            raise self.wrong("* or the name of a table")
+        found = [(self.name(), self.partition())]
+        while self.skip(","):
+            found.append((self.name(), self.partition()))
+        return tuple(found)
 
     def _explain(self) -> Statement:
         formatted = self.skip("FORMATTED")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
+from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
@@ -18,7 +19,20 @@ from commit_coord.sql.parse import parse
 from commit_coord.sql.partitions import partition_levels
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
-from commit_coord.sql.statement import DropTable, ExplainLocks, Lock, Name, ShowLocks, Statement, Unlock
+from commit_coord.sql.statement import (
+    OPEN,
+    DropForceLease,
+    DropTable,
+    ExplainLocks,
+    Leased,
+    Lock,
+    Name,
+    Partition,
+    ShowLease,
+    ShowLocks,
+    Statement,
+    Unlock,
+)
 from commit_coord.table import CoordinatedTable
 
 
@@ -53,6 +67,11 @@ class Session:
                 return self._lock(statement, mode, text)
             case Unlock():
                 return self._unlock(statement)
+            case ShowLease(objects=objects):
+                return show.show_lease(self._leases(Leases.list_lease, objects))
+            case DropForceLease(objects=objects):
+                ended = self._leases(Leases.force_drop_lease, objects)
+                return show.said(f"ended {len({lease.lease_id for lease in ended})} leases")
             case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self._identifier(name)):
                 return show.said(f"there is no table {name}")
         return self._carry_out(statement, text)
@@ -64,8 +83,11 @@ class Session:
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self._table)
-        while wanted and self.catalog.settings.operation_locks != "off":
-            with self.catalog.lock_operation(wanted, statement=text):
+        held = self.catalog.locks.holds
+        while (
+            missing := [lock for lock in wanted if not held(*lock)]
+        ) and self.catalog.settings.operation_locks != "off":
+            with self.catalog.lock_operation(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self._table)
                 if planned == wanted:
                     return carry_out(statement, self.catalog, self._table)
@@ -127,6 +149,21 @@ class Session:
         table = self._table(statement.table)
         resource = Resource.table(table.name())
         return lock_target(resource, partition_levels(table, statement.partition)) if statement.partition else resource
+
+    def _leases(self, ask: Callable[[Leases, list[LeaseObject]], list[HiveLease]], objects: Leased) -> list[HiveLease]:
+        if not self.catalog.locks.guarantees.mutual_exclusion:
+            return []  # Locks are turned off, and nobody has any.
+        named = [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]
+        return ask(self.catalog.leases, named)
+
+    def _leasable(self, name: Name, partition: Partition | None) -> Resource:
+        """Return what *name* and *partition* mean; a table that is not there has no columns to hold them against."""
+        table = Resource.table(self._identifier(name))
+        if partition is None:
+            return table
+        if self.catalog.table_exists(self._identifier(name)):
+            return lock_target(table, partition_levels(self._table(name), partition))
+        return lock_target(table, [None if value is OPEN else f"{key}={value}" for key, value in partition.values])
 
     def _database(self, name: str) -> str:
         try:

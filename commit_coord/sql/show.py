@@ -7,11 +7,12 @@ expected outputs of its tests of EXPLAIN LOCKS.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import orjson
 
+from commit_coord.locks.hive_lease import HiveLease
 from commit_coord.model import LockEntry, LockMode, LockState, Resource
 
 _TYPES = {LockMode.SHARED: "SHARED_READ", LockMode.EXCLUSIVE: "EXCLUSIVE"}
@@ -124,6 +125,13 @@ def show_all_columns(entries: Iterable[LockEntry]) -> Answer:
         for row in rows
     ]
     return Answer(tuple(_FULL), rows, ["\t".join(_FULL.values()), *lines])
+
+
+def show_lease(leases: Iterable[HiveLease]) -> Answer:
+    """Return live leases, a row for each of their objects."""
+    columns = tuple(field.name for field in fields(HiveLease))
+    rows = [astuple(lease) for lease in leases]
+    return Answer(columns, rows, ["\t".join(map(str, row)) for row in (columns, *rows)])
 
 
 def explain_locks(locks: Iterable[tuple[Resource, LockMode]], *, formatted: bool) -> Answer:

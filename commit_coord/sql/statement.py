@@ -108,6 +108,24 @@ class Unlock:
     database: str | None = None
 
 
+Leased = tuple[tuple[Name, Partition | None], ...]
+"""Tables and partitions; none is all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLease:
+    """``SHOW LEASE [* | t [PARTITION (...)], ...]``."""
+
+    objects: Leased = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropForceLease:
+    """``DROP FORCE LEASE * | t [PARTITION (...)], ...``."""
+
+    objects: Leased = ()
+
+
 # Statements that work on tables.
 
 
@@ -243,6 +261,8 @@ Statement = (
     | ExplainLocks
     | Lock
     | Unlock
+    | ShowLease
+    | DropForceLease
     | Select
     | Insert
     | Rename

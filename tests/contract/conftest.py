@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commit_coord.testing.contract import Service
 
-CARRYING = [
+CARRYING: list[Any] = [
     "memory",
     "lease-sqlite",
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
     pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
-]
-NOT_CARRYING = [
-    "none",
     pytest.param("hms", marks=pytest.mark.hms),
 ]
+NOT_CARRYING = ["none"]
 
 
 @pytest.fixture(params=CARRYING + NOT_CARRYING)

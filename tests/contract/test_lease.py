@@ -58,7 +58,16 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
     days = [(X, Resource(("db", "t", f"day={day}"))) for day in range(2000)]
     with manager.acquire(request(*days), deadline=soon()):
         connection = manager._store.connection  # type: ignore[attr-defined]
-        one = {"request_id": "r", "place": 7, "scope": "s", "resource": "r", "mode": "X", "clock": "c", "forced": 1}
+        one = {
+            "request_id": "r",
+            "client": "c",
+            "place": 7,
+            "scope": "s",
+            "resource": "r",
+            "mode": "X",
+            "clock": "c",
+            "forced": 1,
+        }
         for name in ("LOOK", "WAKE", "LOCKS_OF", "REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "FIND", "RETRACT"):
             text, values = getattr(lease_sql, name), one
             explain = "EXPLAIN" if "postgres" in connection._store.shown else "EXPLAIN QUERY PLAN"

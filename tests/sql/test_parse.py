@@ -9,7 +9,7 @@ import pytest
 from commit_coord.errors import StatementError
 from commit_coord.model import LockMode
 from commit_coord.sql.parse import parse
-from commit_coord.sql.statement import OPEN, Lock, Name, Partition, ShowLocks
+from commit_coord.sql.statement import OPEN, DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
 
 STATEMENTS = [
     "SHOW LOCKS",
@@ -42,6 +42,11 @@ STATEMENTS = [
     "INSERT INTO t WITH x AS (SELECT 1) SELECT * FROM x",
     "DROP TABLE IF EXISTS db.t PURGE",
     "SELECT a FROM db.t1 a JOIN t2 b ON a.x=b.x WHERE a.p='1'",
+    "SHOW LEASE",
+    "SHOW LEASE *",
+    "show lease t partition (d='x'), db.u",
+    "DROP FORCE LEASE *",
+    "DROP FORCE LEASE t PARTITION (d='x', h=1), db.u",
 ]
 
 
@@ -60,6 +65,10 @@ def test_what_a_statement_says() -> None:
     )
     assert parse("SHOW LOCKS extended") == ShowLocks(extended=True)
     assert parse("SHOW LOCKS `extended`") == ShowLocks(Name("extended"))
+    assert parse("SHOW LEASE") == parse("SHOW LEASE *;") == ShowLease()
+    assert parse("drop force lease t partition (d='x'), db.u") == DropForceLease(
+        ((Name("t"), Partition((("d", "x"),))), (Name("u", "db"), None))
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +94,10 @@ def test_what_a_statement_says() -> None:
         ("INSERT INTO t SELECT a FROM WHERE x", "line 1, column 29", "table name"),
         ("SHOW LOCKS t garbage", "line 1, column 14", "the end"),
         ("SELECT 1; SELECT 2", "line 1, column 11", "the end"),
+        ("SHOW LEASE * t", "line 1, column 14", "the end"),
+        ("SHOW LEASE t,", "end", "the name of a table"),
+        ("DROP FORCE LEASE", "end", "* or the name of a table"),
+        ("DROP LEASE *", "line 1, column 1", "DROP FORCE LEASE, "),
     ],
 )
 def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, position: str, expected: str) -> None:

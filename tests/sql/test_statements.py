@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestampType
 
-from commit_coord import StatementError
+from commit_coord import ConfigError, LeaseObject, StatementError
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import LockTimeout
 from commit_coord.model import LockMode, LockScope, Resource
@@ -221,6 +221,48 @@ def test_lock_outlives_its_client_until_unlock(shop: Shop) -> None:
     assert 3 == len(shop.run("SHOW LOCKS t2"))
     shop.run("UNLOCK TABLE t2 PARTITION (p='x', q=1)")
     assert [] == shop.run("SHOW LOCKS t2")
+
+
+def test_leases_are_shown_and_ended(shop: Shop) -> None:
+    """Of tables and partitions, of some that do not exist too; SHOW LOCKS has them among the locks."""
+    if shop.made.impl != "lease":
+        for statement in ("SHOW LEASE *", "DROP FORCE LEASE t1"):
+            with pytest.raises(ConfigError, match="lease, with lock.uri naming"):
+                shop.run(statement)
+        return
+    leases, database = shop.catalog.leases, shop.made.namespace
+    part = LeaseObject(database, "t2", "p=x/q=1")
+    first = leases.grab_lease([part, LeaseObject(database, "later", "day=1", "s")], 600)
+    second = leases.grab_lease([LeaseObject(database, "t1")], 600)
+    shown = shop.session.run("SHOW LEASE")
+    assert ("user", "lease_id", "db_name", "table_name", "partition_name") == shown.columns[:5]
+    assert [tuple(getattr(lease, column) for column in shown.columns) for lease in leases.list_lease()] == shown.rows
+    assert ["\t".join(shown.columns), "\t".join(map(str, shown.rows[0]))] == list(shown.lines[:2])
+    assert 4 == len(shop.run("SHOW LEASE *"))
+    for named, count in (
+        ("t2", 1),
+        ("t2 PARTITION (q=1, p='x')", 1),
+        ("t2 PARTITION (p='x')", 1),
+        ("t2 PARTITION (p='y')", 0),
+        ("later PARTITION (day='1'), t1", 2),
+        ("nothing.at_all", 0),
+    ):
+        assert count == len(shop.run(f"SHOW LEASE {named}")) - 1
+    at = f"{database}@t2"
+    assert [f"{at}\tSHARED", f"{at}@p=x\tSHARED", f"{at}@p=x/q=1\tEXCLUSIVE"] == shop.run("SHOW LOCKS t2")
+    assert ["ended 0 leases"] == shop.run("DROP FORCE LEASE t2, later")
+    assert ["ended 1 leases"] == shop.run("DROP FORCE LEASE later PARTITION (day=1)")
+    assert [False, True] == [leases.confirm_lease(first), leases.confirm_lease(second)]
+    assert ["ended 1 leases"] == shop.run("DROP FORCE LEASE *")
+    with pytest.raises(StatementError, match="no such partition column"):
+        shop.run("SHOW LEASE t1 PARTITION (z=1)")
+
+
+def test_where_locks_are_turned_off_there_are_no_leases() -> None:
+    with kit("none") as made:
+        session = Session(made.catalog, database=made.namespace)
+        assert [] == session.run("SHOW LEASE *").rows
+        assert ["ended 0 leases"] == session.run("DROP FORCE LEASE *").lines
 
 
 def test_show_locks_in_thirteen_columns_says_who_waits_for_whom(shop: Shop) -> None:

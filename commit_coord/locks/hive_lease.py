@@ -1,0 +1,598 @@
+"""Leases as Hive's proposal has them: locks that somebody has for a time, known by a number that anybody may use.
+
+Theory of operation
+    A lease is a request of the ``lease`` lock manager in the operation scope, so leases, operations and LOCK statements
+    stand in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
+    a row beside the request: which objects were asked for (the request also has their parents) and since when. Its id
+    is the place of its request, which grows with every request of the catalog and is never given twice.
+
+    ``grab_lease`` acquires as any operation does, in a fair queue, and is cleaned up as any operation is if its process
+    ends meanwhile. Granted, the request is given the length that was asked for, and its process is forgotten: from
+    here on its end and ``drop_lease`` are all that ends it.
+
+    ``hold`` is for a process that has the lease as long as a block of its code runs. Nothing is forgotten there: the
+    heartbeat of the lock manager extends the lease with all its others, finds out that it is gone, and tells.
+
+Fencing
+    Between asking whether a lease is live and acting upon it, it may end:
+
+    1. A asks, and is told that its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
+    3. A wakes up and publishes.
+
+    In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is
+    granted when it has deleted A's request, and that row can't be deleted while the transaction has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+
+from commit_coord.errors import (
+    ConfigError,
+    ExceedsMaxLeaseTime,
+    InvalidArguments,
+    LeaseAlreadyExists,
+    LeaseEnded,
+    LockError,
+    LockLost,
+    LockServiceUnavailable,
+    LockTimeout,
+)
+from commit_coord.locks import lease_sql
+from commit_coord.locks.base import BRIEFLY, Lease, LockManager
+from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.locks.lease_store import Step, id_list
+from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+
+_MODES = {"s": LockMode.SHARED, "x": LockMode.EXCLUSIVE}
+_SCOPE = LockScope.OPERATION
+_TABLE_DEPTH = 2  # db/table
+_MAX_ID = 2**63 - 1
+
+Locks = dict[Resource, LockMode]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseObject:
+    """What a lease is asked for. It need not exist.
+
+    Args:
+        db_name: The database.
+        table_name: The table.
+        partition_name: ``k=v`` or ``k=v/k2=v2`` as in paths, a prefix of levels included; none is the whole table.
+        lease_type: ``s`` for shared or read, ``x`` for exclusive or write. Says something where a lease is grabbed.
+
+    Raises:
+        InvalidArguments: A name is empty, a partition has another form, or there is no such type.
+    """
+
+    db_name: str
+    table_name: str
+    partition_name: str | None = None
+    lease_type: str = "x"
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be leased."""
+        if not self.db_name or not self.table_name:
+            raise InvalidArguments("a lease needs a database and a table", object=self)
+        if self.lease_type not in _MODES:
+            raise InvalidArguments("no type of a lease", value=self.lease_type, accepted="s, x", object=self)
+        levels = self.partition_name.split("/") if self.partition_name else []
+        if any(level.find("=") < 1 for level in levels):
+            raise InvalidArguments("not the name of a partition", value=self.partition_name, accepted="k=v/k2=v2")
+
+    @classmethod
+    def of(cls, resource: Resource, mode: LockMode = LockMode.EXCLUSIVE) -> LeaseObject:
+        """Return *resource*, a table or something in it, as an object of a lease."""
+        database, table = resource.path[:_TABLE_DEPTH]
+        partition = "/".join(str(resource).split("/")[_TABLE_DEPTH:])
+        return cls(database, table, partition or None, mode.letter.lower())
+
+    @property
+    def resource(self) -> Resource:
+        """What is locked."""
+        levels = self.partition_name.split("/") if self.partition_name else []
+        return Resource((self.db_name, self.table_name, *map(unquote, levels)))
+
+    @property
+    def mode(self) -> LockMode:
+        """How it is locked."""
+        return _MODES[self.lease_type]
+
+    def __str__(self) -> str:
+        """Return ``db.table`` or ``db.table k=v``."""
+        return f"{self.db_name}.{self.table_name} {self.partition_name or ''}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiveLease:
+    """One object of a live lease.
+
+    Args:
+        user: Who grabbed it.
+        lease_id: The lease, one for all its objects.
+        db_name: The database.
+        table_name: The table.
+        partition_name: "" for the whole table.
+        start_utc: When it was granted, milliseconds since the epoch by the service's clock; extensions don't change it.
+        end_utc: When it ends if nobody extends it.
+        lease_type: ``s`` or ``x``.
+
+    Source: Hive's proposal of leases, ``class HiveLease``.
+    """
+
+    user: str
+    lease_id: int
+    db_name: str
+    table_name: str
+    partition_name: str
+    start_utc: int
+    end_utc: int
+    lease_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Live:
+    """A live lease as its row has it."""
+
+    lease_id: int
+    request_id: str
+    text: str
+    user: str
+    start_utc: int
+    end_utc: int
+
+    @property
+    def objects(self) -> Locks:
+        return {Resource.parse(path): _MODES[mode] for path, mode in json.loads(self.text)}
+
+    def listed(self, chosen: Callable[[Resource], bool]) -> Iterator[HiveLease]:
+        for resource, mode in self.objects.items():
+            if chosen(resource):
+                named = LeaseObject.of(resource, mode)
+                yield HiveLease(
+                    user=self.user,
+                    lease_id=self.lease_id,
+                    db_name=named.db_name,
+                    table_name=named.table_name,
+                    partition_name=named.partition_name or "",
+                    start_utc=self.start_utc,
+                    end_utc=self.end_utc,
+                    lease_type=named.lease_type,
+                )
+
+
+class Leases:
+    """The leases of one catalog, which gives them as ``catalog.leases``.
+
+    Args:
+        manager: The catalog's lock manager.
+        max_duration_ms: ``lease.max-duration-ms``.
+        database_parents: ``lock.database-parents``.
+
+    Raises:
+        ConfigError: The lock manager has no database.
+    """
+
+    def __init__(
+        self, manager: LockManager, *, max_duration_ms: int = 86_400_000, database_parents: bool = False
+    ) -> None:
+        if not isinstance(manager, LeaseLockManager):
+            raise ConfigError(
+                "leases are kept in a database by the lock manager `lease`, and this catalog uses another one",
+                key="lock-impl",
+                value=manager.name,
+                accepted="lease, with lock.uri naming a SQLite file or a PostgreSQL database",
+            )
+        self._manager = manager
+        self._max_ms = max_duration_ms
+        self._database_parents = database_parents
+
+    # Hive's interface.
+
+    def grab_lease(
+        self, objects: Iterable[LeaseObject], lease_duration_sec: float, lease_wait_duration_sec: float = 0
+    ) -> int:
+        """Take a lease on all *objects* or none, and return its id.
+
+        Guarantee: the lease is held from some moment before the return until it ends, by the service's clock; it does
+        not end with this process. Of two that conflict the later one has the greater id. On any exception nothing is
+        held and nothing stays queued, except when the service could not be reached: then it ends by itself.
+
+        Args:
+            objects: They need not exist. Of one that comes twice the exclusive one counts.
+            lease_duration_sec: How long it is kept without an extension, from the moment at which it is granted.
+            lease_wait_duration_sec: How long to stand in the queue, behind those that came before.
+
+        Raises:
+            LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the
+                wait; the message names who.
+            InvalidArguments: No object, a time that is negative or no number, or a duration above
+                ``lease.max-duration-ms``.
+            LockReentered: This thread's own operation holds one of the objects, and would be waited for.
+            LockLost: Somebody ended the lease by force before it was returned.
+            LockServiceUnavailable: The database could not be reached.
+        """
+        duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)
+        if not 0 < duration_ms <= self._max_ms:
+            raise InvalidArguments(
+                "a lease can't be that long",
+                argument="lease_duration_sec",
+                value=lease_duration_sec,
+                accepted=f"seconds above 0, at most {self._max_ms / 1000:g} (lease.max-duration-ms)",
+            )
+        return self._grab(objects, lease_wait_duration_sec, duration_ms, None).lease_id
+
+    def confirm_lease(self, lease_id: int) -> bool:
+        """Return whether the lease is live, all of its objects."""
+        return bool(self._live(lease_id))
+
+    def list_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
+        """Return the live leases on *objects* and what lies in them, oldest first; without objects all of them."""
+        wanted = {each.resource for each in objects}
+
+        def chosen(resource: Resource) -> bool:
+            return not wanted or not wanted.isdisjoint((resource, *resource.ancestors))
+
+        self._tidy()
+        return [listed for lease in self._live() for listed in lease.listed(chosen)]
+
+    def extend_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> int:
+        """Extend a live lease: it ends as long from now as it was grabbed for. Return its ``end_utc``.
+
+        Args:
+            lease_id: Whoever knows it may extend it.
+            objects: Of this lease, as a check; all objects of a lease end together.
+
+        Raises:
+            InvalidArguments: There is no such lease, it has ended, or an object is not one of its.
+            ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
+        """
+        _refuse_strangers(self._one(lease_id), {each.resource for each in objects})
+        step = lease_sql.EXTEND, self._named(lease_id)
+        (rows,) = self._manager._run([step])
+        if rows:
+            return int(rows[0][0])
+        lease = self._one(lease_id)
+        raise ExceedsMaxLeaseTime(
+            "the lease would live longer than a lease may",
+            lease_id=lease_id,
+            since=_moment(lease.start_utc),
+            until=_moment(lease.end_utc),
+        )
+
+    def drop_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> None:
+        """Give a lease back, or some objects of it. On return nobody holds them by this lease.
+
+        Raises:
+            InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.
+        """
+        dropped = {each.resource for each in objects}
+        while True:
+            lease = self._one(lease_id)
+            _refuse_strangers(lease, dropped)
+            kept = {resource: mode for resource, mode in lease.objects.items() if resource not in dropped}
+            if not kept or not dropped:
+                self._end(lease.request_id, lease_id)
+                return
+            if self._reduce(lease, kept):
+                return
+
+    def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
+        """End the leases on exactly *objects*, whoever has them; without objects all leases. Return what was ended.
+
+        A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
+        only some of them left.
+        """
+        wanted = {each.resource for each in objects}
+        self._tidy()
+        doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
+        ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
+        return [listed for lease in ended for listed in lease.listed(lambda _: True)]
+
+    # For a block of code.
+
+    def hold(
+        self,
+        objects: Iterable[LeaseObject],
+        lease_wait_duration_sec: float = 0,
+        *,
+        on_lost: Callable[[HeldLease], object] | None = None,
+    ) -> HeldLease:
+        """Take a lease on all *objects* or none and extend it until it is dropped; a context manager that drops it.
+
+        Without extensions (the process stalls, or the database is gone) it is kept for ``lock.heartbeat-timeout-ms``.
+        When this process ends, others on its host need not wait that long. Operations of this thread on what it locks
+        do not wait for it.
+
+        Args:
+            objects: As in :meth:`grab_lease`.
+            lease_wait_duration_sec: As in :meth:`grab_lease`.
+            on_lost: Called once, from whatever thread notices it, when the lease is gone before it was dropped.
+
+        Raises:
+            LockError: As :meth:`grab_lease`.
+            InvalidArguments: No object, or a wait that is negative or no number.
+        """
+        return self._grab(objects, lease_wait_duration_sec, None, on_lost)
+
+    @contextmanager
+    def covering(self, lease_id: int) -> Iterator[None]:
+        """Let operations of this thread not wait for what the lease locks, as if the thread had locked it itself.
+
+        Raises:
+            InvalidArguments: There is no such lease, or it has ended.
+        """
+        lease = self._one(lease_id)
+        borrowed = _Borrowed(self, self._request(lease.objects, lease.request_id, ""), lease_id)
+        self._manager._leases_of_this_thread().append(borrowed)
+        with borrowed:
+            yield
+
+    # For whoever publishes.
+
+    def ensure_live(self, lease_id: int) -> None:
+        """Return if the lease is live.
+
+        Raises:
+            LeaseEnded: It is not.
+        """
+        if not self.confirm_lease(lease_id):
+            raise not_live(lease_id)
+
+    def fence(self, lease_id: int) -> tuple[str, Mapping[str, Any]]:
+        """Return a statement, and its values, for a transaction in the database of the leases.
+
+        It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
+        """
+        return self._manager._store.portable(lease_sql.HOLD, self._named(lease_id))
+
+    # The rows.
+
+    def _grab(
+        self,
+        objects: Iterable[LeaseObject],
+        wait_sec: float,
+        duration_ms: int | None,
+        on_lost: Callable[[HeldLease], object] | None,
+    ) -> HeldLease:
+        wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
+        wanted: Locks = {}
+        for each in objects:
+            if wanted.get(each.resource) is not LockMode.EXCLUSIVE:
+                wanted[each.resource] = each.mode
+        if not wanted:
+            raise InvalidArguments("a lease is on one object at least")
+        manager, deadline = self._manager, self._manager._clock.now() + wait_ms / 1000
+        with suppress(LockError):  # Else somebody else will.
+            self._tidy()
+        statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
+        request = self._request(wanted, str(uuid.uuid4()), statement)
+        try:
+            lease = manager.acquire(request, deadline=deadline)
+            held = HeldLease(lease, on_lost)
+            self._name(lease, wanted, duration_ms)
+            if duration_ms is not None:
+                manager._let_go(lease)
+        except LockTimeout as error:
+            raise self._exists(error) from error
+        except BaseException:
+            manager._give_up(request)
+            raise
+        return held
+
+    def _name(self, lease: Lease, objects: Locks, duration_ms: int | None) -> None:
+        """Make *lease* one that is known by its id."""
+        request = {"request_id": lease.request.request_id, "place": lease.generation}
+        length = {
+            "lease_ms": self._manager.settings.lease_ms if duration_ms is None else duration_ms,
+            "outlives": int(duration_ms is not None),
+        }
+        (rows, *_) = self._manager._run(
+            [
+                (lease_sql.LENGTHEN, {**request, **length}),
+                (lease_sql.NAME_LEASE, {**request, "objects": _text(objects), "max_ms": self._max_ms}),
+                (lease_sql.FORGET_LEASES, {}),
+            ]
+        )
+        if not rows:
+            raise LockLost("the lease was ended by force as soon as it was granted", locks=lease.request)
+
+    def _live(self, lease_id: int | None = None) -> list[_Live]:
+        """Return the live lease with an id, or all of them."""
+        rows = self._manager._ask(lease_sql.LEASES, self._named(lease_id))
+        return [
+            _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
+            for number, request, text, start, user, end in rows
+        ]
+
+    def _one(self, lease_id: int) -> _Live:
+        """Return a live lease.
+
+        Raises:
+            InvalidArguments: There is none with this id.
+        """
+        found = self._live(lease_id)
+        if not found:
+            raise InvalidArguments("there is no such lease, or it has ended", lease_id=lease_id)
+        return found[0]
+
+    def _end(self, request_id: str, lease_id: int, *, forced: bool = True) -> bool:
+        manager = self._manager
+        ending = partial(manager._end, _SCOPE, request_id, lease_id, forced=forced)
+        return manager._persist(ending, manager._clock.now() + BRIEFLY)
+
+    def _tidy(self) -> None:
+        """Delete what leases that ended have left; whoever waits for one does it too."""
+        for lease_id, request_id in self._manager._ask(lease_sql.ENDED_LEASES, self._named(None)):
+            self._end(request_id, lease_id, forced=False)
+
+    def _reduce(self, lease: _Live, kept: Locks) -> bool:
+        """Let *lease* have the objects *kept* alone; return False if its objects were others by now."""
+        before = dict(self._request(lease.objects, lease.request_id, "").locks)
+        after = dict(self._request(kept, lease.request_id, "").locks)
+        gone = {resource: mode for resource, mode in before.items() if after.get(resource) is not mode}
+        named = {
+            **self._named(lease.lease_id),
+            "request_id": lease.request_id,
+            "before": lease.text,
+            "after": _text(kept),
+        }
+        sharing: list[Step] = [
+            (lease_sql.SHARE_LOCK, {**named, "resource": str(resource)}) for resource in gone if resource in after
+        ]
+        ids = id_list([f"{mode.letter}{resource}" for resource, mode in gone.items()])
+        (reduced, *_) = self._manager._run(
+            [(lease_sql.REDUCE, named), (lease_sql.REDUCE_LOCKS, {**named, "ids": ids}), *sharing],
+            then=[
+                (
+                    lease_sql.WAKE,
+                    {
+                        "scope": named["scope"],
+                        "resource": str(resource),
+                        "mode": mode.letter,
+                        "place": lease.lease_id,
+                    },
+                )
+                for resource, mode in gone.items()
+            ],
+        )
+        return bool(reduced)
+
+    def _named(self, lease_id: int | None) -> dict[str, Any]:
+        if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
+            raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
+        manager = self._manager
+        return {"scope": manager._scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager._store.clock_name}
+
+    def _request(self, objects: Locks, request_id: str, statement: str) -> LockRequest:
+        return LockRequest.of(
+            _SCOPE,
+            objects,
+            owner=this_owner(statement),
+            request_id=request_id,
+            database_parents=self._database_parents,
+        )
+
+    def _exists(self, error: LockTimeout) -> LeaseAlreadyExists:
+        facts: dict[str, Any] = {}
+        with suppress(LockError):  # Who holds it is known; whether it is a lease is a courtesy.
+            for lease in self._live():
+                if lease.request_id == error.details.get("request_id"):
+                    facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}
+        return LeaseAlreadyExists(
+            "somebody else has it, and had it till the end of the wait", **{**error.details, **facts}
+        )
+
+
+class HeldLease:
+    """A lease that is extended until it is dropped: see :meth:`Leases.hold`.
+
+    Args:
+        lease: What the lock manager granted.
+        on_lost: Called when it is gone.
+    """
+
+    def __init__(self, lease: Lease, on_lost: Callable[[HeldLease], object] | None) -> None:
+        assert lease.generation is not None
+        self.lease_id = int(lease.generation)
+        self.lost = threading.Event()
+        """Set when the lease is gone before it was dropped."""
+        self._lease = lease
+        self._on_lost = on_lost
+        lease.add_listener(self._told)
+
+    def _told(self, lease: Lease, state: LeaseState) -> None:
+        if state is LeaseState.LOST:
+            self.lost.set()
+            if self._on_lost is not None:
+                self._on_lost(self)
+
+    def check(self) -> None:
+        """Return if the lease is live. Asks the service if its last word is older than a third of the lease.
+
+        Raises:
+            LockLost: It is gone, or was dropped.
+            LockServiceUnavailable: The service did not answer, and the lease may have run out.
+        """
+        self._lease.ensure_active()
+
+    def drop(self) -> None:
+        """Give the lease back. Never raises."""
+        self._lease.release()
+
+    def __enter__(self) -> Self:
+        """Return the lease itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Drop the lease.
+
+        Raises:
+            LockLost: It was gone before the end of a block that knows of nothing.
+        """
+        try:
+            if exc_type is None and self._lease.state is not LeaseState.RELEASED:
+                with suppress(LockServiceUnavailable):  # By our own clock it is live, and nobody says otherwise.
+                    self._lease.ensure_active(0)
+        finally:
+            self._lease.release()
+
+
+class _Borrowed(Lease):
+    """What a thread need not wait for, because it has the lease that locks it."""
+
+    def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
+        super().__init__(request, Generation(lease_id))
+        self._leases = leases
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        """See :meth:`Lease.ensure_active`."""
+        self._raise_if_over()
+        assert self.generation is not None
+        if not self._leases.confirm_lease(self.generation):
+            raise LockLost("the lease is not live any more", lease_id=self.generation)
+
+    def release(self) -> None:
+        """Go back to waiting; the lease stays."""
+        self._transition(LeaseState.RELEASED)
+
+
+def not_live(lease_id: int) -> LeaseEnded:
+    """Return what to raise where a lease has to be live and is not."""
+    return LeaseEnded("the lease is not live any more", lease_id=lease_id)
+
+
+def _milliseconds(argument: str, seconds: float) -> int:
+    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0:
+        raise InvalidArguments("not a length of time", argument=argument, value=seconds, accepted="seconds, 0 or more")
+    return math.ceil(seconds * 1000)
+
+
+def _refuse_strangers(lease: _Live, named: Set[Resource]) -> None:
+    """Raise InvalidArguments if *lease* is not on all that is *named*."""
+    if named and (strangers := named - lease.objects.keys()):
+        stranger = LeaseObject.of(min(strangers))
+        raise InvalidArguments("the lease is not on this object", lease_id=lease.lease_id, object=stranger)
+
+
+def _text(objects: Locks) -> str:
+    return json.dumps([(str(resource), mode.letter.lower()) for resource, mode in sorted(objects.items())])
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

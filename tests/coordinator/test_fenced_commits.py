@@ -1,0 +1,231 @@
+"""Commits that land only while a lease is live, and operations of whoever has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from commit_coord import (
+    CommitLockFailed,
+    ConfigError,
+    InvalidArguments,
+    LeaseEnded,
+    LeaseObject,
+    LockTimeout,
+    coordinator,
+    sql,
+)
+from commit_coord.model import LockScope
+from commit_coord.protocol.commit import SwapResult
+from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
+
+LONG = 600
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "leases elsewhere",
+        pytest.param("postgresql", marks=pytest.mark.postgres),
+        pytest.param("metastore", marks=[pytest.mark.hms, pytest.mark.slow]),
+    ]
+)
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kit]:
+    """Catalogs whose pointers are in the database of the leases, and in another one."""
+    properties, uri = {}, None
+    match request.param:
+        case "postgresql":
+            uri = request.getfixturevalue("postgres").url
+        case "leases elsewhere":
+            properties["lock.uri"] = f"sqlite:///{tmp_path}/leases.db"
+        case "metastore":
+            uri = request.getfixturevalue("hms").uri
+            properties["lock.uri"] = f"sqlite:///{tmp_path}/leases.db"
+    with kit("lease", uri, **properties) as found:
+        yield found
+        coordinated(found.catalog).leases.force_drop_lease()
+        found.check()
+
+
+def leased(table: Any, lease_type: str = "x") -> list[LeaseObject]:
+    """Return *table* as what a lease is asked for."""
+    database, name = table.name()
+    return [LeaseObject(database, name, None, lease_type)]
+
+
+def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[str]:
+    """Let something happen once, when the files of a commit are written and its pointer is not swapped.
+
+    Returns:
+        The files that were about to be swapped in, as time goes on.
+    """
+    real, left, writes = coordinator._Commit._write, [happens], list[str]()
+
+    def write(self: Any, plan: Any) -> None:
+        real(self, plan)
+        writes.append(plan.location)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(coordinator._Commit, "_write", write)
+    return writes
+
+
+def test_a_commit_lands_while_its_lease_is_live(made: Kit) -> None:
+    table, leases = made.table(ids(1)), made.catalog.leases
+    lease_id = leases.grab_lease(leased(table), LONG)
+    with made.catalog.fenced(lease_id):
+        table.append(ids(2))
+        table.overwrite(ids(3))
+        with table.transaction() as tx:
+            tx.append(ids(4))
+            tx.set_properties({"a": "b"})
+        new = made.catalog.create_table(made.identifier(), table.schema())
+        new.append(ids(1))
+    assert [3, 4] == row_ids(made.again(table))
+    assert leases.confirm_lease(lease_id)
+
+
+@pytest.mark.parametrize("change", ["append", "overwrite", "properties"])
+def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Somebody ended it by force, grabbed one and committed. What was refused left no file."""
+    table, leases = made.table(ids(1)), made.catalog.leases
+    rival = made.open()
+    following: list[int] = []
+
+    def taken_over() -> None:
+        leases.force_drop_lease()
+        following.append(rival.leases.grab_lease(leased(table), LONG))
+
+    lease_id = leases.grab_lease(leased(table), LONG)
+    writes = before_the_swap(monkeypatch, taken_over)
+    before = table.metadata_location
+    with made.catalog.fenced(lease_id):
+        with pytest.raises(CommitFailedException, match="the lease is not live any more") as refused:
+            match change:
+                case "append":
+                    table.append(ids(2))
+                case "overwrite":
+                    table.overwrite(ids(2))
+                case _:
+                    table.transaction().set_properties({"a": "b"}).commit_transaction()
+        assert isinstance(refused.value, CommitLockFailed)
+        assert isinstance(refused.value.__cause__, LeaseEnded)
+        assert 1 == len(writes), "to take the latch again would not help"
+        assert before == made.again(table).metadata_location
+        with pytest.raises(CommitLockFailed):
+            table.append(ids(3))
+    assert [1] == row_ids(made.again(table))
+    assert set() == orphans(made.again(table))
+    with rival.fenced(following[0]):
+        rival.load_table(table.name()).append(ids(4))
+    table.append(ids(5))  # without a fence, as ever
+    assert [1, 4, 5] == row_ids(made.again(table))
+    rival.close()
+
+
+def test_a_commit_whose_lease_ran_out_after_it_was_planned_does_not_land(
+    made: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock of its database; that nobody else has it makes no difference."""
+    table, leases = made.table(ids(1)), made.catalog.leases
+    lease_id = leases.grab_lease(leased(table), 0.5)
+
+    def run_out() -> None:
+        while leases.confirm_lease(lease_id):
+            time.sleep(0.01)
+
+    before_the_swap(monkeypatch, run_out)
+    with made.catalog.fenced(lease_id), pytest.raises(CommitLockFailed):
+        table.append(ids(2))
+    assert [1] == row_ids(made.again(table))
+    assert set() == orphans(made.again(table))
+
+
+def test_a_swap_whose_reply_was_lost_counts_though_the_lease_ended(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It landed while the lease was live. That it would be refused now proves nothing."""
+    table, catalog = made.table(ids(1)), made.catalog
+    lease_id = catalog.leases.grab_lease(leased(table), LONG)
+    real = catalog.swap_under_lease
+
+    def swap(*arguments: Any) -> SwapResult:
+        assert real(*arguments) is SwapResult.SWAPPED
+        catalog.leases.force_drop_lease()
+        return SwapResult.LOST_REPLY
+
+    monkeypatch.setattr(catalog, "swap_under_lease", swap)
+    with catalog.fenced(lease_id):
+        table.append(ids(2))
+    assert [1, 2] == row_ids(made.again(table))
+
+
+def test_whoever_is_fenced_commits_alone(made: Kit) -> None:
+    """A waiting append that is fenced offers itself to nobody: its fence would be asked for by nobody."""
+    table, catalog = made.table(ids(1)), made.catalog
+    lease_id = catalog.leases.grab_lease(leased(table), LONG)
+
+    def append() -> None:
+        with catalog.fenced(lease_id):
+            made.again(table).append(ids(2))
+
+    with catalog.coordinator.latch(tuple(table.name())) as latch:
+        waiter = threading.Thread(target=append)
+        waiter.start()
+        while not any(entry.blocked_by for entry in catalog.locks.locks(scope=LockScope.COMMIT)):
+            time.sleep(0.01)
+        assert [] == list(latch.take(10))
+    waiter.join()
+    assert [1, 2] == row_ids(made.again(table))
+
+
+def test_a_fence_is_of_one_thread_and_one_block(made: Kit) -> None:
+    table, leases = made.table(ids(1)), made.catalog.leases
+    first, second = leases.grab_lease(leased(table, "s"), LONG), leases.grab_lease(leased(table, "s"), LONG)
+    with made.catalog.fenced(first):
+        with made.catalog.fenced(second):
+            leases.drop_lease(first)
+            table.append(ids(2))
+        elsewhere = threading.Thread(target=lambda: made.again(table).append(ids(3)))
+        elsewhere.start()
+        elsewhere.join()
+        with pytest.raises(CommitLockFailed):
+            made.again(table).append(ids(4))
+    made.again(table).append(ids(5))
+    assert [1, 2, 3, 5] == row_ids(made.again(table))
+
+
+def test_a_fence_needs_a_lease_that_is_there(made: Kit) -> None:
+    with pytest.raises(InvalidArguments, match="no such lease"), made.catalog.fenced(2**40):
+        pytest.fail("the block must not run")
+
+
+def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> None:
+    """Nor do its statements; those of everybody else wait."""
+    table, catalog = made.table(ids(1)), made.catalog
+    impatient = made.open()
+    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=300)
+    with catalog.leases.hold(leased(table)) as lease, catalog.fenced(lease.lease_id):
+        table.overwrite(ids(2))
+        sql.run(f"ALTER TABLE {table.name()[1]} SET TBLPROPERTIES ('a'='b')", catalog, database=made.namespace)
+        with pytest.raises(LockTimeout, match="a lease while it is extended"):
+            impatient.load_table(table.name()).overwrite(ids(3))
+        catalog.rename_table(table.name(), (made.namespace, "renamed"))
+    assert [2] == row_ids(catalog.load_table((made.namespace, "renamed")))
+    impatient.close()
+
+
+def test_a_catalog_whose_locks_are_in_no_database_has_no_leases() -> None:
+    with kit("memory") as made:
+        with pytest.raises(ConfigError, match="kept in a database by the lock manager `lease`"):
+            _ = made.catalog.leases
+        with pytest.raises(ConfigError), made.catalog.fenced(1):
+            pytest.fail("the block must not run")
