@@ -344,12 +344,13 @@ _REQUEST = "r.request_id = l.request_id AND r.place = l.lease_id"
 _NAMED = "l.scope = :scope AND l.lease_id = :lease_id"
 
 # Make a lease of a granted request: give it its length, and forget the process of one that shall outlive it. Done
-# again after a lost reply it changes nothing but the end.
+# again after a lost reply it changes nothing but the end. Nor is it any thread's then: it ends whatever that waits for.
 LENGTHEN = """
     UPDATE commit_coord_requests SET
         lease_ms = :lease_ms,
         expires_at = {now} + :lease_ms,
-        owner_process = CASE WHEN :outlives = 1 THEN '' ELSE owner_process END
+        owner_process = CASE WHEN :outlives = 1 THEN '' ELSE owner_process END,
+        wake = CASE WHEN :outlives = 1 THEN 'nobody' ELSE wake END
     WHERE request_id = :request_id AND place = :place
     RETURNING request_id"""
 NAME_LEASE = """
