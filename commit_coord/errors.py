@@ -8,6 +8,7 @@
     │   │   └── LeaseAlreadyExists        somebody holds a lease, or a lock, on what a lease was asked for
     │   ├── LockRefused                   the request was answered with no
     │   │   ├── LockReentered             this thread holds the lock already
+    │   │   ├── LockDeadlock              each waits for the next one, in a circle
     │   │   ├── ExceedsMaxLeaseTime       the lease would live longer than a lease may
     │   │   └── LeaseEnded                a commit depends on a lease that is not live
     │   ├── OfferLost                     not granted, and another holder may have done what was offered
@@ -60,6 +61,7 @@ class ErrorKind(StrEnum):
     EXCEEDS_MAX_LEASE_TIME = "exceeds-max-lease-time"
     INVALID_ARGUMENTS = "invalid-arguments"
     LEASE_ENDED = "lease-ended"
+    LOCK_DEADLOCK = "lock-deadlock"
 
 
 class CommitCoordError(Exception):
@@ -148,6 +150,16 @@ class LeaseEnded(LockRefused):
     """
 
     kind = ErrorKind.LEASE_ENDED
+
+
+class LockDeadlock(LockRefused):
+    """Threads that hold locks wait for each other in a circle, and this request is the youngest of them.
+
+    What was done: the request was withdrawn; what the thread held before it holds still.
+    What to do: give that back and begin anew; better, take all locks of an operation in one request.
+    """
+
+    kind = ErrorKind.LOCK_DEADLOCK
 
 
 class OfferLost(LockError):

@@ -252,6 +252,7 @@ class Guarantees:
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
+        deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
     """
 
     mutual_exclusion: bool
@@ -264,6 +265,7 @@ class Guarantees:
     journal: bool
     clock: str
     carries: str = "nobody"
+    deadlocks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockTimeout": (errors.LockError, TimeoutError),
     "LockRefused": (errors.LockError,),
     "LockReentered": (errors.LockRefused,),
+    "LockDeadlock": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
@@ -64,7 +65,7 @@ def test_each_raised_class_has_a_code_of_its_own() -> None:
 
 def test_codes_are_stable() -> None:
     """Codes are in people's dashboards and scripts: new ones are added, none is changed."""
-    assert [kind.value for kind in ErrorKind][:18] == [
+    assert [kind.value for kind in ErrorKind][:19] == [
         "lock-timeout",
         "lock-refused",
         "lock-lost",
@@ -83,6 +84,7 @@ def test_codes_are_stable() -> None:
         "exceeds-max-lease-time",
         "invalid-arguments",
         "lease-ended",
+        "lock-deadlock",
     ]
 
 

@@ -69,13 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--postgres-url", help="a server to measure instead of a private one")
     parser.add_argument("--jar", type=Path, help="the Iceberg JVM runtime; default: fetched with Maven")
     parser.add_argument("--rows", type=int, help="of spark (5,000,000)")
+    parser.add_argument("--managers", help="some of those of locks, by their beginnings: lease,zookeeper")
     parser.add_argument("--seed", type=int, default=0, help="of kill")
     return parser
 
 
 def _command(given: argparse.Namespace) -> str:
     """Return the command without what names places of this machine, or a server and its password."""
-    shown = ("only", "quick", "seconds", "writers", "rows", "seed")
+    shown = ("only", "quick", "seconds", "writers", "managers", "rows", "seed")
     words = [f"--{name}" if value is True else f"--{name} {value}" for name in shown if (value := getattr(given, name))]
     return " ".join(["commit-coord bench", *words])
 
@@ -141,6 +142,7 @@ def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         listed=1_000 if given.quick else 100_000,
         postgres_url=given.postgres_url,
         java=_java(given),
+        only=tuple((given.managers or "").split(",")),
         say=_say,
     )
 

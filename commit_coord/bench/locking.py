@@ -24,6 +24,9 @@ _SETTLED_S = 2.0
 _PATIENCE_S = 900
 """For thousands of locks in a metastore, where each takes milliseconds."""
 
+_HEAP = "-Xmx1000m"
+"""The heap that ZooKeeper's own start script gives its servers."""
+
 _KINDS = {
     "none": ("none", "takes no locks: 'contended' is eight processes that do not see each other"),
     "memory": ("memory", "threads of one process"),
@@ -83,6 +86,7 @@ def run(
     listed: int,
     postgres_url: str | None,
     java: Callable[[Path], Sequence[str]] | None,
+    only: tuple[str, ...] = ("",),
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure all kinds of locks that can be had here; say which could not.
@@ -96,12 +100,13 @@ def run(
         listed: How many locks there are when they are listed; a multiple of *partitions*.
         postgres_url: A server to measure instead of a private one.
         java: Makes the command of a worker in Java in a folder; None where it can't be had.
+        only: How the labels begin of those that are measured.
         say: Is told how it goes.
     """
     folder.mkdir(parents=True)
     cells, large, gave_up = [], [], dict[str, str]()
     with ExitStack() as stack:
-        every = list(_every(folder, postgres_url, java, stack, say))
+        every = list(_every(folder, postgres_url, java, stack, only, say))
         for locks in every:
             try:
                 cell = measure(locks, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
@@ -135,15 +140,39 @@ def run(
         "partitions": partitions,
         "listed": listed,
         "cells": cells,
-        "bars": {
-            f"{cell['manager']}: requests a second of one that waits (0)": cell["idle_per_second"]
-            for cell in cells
-            if cell["manager"] == "zookeeper"
-        },
+        "bars": _bars(cells, large),
         "large": large,
         "gave_up": gave_up,
         "missing": [label for label in _KINDS if label not in {cell["manager"] for cell in cells}],
     }
+
+
+_SERVICES = ("lease, SQLite", "lease, PostgreSQL", "zookeeper")
+
+
+def _bars(cells: Sequence[dict[str, Any]], large: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the locks are to reach, and what was measured."""
+    bars = {
+        f"{cell['manager']}: requests a second of one that waits (0)": cell["idle_per_second"]
+        for cell in cells
+        if cell["manager"] == "zookeeper"
+    }
+    for cell in cells:
+        if cell["manager"] in ("zookeeper", "lease, PostgreSQL"):
+            # Source: hive.lock.sleep.between.retries; PyIceberg's lock-check-max-wait-time.
+            wake = "ms from a release to the grant, p50 (20; Hive sleeps 60,000, PyIceberg up to 2,000)"
+            bars[f"{cell['manager']}: {wake}"] = cell["wake_p50_ms"]
+    wanted = {
+        "acquire_ms": "ms for all partitions in one request (3,000)",
+        "list_all_ms": "ms to list all (10,000)",
+        "first_page_ms": "ms to the first page of the list (1,000)",
+        "one_elsewhere": "one partition beside all, on other tables, times an empty service (1.5)",
+        "one_same_table": "the same, all on its own table (5)",
+    }
+    for found in large:
+        if found["manager"] in _SERVICES:
+            bars |= {f"{found['manager']}: {text}": found[name] for name, text in wanted.items() if name in found}
+    return bars
 
 
 def _every(
@@ -151,29 +180,33 @@ def _every(
     postgres_url: str | None,
     java: Callable[[Path], Sequence[str]] | None,
     stack: ExitStack,
+    only: tuple[str, ...],
     say: Callable[[str], None],
 ) -> Iterator[Locks]:
-    """Yield what can be had here; its servers run until *stack* ends."""
-    yield Locks("none", "")
-    yield Locks("memory", "bench")
-    yield Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")
-    postgres = stack.enter_context(_postgres(postgres_url, say))
-    if postgres is not None:
-        yield Locks("lease, PostgreSQL", postgres)
-    command = java(folder / "java") if java else None
-    zookeeper = stack.enter_context(_running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1), say))
-    if zookeeper is not None:
-        reached = zookeeper.connect_string, zookeeper.servers[0].port, zookeeper_requests
-        yield Locks("zookeeper", *reached)
-        yield Locks("kazoo's Lock", *reached)
-        if command is not None:
-            yield Locks("Curator's mutex", *reached, command)
-    metastore = stack.enter_context(_running("the Hive Metastore", HiveMetastore, say))
-    if metastore is not None:
-        patient = f"{metastore.uri}?timeout-ms={_PATIENCE_S * 1000}"
-        yield Locks("hms", patient, metastore.port, metastore_requests)
-        if command is not None:
-            yield Locks("Iceberg Java's HMS lock", metastore.uri, metastore.port, metastore_requests, command)
+    """Yield what can be had here and begins as *only* says; its servers run until *stack* ends."""
+    wanted = {label for label in _KINDS if label.startswith(only)}
+    here = [Locks("none", ""), Locks("memory", "bench"), Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")]
+    if "lease, PostgreSQL" in wanted:
+        postgres = stack.enter_context(_postgres(postgres_url, say))
+        if postgres is not None:
+            here.append(Locks("lease, PostgreSQL", postgres))
+    command = java(folder / "java") if java and wanted & {"Curator's mutex", "Iceberg Java's HMS lock"} else None
+    if wanted & {"zookeeper", "kazoo's Lock", "Curator's mutex"}:
+        zookeeper = stack.enter_context(_running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1, jvm=[_HEAP]), say))
+        if zookeeper is not None:
+            reached = zookeeper.connect_string, zookeeper.servers[0].port, zookeeper_requests
+            here += [Locks("zookeeper", *reached), Locks("kazoo's Lock", *reached)]
+            if command is not None:
+                here.append(Locks("Curator's mutex", *reached, command))
+    if wanted & {"hms", "Iceberg Java's HMS lock"}:
+        metastore = stack.enter_context(_running("the Hive Metastore", HiveMetastore, say))
+        if metastore is not None:
+            patient = f"{metastore.uri}?timeout-ms={_PATIENCE_S * 1000}"
+            here.append(Locks("hms", patient, metastore.port, metastore_requests))
+            if command is not None:
+                java_lock = metastore.uri, metastore.port, metastore_requests, command
+                here.append(Locks("Iceberg Java's HMS lock", *java_lock))
+    yield from (locks for locks in here if locks.label in wanted)
 
 
 @contextmanager
@@ -222,11 +255,20 @@ def lock_partitions(locks: Locks, count: int) -> dict[str, Any]:
 
 
 def list_locks(locks: Locks, count: int, times: int) -> dict[str, Any]:
-    """List the locks when there are *times* requests for *count* partitions each."""
+    """List the locks when there are *times* requests for *count* partitions each; lock one partition beside them."""
     with locks.worker("list_locks", count=count, times=times) as worker:
         worker.receive(_PATIENCE_S)
         answer = worker.ask({}, timeout=_PATIENCE_S)
-    return {"all": answer["listed"], "list_all_ms": round(answer["list_ms"])}
+    one_ms: dict[str, float] = answer["one_ms"]
+    return {
+        "all": answer["listed"],
+        "list_all_ms": round(answer["list_ms"]),
+        "first_page_ms": round(answer["first_page_ms"]),
+        "pages_ms": round(answer["pages_ms"]),
+        "one_ms": round(one_ms["empty"], 2),
+        "one_elsewhere": round(one_ms["elsewhere"] / one_ms["empty"], 2),
+        "one_same_table": round(one_ms["same table"] / one_ms["empty"], 2),
+    }
 
 
 def measure(locks: Locks, *, seconds: float, contenders: int, hand_overs: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import statistics
 import threading
 import time
 import uuid
@@ -279,24 +280,59 @@ def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
 
 
 def list_locks(*, manager: str, uri: str, count: int, times: int) -> Perform:
-    """List all locks, *count* partitions of each of *times* tables among them; then give these back."""
-    locks = create_lock_manager(manager, uri, LockSettings())
+    """List all locks, *count* partitions of each of *times* tables among them; lock one partition beside them.
+
+    Then the same beside as many partitions of the same table.
+    """
+    locks, one = (create_lock_manager(manager, uri, LockSettings(), space="bench") for _ in range(2))
+    empty_ms = _acquire_one(one, "small", 0)
     leases = [_acquire_partitions(locks, f"large{number}", count) for number in range(times)]
 
     def perform(request: dict[str, Any]) -> Answer:
+        elsewhere_ms = _acquire_one(one, "small", _ONES)
         began = time.perf_counter()
+        pages = locks.pages()
+        next(pages)
+        seen_first = time.perf_counter()
+        for _ in pages:
+            pass
+        paged = time.perf_counter()
         listed = len(locks.locks())
         seen = time.perf_counter()
         for lease in leases:
             lease.release()
-        return {"listed": listed, "list_ms": (seen - began) * 1000}
+        lease = _acquire_partitions(locks, "whole", count * times)
+        same_ms = _acquire_one(one, "whole", count * times)
+        lease.release()
+        return {
+            "listed": listed,
+            "first_page_ms": (seen_first - began) * 1000,
+            "pages_ms": (paged - began) * 1000,
+            "list_ms": (seen - paged) * 1000,
+            "one_ms": {"empty": empty_ms, "elsewhere": elsewhere_ms, "same table": same_ms},
+        }
 
     return perform
 
 
-def _acquire_partitions(locks: LockManager, table: str, count: int) -> Lease:
+_ONES = 50
+"""Partitions that are locked one by one."""
+
+
+def _acquire_one(locks: LockManager, table: str, first: int) -> float:
+    """Return the median milliseconds of locking one partition, of some that nobody has locked before."""
+    taken_ms = []
+    for number in range(first, first + _ONES):
+        began = time.perf_counter()
+        lease = _acquire_partitions(locks, table, 1, first=number)
+        taken_ms.append((time.perf_counter() - began) * 1000)
+        lease.release()
+    return statistics.median(taken_ms)
+
+
+def _acquire_partitions(locks: LockManager, table: str, count: int, *, first: int = 0) -> Lease:
     path = Resource.table(("bench", table)).path
-    wanted = {Resource((*path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(count)}
+    wanted = {Resource((*path, f"day={number:06d}")): LockMode.EXCLUSIVE for number in range(first, first + count)}
     request = LockRequest.of(LockScope.OPERATION, wanted, owner=_OWNER, request_id=str(uuid.uuid4()))
     return locks.acquire(request, deadline=SYSTEM_CLOCK.now() + _PATIENCE_S)
 

@@ -159,6 +159,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
         return self.locks.locks(resource)
 
+    def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
+        """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
+        yield from self.locks.pages(resource)
+
     def unlock(
         self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
     ) -> Sequence[LockEntry]:

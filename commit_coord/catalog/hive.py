@@ -27,7 +27,7 @@ import logging
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -352,6 +352,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if self._guards is None:
             return found
         return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
+
+    def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
+        yield from super().lock_pages(resource)
+        if self._guards is not None:
+            yield from self._metastore_locks().pages(resource, scope=LockScope.COMMIT)
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""

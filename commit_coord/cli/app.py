@@ -7,9 +7,10 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -32,6 +33,7 @@ from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.locks.base import PAGE
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
 
@@ -167,11 +169,7 @@ def locks(
         _refuse_what_nobody_sees(found)
         resource = _table_resource(found, table) if table else None
         if not watch:
-            look = _look(found, resource)
-            if output.as_json:
-                output.answer(look.document)
-            else:
-                output.console.print(views.lock_table(look.entries, now_ms=look.at_ms, title=look.title))
+            _show_locks(output, found, resource)
             return
         _watch_locks(output, found, resource, every=every, times=times)
 
@@ -205,6 +203,31 @@ class _Look:
 def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> _Look:
     entries = catalog.show_locks(resource)
     return _Look(catalog=catalog, resource=resource, at_ms=SYSTEM_CLOCK.wall_ms(), entries=entries)
+
+
+def _show_locks(output: Output, catalog: CoordinatedCatalog, resource: Resource | None) -> None:
+    if not output.as_json:
+        pages = catalog.lock_pages(resource)
+        first = next(pages, ())
+        if len(first) >= PAGE:
+            _show_pages(output, catalog, chain([first], pages))
+            return
+    look = _look(catalog, resource)
+    if output.as_json:
+        output.answer(look.document)
+    else:
+        output.console.print(views.lock_table(look.entries, now_ms=look.at_ms, title=look.title))
+
+
+def _show_pages(output: Output, catalog: CoordinatedCatalog, pages: Iterable[Sequence[LockEntry]]) -> None:
+    """Show thousands of locks as they are read, resource by resource: the first ones need not wait for the last."""
+    count = 0
+    for page in pages:
+        last = count + len(page)
+        title = f"catalog {catalog.name} ({catalog.settings.lock_impl}): locks {count + 1:,} to {last:,}"
+        output.console.print(views.lock_table(page, now_ms=SYSTEM_CLOCK.wall_ms(), title=title))
+        count = last
+    output.console.print(f"{count:,} locks")
 
 
 def _watch_locks(

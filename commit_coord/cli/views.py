@@ -197,6 +197,7 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("journal", "remembers the outcome of request ids"),
     ("clock", "whose clock decides on expiry"),
     ("carries", "whose commits, waiting, one commit publishes too"),
+    ("deadlocks", "threads that wait in a circle are told so"),
 )
 
 

@@ -272,8 +272,12 @@ class MetastoreClient:
 
     # Locks.
 
-    def lock(self, parts: Sequence[LockPart], *, user: str, host: str, agent: str) -> tuple[int, bool]:
+    def lock(
+        self, parts: Sequence[LockPart], *, user: str, host: str, agent: str, patience_ms: int = 0
+    ) -> tuple[int, bool]:
         """Ask for a lock; return its id and whether it is granted already. A lost reply leaves it in the queue.
+
+        The answer to many *parts* may take *patience_ms* longer than others.
 
         Raises:
             LostReply: It may be there, or will be.
@@ -295,7 +299,7 @@ class MetastoreClient:
             hostname=host,
             agentInfo=agent,
         )
-        response = self._send("lock", request)
+        response = self._send("lock", request, patience_ms=patience_ms)
         return response.lockid, response.state == 1
 
     def check_lock(self, lock_id: int) -> bool:
@@ -346,18 +350,18 @@ class MetastoreClient:
     # How.
 
     def _repeat(self, name: str, *arguments: Any) -> Any:
-        return self._again(self._call, name, arguments, None)
+        return self._again(self._call, name, arguments, None, 0)
 
-    def _send(self, name: str, *arguments: Any, server: str | None = None) -> Any:
-        return self._once(self._call, name, arguments, server)
+    def _send(self, name: str, *arguments: Any, server: str | None = None, patience_ms: int = 0) -> Any:
+        return self._once(self._call, name, arguments, server, patience_ms)
 
-    def _call(self, name: str, arguments: tuple[Any, ...], server: str | None) -> Any:
+    def _call(self, name: str, arguments: tuple[Any, ...], server: str | None, patience_ms: int) -> Any:
         try:
             with self._pool.connection() as connection:
                 if server not in (None, connection.address):
                     raise FailedOver("another metastore is in use now", uri=connection.address, meant=server)
                 self.calls[name] += 1
-                return connection.call(name, *arguments)
+                return connection.call(name, *arguments, patience_ms=patience_ms)
         except (NotSent, LostReply):
             self.failures += 1
             raise

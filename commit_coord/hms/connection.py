@@ -117,6 +117,7 @@ class Connection:
         parts = urlsplit(address)
         self._socket = TSocket()
         self._transport = _transport(self._socket, str(parts.hostname), access)
+        self._timeout_ms = access.timeout_ms
         self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(self._transport))
         try:
             # Not by Thrift, which logs an error for each server that does not answer.
@@ -149,8 +150,8 @@ class Connection:
         """Whether the other end still stands, as far as can be seen without a call."""
         return bool(self._socket.isOpen())
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Return what the server answers to *name*.
+    def call(self, name: str, *arguments: Any, patience_ms: int = 0) -> Any:
+        """Return what the server answers to *name*; wait *patience_ms* longer for it than for other calls.
 
         Raises:
             LostReply: It was sent, and no answer came.
@@ -158,7 +159,8 @@ class Connection:
             ServerFailed: The server broke in it.
             Exception: What the server declares for this call.
         """
-        self.clean = False
+        self.clean, limit_ms = False, self._timeout_ms + patience_ms
+        self._socket.handle.settimeout(limit_ms / 1000)
         try:
             result = getattr(self._client, name)(*arguments)
         except TApplicationException as error:
@@ -167,8 +169,13 @@ class Connection:
                 raise UnknownMethod(name) from error
             raise ServerFailed(f"{name}: {error.message}") from error
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
+            late = isinstance(getattr(error, "inner", error), TimeoutError)
             raise LostReply(
-                "the metastore did not answer", uri=self.address, call=name, cause=_reason(error), **self._advice(error)
+                "the metastore took the call and did not answer in time" if late else "the metastore did not answer",
+                uri=self.address,
+                call=name,
+                cause=_reason(error),
+                **(_patience(limit_ms) if late else self._advice(error)),
             ) from error
         except TException as error:
             self.clean = True
@@ -199,6 +206,10 @@ def _transport(socket: Any, host: str, access: Access) -> Any:
             accepted="pip install 'thrift-sasl' 'pure-sasl' 'kerberos'",
             cause=error,
         ) from error
+
+
+def _patience(limit_ms: int) -> dict[str, str]:
+    return {"waited_ms": str(limit_ms), "accepted": "a longer hive.client-timeout-ms, if the server is only slow"}
 
 
 def _reason(error: BaseException) -> str:

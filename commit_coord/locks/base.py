@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -48,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 BRIEFLY = 2.0
 """Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
+
+PAGE = 1000
+"""Locks of the first page of a listing, about."""
 
 LeaseListener = Callable[["Lease", LeaseState], None]
 
@@ -253,6 +256,7 @@ class LockManager(ABC):
             LockTimeout: The deadline passed; the message names the nearest holder.
             LockReentered: The same thread holds a lease of this manager on one of the resources already: waiting
                 for oneself would never end.
+            LockDeadlock: This thread and others hold locks and wait for each other's, and this request is the youngest.
             LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """
@@ -287,6 +291,18 @@ class LockManager(ABC):
             resource: None lists everything.
             scope: None lists both scopes.
         """
+
+    def pages(
+        self, resource: Resource | None = None, *, scope: LockScope | None = None
+    ) -> Iterator[Sequence[LockEntry]]:
+        """Yield the entries of :meth:`locks` page by page, resource by resource: the first page soon, of however many.
+
+        Each page tells of the moment when it was read. Of a request that waits for a lock on a later page, it may
+        show the others as held.
+        """
+        entries = sorted(self.locks(resource, scope=scope), key=lambda entry: (entry.scope, entry.resource))
+        for start in range(0, len(entries), PAGE):
+            yield entries[start : start + PAGE]
 
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:

@@ -76,6 +76,9 @@ logger = logging.getLogger(__name__)
 _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
+_PART_MS = 50
+"""How much longer the answer to a lock call may take for each lock in it: on Derby a lock costs 3 to 20 ms."""
+
 _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""
 
@@ -331,9 +334,19 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             while True:
                 sent = self._clock.now()
                 try:
+                    left_ms = max(0, round((deadline - sent) * 1000))
                     lock_id, acquired = self.metastore.lock(
-                        parts, user=hms_names.user(owner), host=hms_names.host(owner), agent=agent
+                        parts,
+                        user=hms_names.user(owner),
+                        host=hms_names.host(owner),
+                        agent=agent,
+                        patience_ms=min(_PART_MS * len(parts), left_ms),
                     )
+                    if self._clock.now() - sent > self._lease_seconds / 3:
+                        # A lease counts from what was sent last. Nobody was able to see this one before the answer.
+                        sent = self._clock.now()
+                        with suppress(NoSuchLock):  # Freed since: the next question finds it.
+                            self.metastore.heartbeat(lock_id)
                 except (LostReply, ServerFailed) as error:
                     if isinstance(error, ServerFailed) and tries >= _FAILURES:
                         raise
@@ -768,7 +781,8 @@ def _translated(request: LockRequest | None) -> Iterator[None]:
     try:
         yield
     except MetastoreUnavailable as error:
-        raise LockServiceUnavailable("the metastore can't be reached", locks=request, cause=error) from error
+        message = "the metastore did not answer" if isinstance(error, LostReply) else "the metastore can't be reached"
+        raise LockServiceUnavailable(message, locks=request, cause=error) from error
     except UnknownMethod as error:
         raise LockServiceUnavailable("the metastore has no locks", locks=request, cause=error) from error
     except (MetaError, ServerFailed) as error:

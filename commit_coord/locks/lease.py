@@ -20,7 +20,7 @@ A lost reply
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks import lease_sql
-from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSettings
 from commit_coord.locks.keeping import ANSWER_LEASES, CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
 from commit_coord.locks.queueing import Blocker, Carried
@@ -50,6 +50,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import is_dead
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,9 @@ _LOOK_AGAIN = 1.0
 
 _AT_ONCE = 100
 """Expired requests that one beat removes: the next one must not be late."""
+
+_LARGEST_PAGE = 32_000
+"""Locks of one page of a listing, at most."""
 
 _MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -123,6 +127,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             journal=True,
             clock="server" if server else "host",
             carries="network" if server else "host",
+            deadlocks=True,
         )
         self._space = quote(space, safe="")
         self._swept = clock.now()
@@ -287,6 +292,37 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             return Carried(entry)
         return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
 
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        found: list[Wait] = []
+        seen: set[str] = set()
+        agents = {self._store.connection.wake}
+        while agents:
+            seen |= agents
+            made = {row[0]: row for row in self._ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
+            in_the_way: dict[str, Rows] = {}
+            for row in self._ask(lease_sql.OBSTACLES, {"ids": id_list(sorted(made))}):
+                in_the_way.setdefault(row[0], []).append(row)
+            for request_id, rows in in_the_way.items():
+                _, place, agent, user, host, pid, application, statement, process = made[request_id]
+                nearest = max(rows, key=lambda row: row[4])
+                found.append(
+                    Wait(
+                        request_id=request_id,
+                        place=place,
+                        agent=agent,
+                        owner=Owner(
+                            user=user, host=host, pid=pid, application=application, statement=statement, process=process
+                        ),
+                        wanted=(Resource.parse(nearest[1]), _MODES[nearest[2]]),
+                        obstacles=[Obstacle(request_id=row[3], place=row[4], agent=row[5]) for row in rows],
+                    )
+                )
+            agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
+        return found
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        return dict(self._ask(lease_sql.PLACES_OF, {"ids": id_list(sorted(places))})) == dict(places)
+
     def _retract(self, request: LockRequest) -> bool:
         if not request.offer:
             return True
@@ -427,19 +463,33 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`."""
         self._here()
+        scopes = [self._scope(one) for one in ((scope,) if scope else LockScope)]
+        rows = self._ask(lease_sql.LIST, {**self._list_values(resource), "ids": id_list(scopes)})
+        return _entries(rows)
+
+    def pages(
+        self, resource: Resource | None = None, *, scope: LockScope | None = None
+    ) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.pages`."""
+        self._here()
+        for one in (scope,) if scope else LockScope:
+            values, limit = {**self._list_values(resource), "scope": self._scope(one)}, PAGE
+            last: Sequence[Any] | None = ("", "", 0)
+            while last is not None:
+                after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
+                rows = self._ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})
+                last = rows[-1][:3] if len(rows) == limit else None
+                # Whom a request waits for is worked out anew for each page: the first one is to come soon, later ones
+                # are to be few.
+                limit = min(2 * limit, _LARGEST_PAGE)
+                if rows:
+                    yield _entries(rows)
+
+    def _list_values(self, resource: Resource | None) -> dict[str, Any]:
         path = "" if resource is None else str(resource)
-        rows = self._ask(
-            lease_sql.LIST,
-            {
-                "clock": self._store.clock_name,
-                "ids": id_list([self._scope(one) for one in ((scope,) if scope else LockScope)]),
-                "resource": path,
-                # '0' follows '/' in ASCII, so this is the range of everything below.
-                "below_from": f"{path}/",
-                "below_to": f"{path}0",
-            },
-        )
-        return [_entry(row) for row in rows]
+        # '0' follows '/' in ASCII, so this is the range of everything below.
+        below = {"below_from": f"{path}/", "below_to": f"{path}0"}
+        return {"clock": self._store.clock_name, "resource": path, **below}
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
@@ -541,19 +591,30 @@ def _remembered(entry: JournalEntry, lifetime_ms: int) -> dict[str, Any]:
     }
 
 
-def _entry(row: tuple[Any, ...]) -> LockEntry:
-    resource, mode, place, request_id, scope, user, host, pid, application, statement, process = row[:11]
-    explicit, requested_at_ms, expires_in_ms, blocked_by = row[11:]
-    return LockEntry(
-        resource=Resource.parse(resource),
-        mode=_MODES[mode],
-        scope=LockScope(scope.rpartition(":")[2]),
-        state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
-        owner=Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process),
-        request_id=request_id,
-        generation=Generation(place),
-        requested_at_ms=requested_at_ms,
-        expires_in_ms=expires_in_ms,
-        explicit=bool(explicit),
-        blocked_by=blocked_by,
-    )
+def _entries(rows: Rows) -> list[LockEntry]:
+    # What a request's locks have in common is made once: of a large one there are thousands.
+    owners: dict[str, Owner] = {}
+    found = []
+    for resource, mode, place, request_id, scope, user, host, pid, application, statement, process, *rest in rows:
+        explicit, requested_at_ms, expires_in_ms, blocked_by = rest
+        owner = owners.get(request_id)
+        if owner is None:
+            owner = owners[request_id] = Owner(
+                user=user, host=host, pid=pid, application=application, statement=statement, process=process
+            )
+        found.append(
+            LockEntry(
+                resource=Resource.parse(resource),
+                mode=_MODES[mode],
+                scope=LockScope(scope.rpartition(":")[2]),
+                state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+                owner=owner,
+                request_id=request_id,
+                generation=Generation(place),
+                requested_at_ms=requested_at_ms,
+                expires_in_ms=expires_in_ms,
+                explicit=bool(explicit),
+                blocked_by=blocked_by,
+            )
+        )
+    return found

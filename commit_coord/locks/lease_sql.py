@@ -188,6 +188,22 @@ RENEW = """
       AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
+# Which requests stand in the way of these? Of those that are granted: none.
+OBSTACLES = """
+    SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
+    JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
+        AND (o.mode = 'X' OR l.mode = 'X')
+    JOIN commit_coord_requests b ON b.request_id = o.request_id
+    WHERE l.request_id IN {ids}"""
+
+# What did these threads ask for? A thread is known by where it is woken.
+REQUESTS_OF = """
+    SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
+    FROM commit_coord_requests WHERE wake IN {ids}"""
+
+# Where do these requests stand?
+PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
+
 # Which of these requests are there?
 STANDING = "SELECT request_id FROM commit_coord_requests WHERE request_id IN {ids}"
 
@@ -277,16 +293,35 @@ WAKE = """
         WHERE n.scope = :scope AND n.resource = :resource AND n.mode = 'X' AND n.place > :place),
         9223372036854775807)"""
 
-# All locks of some scopes, oldest request first, each with the request that blocks it.
-LIST = f"""
-    SELECT l.resource, l.mode, r.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
-        r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms,
-        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END, {_nearest("r")}
-    FROM commit_coord_locks l
-    JOIN commit_coord_requests r ON r.request_id = l.request_id
-    WHERE l.scope IN {{ids}}
-      AND (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
-    ORDER BY r.requested_at_ms, r.place, l.resource"""
+
+# Locks of some scopes, each with its request and the one that blocks that. Whom a request waits for is worked out once
+# a request and not once a lock, of which it may have thousands: hence MATERIALIZED.
+def _listed(chosen: str, order: str) -> str:
+    return f"""
+    WITH listed AS MATERIALIZED (
+        SELECT l.resource, l.mode, l.place, l.request_id FROM commit_coord_locks l
+        WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
+          AND {chosen}),
+    standing AS MATERIALIZED (
+        SELECT r.*, CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END AS left_ms,
+            {_nearest("r")} AS blocked_by
+        FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
+    SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
+        r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by
+    FROM listed l
+    JOIN standing r ON r.request_id = l.request_id
+    ORDER BY {order}"""
+
+
+# All of them, oldest request first.
+LIST = _listed("l.scope IN {ids}", "r.requested_at_ms, r.place, l.resource")
+
+# The next ones of one scope, resource by resource, along the primary key.
+LIST_NEXT = _listed(
+    """l.scope = :scope AND (l.resource, l.mode, l.place) > (:after_resource, :after_mode, :after_place)
+        ORDER BY l.resource, l.mode, l.place LIMIT :limit""",
+    "l.resource, l.mode, l.place",
+)
 
 # Requests that have expired and that nobody has removed, because nobody waits for them.
 EXPIRED = f"""
@@ -314,12 +349,13 @@ _REQUEST = "r.request_id = l.request_id AND r.place = l.lease_id"
 _NAMED = "l.scope = :scope AND l.lease_id = :lease_id"
 
 # Make a lease of a granted request: give it its length, and forget the process of one that shall outlive it. Done
-# again after a lost reply it changes nothing but the end.
+# again after a lost reply it changes nothing but the end. Nor is it any thread's then: it ends whatever that waits for.
 LENGTHEN = """
     UPDATE commit_coord_requests SET
         lease_ms = :lease_ms,
         expires_at = {now} + :lease_ms,
-        owner_process = CASE WHEN :outlives = 1 THEN '' ELSE owner_process END
+        owner_process = CASE WHEN :outlives = 1 THEN '' ELSE owner_process END,
+        wake = CASE WHEN :outlives = 1 THEN 'nobody' ELSE wake END
     WHERE request_id = :request_id AND place = :place
     RETURNING request_id"""
 NAME_LEASE = """

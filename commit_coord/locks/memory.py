@@ -35,6 +35,8 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.contention import nearest_blocker
+from commit_coord.protocol.deadlock import Obstacle, Wait
+from commit_coord.protocol.modes import compatible
 
 _TICK = 0.1
 """Seconds between two looks of a waiter whether somebody let go of a lease without a release."""
@@ -51,6 +53,7 @@ class _Ticket:
     place: int
     requested_at_ms: int
     lost: Callable[[], None]
+    agent: str
     blocker: int | None = None
     turn: threading.Event = field(default_factory=threading.Event)
     taken: bool = False
@@ -94,13 +97,13 @@ class _Space:
         self.journal = _Journal()
         self.answers = _Journal()
 
-    def enter(self, request: LockRequest, now_ms: int, lost: Callable[[], None]) -> _Ticket:
-        """Put *request* behind everyone and return its ticket. *lost* is called when it is freed by force."""
+    def enter(self, request: LockRequest, now_ms: int, agent: str, lost: Callable[[], None]) -> _Ticket:
+        """Put *request* of *agent* behind everyone, return its ticket. *lost* is called when it is freed by force."""
         with self._mutex:
             if request.request_id in self._tickets:
                 raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
             self._last_place += 1
-            ticket = _Ticket(request, self._last_place, now_ms, lost)
+            ticket = _Ticket(request, self._last_place, now_ms, lost, agent)
             self._tickets[request.request_id] = ticket
             self._by_place[ticket.place] = ticket
             queues = self._queues[request.scope]
@@ -177,6 +180,30 @@ class _Space:
                 (ticket, self._by_place[ticket.blocker].request.request_id if ticket.blocker else None)
                 for ticket in self._tickets.values()
             ]
+
+    def waits(self) -> list[Wait]:
+        """Return everybody who waits, and for whom."""
+        with self._mutex:
+            return [self._wait_of(ticket) for ticket in self._tickets.values() if ticket.blocker is not None]
+
+    def _wait_of(self, ticket: _Ticket) -> Wait:
+        queues = self._queues[ticket.request.scope]
+        before: dict[int, tuple[Resource, LockMode]] = {}
+        for resource, mode in ticket.request.locks:
+            for other, places in queues[resource].items():
+                if not compatible(mode, other):
+                    before |= dict.fromkeys(places[: bisect_left(places, ticket.place)], (resource, mode))
+        return Wait(
+            request_id=ticket.request.request_id,
+            place=ticket.place,
+            agent=ticket.agent,
+            owner=ticket.request.owner,
+            wanted=before[max(before)],
+            obstacles=[
+                Obstacle(request_id=one.request.request_id, place=one.place, agent=one.agent)
+                for one in map(self._by_place.__getitem__, before)
+            ],
+        )
 
     def _look(self, ticket: _Ticket) -> None:
         """Find out whom *ticket* waits for and watch it, or give the turn."""
@@ -281,6 +308,7 @@ class MemoryLockManager(QueueingLockManager):
         journal=True,
         clock="none",
         carries="process",
+        deadlocks=True,
     )
 
     def __init__(
@@ -315,7 +343,7 @@ class MemoryLockManager(QueueingLockManager):
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         space, request_id = self._here(), request.request_id
         space.sweep()
-        return self._seen(space.enter(request, self._clock.wall_ms(), lambda: self._lost(request_id)))
+        return self._seen(space.enter(request, self._clock.wall_ms(), self._agent, lambda: self._lost(request_id)))
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         # The turn is given by whoever removes the last one in the way.
@@ -324,6 +352,9 @@ class MemoryLockManager(QueueingLockManager):
                 break
             self._space.sweep()
         return self._seen(self._mine(request))
+
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        return self._space.waits()  # at one moment
 
     def _retract(self, request: LockRequest) -> bool:
         return self._space.retract(self._mine(request))

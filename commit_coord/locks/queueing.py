@@ -8,6 +8,9 @@ Theory of operation
     also between a step that entered the queues and the line that would have noted it. Therefore nothing
     depends on what was noted: the way out removes *the request id*, whether it is there or not.
 
+    A thread that holds locks and waits for more looks now and then whether it waits in a circle: see
+    ``protocol.deadlock``. Who holds nothing can't, and looks for nothing.
+
     A thread that asks again for what it holds already is refused instead of left waiting, also in S:
 
     1. The thread holds S on a table.
@@ -18,19 +21,30 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import uuid
 import weakref
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockReentered, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
+from commit_coord.errors import (
+    LockDeadlock,
+    LockError,
+    LockReentered,
+    LockRefused,
+    LockServiceUnavailable,
+    LockTimeout,
+    OfferLost,
+)
 from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
 from commit_coord.locks.base import BRIEFLY, DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 from commit_coord.protocol.modes import compatible
 
 _LEAVING = 0.005
@@ -44,6 +58,10 @@ class Blocker:
     request_id: str
     owner: Owner
     requested_at_ms: int
+
+
+_LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
+"""Between two looks for a deadlock."""
 
 
 class Carried(Exception):
@@ -100,6 +118,14 @@ class QueueingLockManager(LockManager):
         """Take back the offer of *request*; return whether it is certain that nobody has taken it or will."""
         return True
 
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        """Return the wait of *request* and those that it may be waiting for in the end; not all of one moment."""
+        return ()
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        """Return whether each of these requests still stands at its place."""
+        return True
+
     # What every manager does with it.
 
     def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
@@ -150,12 +176,17 @@ class QueueingLockManager(LockManager):
         """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
         try:
             blocker = self._enter(request, deadline)
-            until = deadline
+            until, looks, look_at = deadline, 0, self._first_look()
             while blocker is not None and not isinstance(policy, DenyPolicy):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
-                blocker = self._wait_on(request, blocker, until)
+                blocker = self._wait_on(request, blocker, min(until, look_at))
                 self._refuse_closed(request)
+                if blocker is not None and (now := self._clock.now()) >= look_at:
+                    self._refuse_deadlock(request)
+                    # Nor does it look more than a tenth of the time.
+                    pause, took = next_wait(_LOOKS, looks, self._clock.random()), self._clock.now() - now
+                    looks, look_at = looks + 1, now + max(pause, 10 * took)
             if blocker is None:
                 return self._granted(request, started), None
             # Described while we still stand behind it: a moment later it may be gone.
@@ -167,6 +198,33 @@ class QueueingLockManager(LockManager):
         except BaseException:
             self._give_up(request)
             raise
+
+    def _first_look(self) -> float:
+        """Return when to look for a deadlock: never, unless somebody may be waiting for this thread."""
+        return self._clock.now() + _LOOKS.initial_ms / 1000 if self._leases_of_this_thread() else math.inf
+
+    def _refuse_deadlock(self, request: LockRequest) -> None:
+        """Raise when *request* is the youngest of a circle of waits."""
+        with contextlib.suppress(LockServiceUnavailable):  # The next look finds it.
+            cycle = find_cycle(request.request_id, self._waits(request))
+            if cycle is None or youngest(cycle).request_id != request.request_id:
+                return
+            if self._all_stand({one.request_id: one.place for pair in cycle for one in pair}):
+                raise LockDeadlock(
+                    "threads that hold locks wait for each other, and this request is the youngest of them",
+                    cycle=described(cycle),
+                    locks=request,
+                    holding="; ".join(str(lease.request) for lease in self._leases_of_this_thread()),
+                )
+
+    @property
+    def _agent(self) -> str:
+        """Return the name of this thread, which no other one of any process ever has."""
+        try:
+            return self._thread.agent  # type: ignore[no-any-return]
+        except AttributeError:
+            self._thread.agent = uuid.uuid4().hex
+            return self._thread.agent  # type: ignore[no-any-return]
 
     def _wait_on(self, request: LockRequest, blocker: Blocker, until: float) -> Blocker | None:
         """Wait; a service that is gone has perhaps given the offer to somebody before."""

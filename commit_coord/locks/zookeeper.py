@@ -42,7 +42,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,11 +58,13 @@ from commit_coord.locks.keeping import ANSWER_LEASES, THREAD, CarryingLease, Kee
 from commit_coord.locks.queueing import Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
+    Change,
     Check,
     Create,
     Delete,
     Listing,
     MultiRefused,
+    Node,
     Operation,
     Session,
     SessionEvent,
@@ -75,13 +77,16 @@ from commit_coord.locks.zookeeper_layout import (
     LockData,
     LockNode,
     RequestData,
+    blocks,
     chunks,
     lock_data,
     lock_nodes,
     nearest_before,
+    parse_wait,
+    wait_data,
 )
 from commit_coord.locks.zookeeper_offers import Offers, Taken
-from commit_coord.locks.zookeeper_view import View
+from commit_coord.locks.zookeeper_view import Known, View
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -96,6 +101,7 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -145,6 +151,8 @@ class _Part:
     """The lock nodes by resource, once they are known."""
     unclear: list[Resource] = field(default_factory=list)
     """Resources that were not found free yet."""
+    marks: dict[Resource, int] = field(default_factory=dict)
+    """Versions of those that were found marked, from before they were listed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -163,6 +171,10 @@ class _Ticket(Ticket):
     """Whether its offer is published, as far as is known."""
     doubtful: bool = False
     """Whether an offer of it may have been taken that is not published any more."""
+    behind: tuple[str, float] = "", 0.0
+    """The node that it waits for, and since when."""
+    tells: int | None = None
+    """The place for which it has told whom it waits for."""
     taken: dict[str, Taken] = field(default_factory=dict)
     """The offers that it took, by request."""
 
@@ -228,6 +240,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         journal=True,
         clock="server",
         carries="network",
+        deadlocks=True,
     )
 
     def __init__(
@@ -404,6 +417,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             owner=request.owner,
             scope=request.scope,
             lease_ms=self._session.timeout_ms if lives else None,
+            agent=self._agent,
         )
         part.unclear = [resource for resource, _ in part.locks]
         if part.sent and ticket.offers:
@@ -418,13 +432,25 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
         text = lock_data(request, self._clock.wall_ms())
         operations += [Create(path, text, ephemeral=lives, sequential=True) for path in locks]
-        resources = [self._path(request, resource) for resource in part.unclear]
+        marked = {one: mode for one, mode in part.locks if self._layout.is_marked(request.scope, one)}
+        operations += [
+            Change(self._path(request, one), request.request_id.encode())
+            for one, mode in marked.items()
+            if mode is LockMode.EXCLUSIVE
+        ]
+        glanced = [one for one, mode in marked.items() if mode is LockMode.SHARED]
+        resources = [self._path(request, one) for one in part.unclear if one not in glanced]
         part.sent, sent = True, self._clock.now()
         if first:
             ticket.session = self._session.number
         try:
             together = resources if len(resources) <= _TOGETHER else []
-            created, listings = self._session.multi(operations, patience, then_list=together)
+            created, listings, found = self._session.multi(
+                operations,
+                patience,
+                then_list=together,
+                then_get=[self._path(request, one) for one in glanced],
+            )
         except MultiRefused as refused:
             if refused.index == 1 and not first:
                 raise _Gone from None
@@ -433,13 +459,36 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             return self._look_again(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
-        if together:
+        self._glance(ticket, part, glanced, found)
+        if len(together) == len(part.unclear):
             return listings
-        # Who has number 0 is the first child that its parent ever had: nobody stands before it. One listing is needed
-        # in any case, for the generation.
-        first_one, *rest = part.unclear
-        part.unclear = [first_one, *(one for one in rest if not part.nodes[one].endswith("-0000000000"))]
-        return self._look_again(ticket, part, patience)
+        if not together:
+            # Who has number 0 is the first child that its parent ever had: nobody stands before it.
+            later = [one for one in part.unclear if not part.nodes[one].endswith("-0000000000")]
+            # One listing is needed in any case, for the generation.
+            part.unclear = later if later or len(part.unclear) < len(part.locks) else part.unclear[:1]
+        return self._look_again(ticket, part, patience) if part.unclear else []
+
+    def _glance(self, ticket: _Ticket, part: _Part, glanced: Sequence[Resource], found: Sequence[Node | None]) -> None:
+        """Note which of *glanced*, wanted in S, are free because nobody has marked them."""
+        for resource, node in zip(glanced, found, strict=True):
+            if node is None:
+                raise _Gone
+            if node.data:
+                part.marks[resource] = node.stat.version
+            else:
+                ticket.generation = max(ticket.generation, node.stat.changed_below)
+                part.unclear.remove(resource)
+
+    def _wipe(self, request: LockRequest, part: _Part, unmarked: Sequence[Resource]) -> None:
+        """Wipe marks of X locks that are gone.
+
+        1. A mark is found, of version 7.   2. The list shows no X.   3. Somebody enters an X, and marks it: version 8.
+        4. Version 7 can't be wiped any more.
+        """
+        for resource in unmarked:
+            with suppress(MultiRefused):
+                self._session.multi([Change(self._path(request, resource), b"", part.marks.pop(resource))])
 
     def _find(self, ticket: _Ticket, part: _Part, patience: float = BRIEFLY) -> bool:
         """Find out which nodes *part* has, if it has any; return whether it has.
@@ -483,13 +532,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         """Return the first resource that is blocked, and by whom; note what is free."""
         assert part.nodes is not None
         blocked: tuple[Resource, LockNode] | None = None
-        unclear = []
+        unclear, unmarked = [], []
         for resource, listing in zip(list(part.unclear), listings, strict=True):
             queue = lock_nodes(listing.names) if listing is not None else []
             path = part.nodes.get(resource, "")
             own = next((node for node in queue if path.endswith(f"/{node.name}")), None)
             if listing is None or own is None:
                 raise _Gone
+            if resource in part.marks and not any(node.mode is LockMode.EXCLUSIVE for node in queue):
+                unmarked.append(resource)
             before = nearest_before(own, queue)
             if before is None:
                 ticket.generation = max(ticket.generation, listing.stat.changed_below)
@@ -497,13 +548,16 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 unclear.append(resource)
                 blocked = blocked or (resource, before)
         part.unclear = unclear
+        self._wipe(ticket.request, part, unmarked)
         return blocked
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         assert isinstance(blocker, _NodeBlocker)
         ticket = self._tickets[request.request_id]
         ticket.waited = True
-        tick, since = self.settings.poll_interval_ms / 1000, self._clock.now()
+        tick = self.settings.poll_interval_ms / 1000
+        if ticket.behind[0] != blocker.path:
+            ticket.behind = blocker.path, self._clock.now()
         while not ticket.turn.is_set():
             left = deadline - self._clock.now()
             if left <= 0 or self._is_closed(request):
@@ -514,7 +568,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - since >= _BESIDE_HIVE:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
                 blocker = self._step_apart(ticket, blocker, deadline)
             if not blocker.explicit and is_dead(blocker.owner.process):
                 self._persist(partial(self._remove_dead, blocker), deadline)
@@ -535,6 +589,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
+        self._tell_no_more(ticket)
         lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
@@ -565,7 +620,65 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _withdraw(self, request: LockRequest) -> None:
         ticket = self._tickets.get(request.request_id)
         if ticket is not None and ticket.request is request:
+            self._tell_no_more(ticket)
             self._give_back(ticket)
+
+    # Deadlocks. Nobody waits in a circle who holds nothing; so those alone who hold something tell whom they wait for.
+
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        ticket = self._tickets[request.request_id]
+        first, path = ticket.parts[0], self._layout.wait(request.request_id)
+        (marker,) = self._session.exists([first.marker])
+        if marker is None or not first.unclear:
+            return ()
+        if ticket.tells != marker.created:
+            wait = self._wait_of(ticket, first, marker.created)
+            told = Create if ticket.tells is None else Change
+            ticket.tells = marker.created
+            with suppress(MultiRefused):  # Its reply was lost.
+                self._session.multi([told(path, wait_data(wait))])
+        # Behind our own: of two who tell at one time, the second one finds the first.
+        (names,) = self._session.names([self._layout.waits])
+        told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
+        return [parse_wait(node.data) for node in told_by if node is not None]
+
+    def _wait_of(self, ticket: _Ticket, part: _Part, place: int) -> Wait:
+        """Return all who stand in the way of *part* where it is not free yet."""
+        assert part.nodes is not None
+        request, paths = ticket.request, []
+        queues = [self._path(request, resource) for resource in part.unclear]
+        for resource, queue, listing in zip(part.unclear, queues, self._session.children(queues), strict=True):
+            nodes = lock_nodes(listing.names) if listing is not None else []
+            own = next((node for node in nodes if part.nodes[resource].endswith(f"/{node.name}")), None)
+            paths += [f"{queue}/{node.name}" for node in nodes if own is not None and blocks(node, own)]
+        ids = {LockData.parse(node.data).request_id for node in self._session.get(paths) if node is not None}
+        markers = self._session.get([self._layout.request(one) for one in sorted(ids)])
+        made = [
+            (one, node, RequestData.parse(node.data)) for one, node in zip(sorted(ids), markers, strict=True) if node
+        ]
+        return Wait(
+            request_id=request.request_id,
+            place=place,
+            agent=self._agent,
+            owner=request.owner,
+            wanted=(part.unclear[0], dict(part.locks)[part.unclear[0]]),
+            obstacles=[
+                Obstacle(request_id=one, place=node.stat.created, agent=data.agent)
+                for one, node, data in made
+                if data is not None
+            ],
+        )
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        stats = self._session.exists([self._layout.request(one) for one in places], sync=True)
+        return [None if stat is None else stat.created for stat in stats] == list(places.values())
+
+    def _tell_no_more(self, ticket: _Ticket) -> None:
+        if ticket.tells is not None:
+            # One that is left says nothing: of whom it waited for somebody has gone.
+            with suppress(LockServiceUnavailable):
+                self._session.delete_each([self._layout.wait(ticket.request.request_id)])
+            ticket.tells = None
 
     # Hold.
 
@@ -699,6 +812,19 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             for entry in self._ask(lambda: self._view.entries(self._view.standing()))
             if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
         ]
+
+    def pages(
+        self, resource: Resource | None = None, *, scope: LockScope | None = None
+    ) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.pages`."""
+        self._here()
+        known = Known()
+        for one in (scope,) if scope else LockScope:
+            left = self._view.top(one, resource)
+            while left:
+                standing, left = self._ask(partial(self._view.page, one, left))
+                if standing:
+                    yield self._ask(partial(self._view.entries, standing, known))
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""

@@ -263,9 +263,16 @@ class Session:
     # Verbs. ``patience`` is how many seconds each bunch of answers may take.
 
     def multi(
-        self, operations: Sequence[Operation], patience: float = BRIEFLY, *, then_list: Sequence[str] = ()
-    ) -> tuple[list[str], list[Listing | None]]:
-        """Do all *operations* or none; return the paths of the created nodes, and the listings of *then_list* after it.
+        self,
+        operations: Sequence[Operation],
+        patience: float = BRIEFLY,
+        *,
+        then_list: Sequence[str] = (),
+        then_get: Sequence[str] = (),
+    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
+        """Do all *operations* or none; return the paths of the created nodes, and what is there after it.
+
+        That are the listings of *then_list* and the contents of *then_get*, which travel along.
 
         Parents that are missing are created in the same step: nobody finds one that is about to be used empty.
 
@@ -278,8 +285,9 @@ class Session:
         until = self._clock.now() + patience
         while True:
             try:
-                created, listings = self._multi_once([*map(Create, parents), *operations], patience, then_list)
-                return created[len(parents) :], listings
+                every = [*map(Create, parents), *operations]
+                created, listings, nodes = self._multi_once(every, patience, then_list, then_get)
+                return created[len(parents) :], listings, nodes
             except MultiRefused as refused:
                 index = refused.index - len(parents)
                 if index >= 0 and not (refused.reason == "missing" and isinstance(operations[index], Create)):
@@ -309,8 +317,8 @@ class Session:
         return list(missing)
 
     def _multi_once(
-        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str]
-    ) -> tuple[list[str], list[Listing | None]]:
+        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str], then_get: Sequence[str]
+    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
         number = self.number
 
         def commit(client: Any) -> Any:
@@ -327,7 +335,8 @@ class Session:
                         transaction.set_data(path, data, version)
             return transaction.commit_async()
 
-        done, *listings = self._ask([commit, *map(_children_of, then_list)], patience)
+        reads = [*map(_children_of, then_list), *(_data_of(path, None) for path in then_get)]
+        done, *answers = self._ask([commit, *reads], patience)
         results = _found(done)
         for index, result in enumerate(results or ()):
             if isinstance(result, Exception) and not isinstance(
@@ -337,7 +346,8 @@ class Session:
         if number != self.number:
             raise Interrupted("the session was lost while it was being used")
         created = [result for result in results if isinstance(result, str)]
-        return created, [_listing(_found(answer)) for answer in listings]
+        found = [_found(answer) for answer in answers]
+        return created, [*map(_listing, found[: len(then_list)])], [*map(_node, found[len(then_list) :])]
 
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
         """Delete those of *paths* that are there and have no children, children before parents."""
@@ -399,7 +409,7 @@ class Session:
             answers = self._read_many([serialization.GetData(path, None) for path in paths], patience)
         else:
             answers = [_found(answer) for answer in self._ask([_data_of(path, watch) for path in paths], patience)]
-        return [None if answer is None else Node(answer[0], _stat(answer[1])) for answer in answers]
+        return [*map(_node, answers)]
 
     def exists(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Stat | None]:
         """Return what is known of each path, None where there is no such node.
@@ -843,6 +853,10 @@ def _found(answer: Callable[[], Any]) -> Any:
 
 def _listing(answer: Any) -> Listing | None:
     return None if answer is None else Listing(answer[0], _stat(answer[1]))
+
+
+def _node(answer: Any) -> Node | None:
+    return None if answer is None else Node(answer[0], _stat(answer[1]))
 
 
 def _stat(stat: Any) -> Stat:

@@ -6,11 +6,17 @@ Theory of operation
 
         /<namespace>/<db>/<table>/<k=v>/LOCK-<SHARED|EXCLUSIVE>-<sequence>
 
+    Where the namespace is ours alone, a table or database that somebody locks in X is *marked*: its node holds the
+    request's id. Whoever locks a partition holds S on the table, and finds out by its empty node that no X stands
+    there, without a list of all the table's locks and partitions. Marks are made with the lock and may outlive it: who
+    finds one looks at the list, and wipes it when no X is in there and the node has the version that it had before.
+
     What is ours alone lies beside it, out of Hive's sight::
 
         /commit-coord/<namespace>/commit/<db>/<table>/LOCK-EXCLUSIVE-<sequence>     commit latches
         /commit-coord/<namespace>/requests/<request id>                             one node a request
         /commit-coord/<namespace>/offers/<request id>                               what it offers
+        /commit-coord/<namespace>/waits/<request id>                                whom it waits for, after a while
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<hour>/<request id>
 
@@ -34,6 +40,7 @@ from dataclasses import asdict, dataclass, replace
 from urllib.parse import quote, unquote
 
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.protocol.deadlock import Obstacle, Wait
 
 HIVE_NAMESPACE = "hive_zookeeper_namespace"
 """Hive's default for ``hive.zookeeper.namespace``."""
@@ -52,6 +59,8 @@ STATEMENTS_LENGTH = 20_000
 """Characters of it that all lock nodes of one request show together."""
 
 _LONGEST_STATEMENT = 10_000
+
+_MARKED_DEPTH = 2  # databases and tables: what lies below has few locks, and no mark
 
 _OPERATION_HEADER = 9  # multi header: type, done, error
 _LENGTHS = 4 + 4 + 4 + 4  # of path, data and ACL list, and the flags
@@ -141,6 +150,10 @@ class Layout:
         # '@' never stands in a quoted space nor, checked at start, in a namespace.
         return f"{self.namespace}@{escape(self.space)}" if self.space else self.namespace
 
+    def is_marked(self, scope: LockScope, resource: Resource) -> bool:
+        """Return whether X on *resource* leaves a mark; Hive's clients make none."""
+        return bool(self.space) and scope is LockScope.OPERATION and len(resource.path) <= _MARKED_DEPTH
+
     def root(self, scope: LockScope) -> str:
         """Return what all locks of *scope* lie below."""
         return f"/{self._name}" if scope is LockScope.OPERATION else f"/commit-coord/{self._name}/commit"
@@ -165,6 +178,15 @@ class Layout:
     def offer(self, request_id: str) -> str:
         """Return the node of what a request offers."""
         return f"/commit-coord/{self._name}/offers/{_id(request_id)}"
+
+    @property
+    def waits(self) -> str:
+        """What the waits of threads that hold locks lie below."""
+        return f"/commit-coord/{self._name}/waits"
+
+    def wait(self, request_id: str) -> str:
+        """Return the node that says whom a request waits for."""
+        return f"{self.waits}/{_id(request_id)}"
 
     def entry(self, request_id: str) -> str:
         """Return the journal's node of a request."""
@@ -228,12 +250,14 @@ class RequestData:
         owner: Who asked.
         scope: Operation or commit.
         lease_ms: How long the server keeps the session without a word; None for an explicit lock.
+        agent: The thread that made it.
     """
 
     client: str
     owner: Owner
     scope: LockScope
     lease_ms: int | None
+    agent: str
 
     def text(self) -> bytes:
         """Return what the node holds."""
@@ -250,9 +274,30 @@ class RequestData:
                 owner=Owner(**fields["owner"]),
                 scope=LockScope(fields["scope"]),
                 lease_ms=fields["lease_ms"],
+                agent=fields["agent"],
             )
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def wait_data(wait: Wait) -> bytes:
+    """Return what the node of a wait holds."""
+    resource, mode = wait.wanted
+    return json.dumps({**asdict(wait), "wanted": [str(resource), mode.value]}, separators=(",", ":")).encode()
+
+
+def parse_wait(data: bytes) -> Wait:
+    """Return the wait that a node tells of."""
+    fields = json.loads(data)
+    resource, mode = fields["wanted"]
+    return Wait(
+        **{
+            **fields,
+            "owner": Owner(**fields["owner"]),
+            "wanted": (Resource.parse(resource), LockMode(mode)),
+            "obstacles": [Obstacle(**obstacle) for obstacle in fields["obstacles"]],
+        }
+    )
 
 
 def journal_data(entry: JournalEntry, expires_at_ms: int) -> bytes:
@@ -295,12 +340,16 @@ def chunks(
     yield tuple(chunk)
 
 
+def blocks(node: LockNode, own: LockNode) -> bool:
+    """Return whether *node* is before *own* in its queue and conflicts with it."""
+    return node.before(own) and LockMode.EXCLUSIVE in (node.mode, own.mode)
+
+
 def nearest_before(own: LockNode, queue: Sequence[LockNode]) -> LockNode | None:
     """Return the nearest node before *own* in *queue* that conflicts with it, None when it is granted.
 
     Nobody can step in before it, so everyone else that conflicts is this one or before it; see
     ``protocol.contention``.
     """
-    exclusive = own.mode is LockMode.EXCLUSIVE
-    blocking = [node for node in queue if node.before(own) and (exclusive or node.mode is LockMode.EXCLUSIVE)]
+    blocking = [node for node in queue if blocks(node, own)]
     return blocking[-1] if blocking else None

@@ -6,12 +6,18 @@ Looks at everything that stands, so it is not for the path of an acquire, except
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from commit_coord.locks.base import PAGE
 from commit_coord.locks.zookeeper_client import Delete, MultiRefused, Session, Stat
 from commit_coord.locks.zookeeper_layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
+
+_TABLE_DEPTH = 2
+
+_TABLES = 16
+"""Tables or databases that a page looks at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,14 @@ class Standing:
     stat: Stat
 
 
+@dataclass(slots=True)
+class Known:
+    """What the pages of a listing have told so far."""
+
+    requests: dict[str, RequestData | None] = field(default_factory=dict)
+    blocked_by: dict[str, str] = field(default_factory=dict)
+
+
 class View:
     """All locks of one namespace, ours and Hive's. Every method may be repeated after ``Interrupted``."""
 
@@ -35,22 +49,51 @@ class View:
 
     def standing(self) -> list[Standing]:
         """Return every lock node, oldest first."""
-        found = []
-        for scope in LockScope:
-            root = self._layout.root(scope)
-            nodes = [(path, node) for path, names in self._walk(scope) for node in lock_nodes(names)]
-            held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
-            for (path, node), content in zip(nodes, held, strict=True):
-                if content is not None:
-                    resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
-                    data = LockData.parse(content.data)
-                    found.append(Standing(f"{path}/{node.name}", scope, resource, node, data, content.stat))
+        found = [lock for scope in LockScope for lock in self._read(scope, self._walk(scope))]
         return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
 
-    def entries(self, standing: Sequence[Standing]) -> list[LockEntry]:
-        """Return what a listing shows of *standing*."""
-        requests = self.requests({lock.data.request_id for lock in standing})
-        blocked_by = _blocked(standing)
+    def top(self, scope: LockScope, resource: Resource | None) -> list[str]:
+        """Return where :meth:`page` begins, for what is on *resource* and below it."""
+        return [self._layout.root(scope) if resource is None else self._layout.resource(scope, resource)]
+
+    def page(self, scope: LockScope, left: Sequence[str]) -> tuple[list[Standing], list[str]]:
+        """Return lock nodes, all of some resources, and what is left to look at after them.
+
+        Args:
+            scope: Whose.
+            left: What the page before left, or the :meth:`top`.
+        """
+        found: list[tuple[str, list[str]]] = []
+        stack = list(reversed(left))
+        depth = self._layout.root(scope).count("/") + _TABLE_DEPTH
+        while stack and sum(len(lock_nodes(names)) for _, names in found) < PAGE:
+            # Tables may have 100,000 children each, and partitions hardly any.
+            some = [stack.pop() for _ in range(min(len(stack), _TABLES if stack[-1].count("/") <= depth else PAGE))]
+            below = []
+            for path, names in zip(some, self._session.names(some), strict=True):
+                found.append((path, names or []))
+                below += [f"{path}/{name}" for name in sorted(names or ()) if LockNode.parse(name) is None]
+            stack += reversed(below)
+        return self._read(scope, found), stack[::-1]
+
+    def _read(self, scope: LockScope, listed: Iterable[tuple[str, list[str]]]) -> list[Standing]:
+        """Return the locks among the children of nodes that were listed."""
+        root, found = self._layout.root(scope), []
+        nodes = [(path, node) for path, names in listed for node in lock_nodes(names)]
+        held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
+        for (path, node), content in zip(nodes, held, strict=True):
+            if content is not None:
+                resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
+                data = LockData.parse(content.data)
+                found.append(Standing(f"{path}/{node.name}", scope, resource, node, data, content.stat))
+        return found
+
+    def entries(self, standing: Sequence[Standing], known: Known | None = None) -> list[LockEntry]:
+        """Return what a listing shows of *standing*; *known* is what earlier pages of it have told."""
+        known = known or Known()
+        known.requests |= self.requests({lock.data.request_id for lock in standing}.difference(known.requests))
+        known.blocked_by |= _blocked(standing)
+        requests, blocked_by = known.requests, known.blocked_by
         entries = []
         for lock in standing:
             request_id = lock.data.request_id

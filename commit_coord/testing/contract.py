@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -33,11 +34,21 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
+from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import JournalEntry, LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.model import (
+    JournalEntry,
+    LeaseState,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    LockState,
+    Owner,
+    Resource,
+)
 from commit_coord.process import process_name, this_owner
 from commit_coord.protocol.modes import compatible
 
@@ -360,6 +371,70 @@ class LockContract:
             assert sorted({g for g in generations if g is not None}) == generations
         else:
             assert [None] * 4 == generations
+
+    def test_a_deadlock_is_told_to_the_youngest(self, manager: LockManager, other: LockManager) -> None:
+        """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        both = threading.Barrier(2)
+        ended: dict[str, Lease | LockError] = {}
+
+        def work(
+            client: LockManager, name: str, held: Resource, wanted: LockRequest, first: LockRequest | None
+        ) -> None:
+            with client.acquire(request((X, held), statement=f"{name} 1"), deadline=soon()):
+                both.wait(PATIENCE)
+                if first is not None:
+                    until(lambda: first.request_id in standing(manager), "the earlier request")
+                try:
+                    ended[name] = client.acquire(wanted, deadline=soon(PATIENCE if client.guarantees.deadlocks else 1))
+                except LockError as error:
+                    ended[name] = error
+            if isinstance(lease := ended[name], Lease):
+                lease.release()
+
+        elsewhere = Resource(("db", "t2", "day=1"))
+        one, two = request((X, elsewhere), statement="ann 2"), request((X, PART_A), statement="bob 2")
+        with ThreadPoolExecutor(2) as pool:
+            for running in (
+                pool.submit(work, manager, "ann", PART_A, one, None),
+                pool.submit(work, other, "bob", elsewhere, two, one),
+            ):
+                running.result(3 * PATIENCE)
+        if not manager.guarantees.deadlocks:
+            assert LockTimeout in {type(end) for end in ended.values()}
+            return
+        assert isinstance(ended["ann"], Lease), ended
+        error = ended["bob"]
+        assert isinstance(error, LockDeadlock)
+        for fact in (f"X on {PART_A}", f"X on {elsewhere}", "ann 2", "bob 2"):
+            assert fact in error.details["cycle"]
+        assert {} == standing(manager)
+
+    def test_of_a_circle_of_processes_one_gives_in(
+        self, service: Service, manager: LockManager, tmp_path: Path
+    ) -> None:
+        """Each holds one and wants the next one's, all at one time: one is refused, the others are granted."""
+        if not (manager.guarantees.deadlocks and manager.guarantees.reach in ("host", "network")):
+            return
+        count, told = 3, tmp_path / "told"
+        told.write_text("")
+        parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
+
+        def work(client: LockManager, number: int) -> None:
+            end = "granted"
+            with client.acquire(request((X, parts[number])), deadline=soon()):
+                until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
+                try:
+                    client.acquire(request((X, parts[(number + 1) % count])), deadline=soon(60)).release()
+                except LockDeadlock:
+                    end = "refused"
+            with told.open("a") as file:
+                file.write(f"{end}\n")
+
+        children = [service.fork(partial(work, number=number)) for number in range(count)]
+        assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert ["granted"] * (count - 1) + ["refused"] == sorted(told.read_text().split())
 
     # Waiting and giving up.
 
@@ -684,6 +759,37 @@ class LockContract:
         holder.release()
         waiter.release()
 
+    def test_a_listing_comes_page_by_page(
+        self, manager: LockManager, other: LockManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The pages hold what the listing holds, resource by resource; on a resource, and in one scope."""
+        for module in [module for name, module in sys.modules.items() if name.startswith("commit_coord.locks.")]:
+            if hasattr(module, "PAGE"):
+                monkeypatch.setattr(module, "PAGE", 3)
+        days = [Resource(("db", "t", f"day={day}", f"h={hour}")) for day in range(5) for hour in range(2)]
+        with (
+            manager.acquire(request(*((X, day) for day in days)), deadline=soon()),
+            manager.acquire(request((S, Resource(("db", "t2"))), (X, Resource(("d2", "t")))), deadline=soon()),
+            manager.acquire(latch(), deadline=soon()),
+        ):
+            waiter = Contender(other, request((X, days[7])))
+            if manager.guarantees.mutual_exclusion:
+                waiter.queued()
+            for choice in ({}, {"resource": TABLE}, {"resource": days[3].ancestors[-1]}, {"scope": COMMIT}):
+                pages = list(manager.pages(**choice))
+                listed = [entry for page in pages for entry in page]
+                assert all(pages)
+                assert sorted(_facts(manager.locks(**choice))) == sorted(_facts(listed))
+                resources = [(entry.scope, entry.resource) for entry in listed]
+                assert len(set(resources)) == sum(
+                    one != other for one, other in zip(resources, [None, *resources], strict=False)
+                )
+            if manager.guarantees.mutual_exclusion:
+                assert len(list(manager.pages())) > 3
+                waits = [e for page in manager.pages() for e in page if e.state is LockState.WAITING]
+                assert (days[7], waiter.request.request_id) in [(e.resource, e.request_id) for e in waits]
+        waiter.release()
+
     @pytest.mark.parametrize("by", ["request", "resource"])
     def test_unlock_frees_by_force(self, manager: LockManager, other: LockManager, by: str) -> None:
         """An administrator frees a lock; its owner finds it LOST, a waiter is granted."""
@@ -820,7 +926,7 @@ class LockContract:
                 with clients[number % 2].acquire(wanted, deadline=soon(60)):
                     mine = dict(wanted.locks)
                     with mutex:
-                        clashes.extend(_clashes(mine, holders.values()))
+                        clashes.extend(clashing(mine, holders.values()))
                         holders[wanted.request_id] = mine
                     time.sleep(dice.random() * 0.002)
                     with mutex:
@@ -850,13 +956,18 @@ class LockContract:
         assert [] == list(manager.locks())
 
 
-def _clashes(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resource, LockMode]]) -> list[Resource]:
+def clashing(mine: Mapping[Resource, LockMode], others: Iterable[Mapping[Resource, LockMode]]) -> list[Resource]:
+    """Return the resources of *mine* that one of *others* has in a mode that conflicts."""
     return [
         resource
         for held in others
         for resource, mode in held.items()
         if resource in mine and not compatible(mine[resource], mode)
     ]
+
+
+def _facts(entries: Iterable[LockEntry]) -> list[tuple[object, ...]]:
+    return [(e.scope, e.resource, e.mode, e.request_id, e.owner, e.generation, e.explicit) for e in entries]
 
 
 def _ended_process() -> str:

@@ -410,6 +410,23 @@ def test_an_operation_that_is_denied_its_lock_does_nothing() -> None:
         assert row_ids(made.again(table)) == [1]
 
 
+def test_many_partitions_are_locked_by_what_they_have_in_common() -> None:
+    """More than ``lock.max-partitions`` of them: their prefixes, else the table; what was excluded stays excluded."""
+    with kit("lease", **{"lock.max-partitions": "2"}) as made:
+        name = made.table(ids(1)).name()
+        hours = {Resource.table(name, "day=1", f"hour={hour}"): LockMode.EXCLUSIVE for hour in range(3)}
+        days = {Resource.table(name, f"day={day}"): LockMode.EXCLUSIVE for day in range(3)}
+        for wanted, locked in (
+            (dict(list(days.items())[:2]), ["", "/day=0", "/day=1"]),
+            (hours, ["", "/day=1"]),
+            (days, [""]),
+        ):
+            with made.catalog.lock_operation(wanted):
+                held = made.catalog.show_locks()
+                assert locked == sorted(str(e.resource).removeprefix(str(Resource.table(name))) for e in held)
+                assert LockMode.EXCLUSIVE is max(held, key=lambda entry: len(entry.resource.path)).mode
+
+
 def test_an_operation_goes_on_under_a_lock_that_its_own_thread_holds() -> None:
     """Waiting for it would never end; a lock that is not strong enough is no leave to go on."""
     with kit("lease") as made:

@@ -20,10 +20,12 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import app
 from commit_coord.cli.failures import MEANINGS, ExitCode, explain
 from commit_coord.cli.reference import render
+from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockTimeout
 from commit_coord.local import HiveMetastore
-from commit_coord.model import LockMode, Resource
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
 from tests.processes import Process
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +151,18 @@ def test_locks_of_one_table(shell: Shell, catalog: CoordinatedCatalog) -> None:
         assert len(shell.json("locks")["locks"]) == 1
         assert shell.json("locks", "shop.sales")["locks"] == []
         assert shell.json("locks", "shop", "shop.sales")["locks"] == []
+
+
+def test_thousands_of_locks_are_shown_page_by_page(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """Whoever looks need not wait for the last one."""
+    days = [(Resource(("shop", "sales", f"day={day:04d}")), LockMode.EXCLUSIVE) for day in range(1000)]
+    owner, scope = this_owner("a large job"), LockScope.OPERATION
+    wanted = LockRequest.of(scope, days, owner=owner, request_id=str(uuid.uuid4()))
+    with catalog.locks.acquire(wanted, deadline=SYSTEM_CLOCK.now() + 20):
+        shown = shell("locks").stdout
+        assert "locks 1 to 1,000" in shown
+        assert shown.rstrip().endswith("1,001 locks")
+        assert 1001 == len(shell.json("locks")["locks"])
 
 
 def test_locks_watch(shell: Shell, catalog: CoordinatedCatalog) -> None:

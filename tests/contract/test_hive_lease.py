@@ -191,6 +191,27 @@ def test_leases_and_operations_stand_in_one_queue(service: Service, manager: Lea
     leases.grab_lease([A], LONG, 0)
 
 
+def test_a_lease_that_ends_by_itself_closes_no_circle(
+    service: Service, manager: LeaseLockManager, leases: Leases
+) -> None:
+    """Its thread waits for somebody who waits for the lease: not for ever, and nobody is refused."""
+    leases.grab_lease([OTHER], 3.0)
+    entered = threading.Event()
+
+    def work() -> None:
+        client = opened(service)
+        with client.acquire(request((LockMode.EXCLUSIVE, TABLE)), deadline=soon()):
+            entered.set()
+            until(lambda: any(entry.blocked_by for entry in client.locks()), "a waiter")
+            client.acquire(request((LockMode.EXCLUSIVE, OTHER.resource)), deadline=soon()).release()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(work)
+        assert entered.wait(PATIENCE)
+        manager.acquire(request((LockMode.EXCLUSIVE, TABLE)), deadline=soon()).release()
+        other.result(PATIENCE)
+
+
 def test_a_thread_is_not_left_waiting_for_its_own_operation(manager: LeaseLockManager, leases: Leases) -> None:
     with manager.acquire(request((X, TABLE)), deadline=soon()), pytest.raises(LockReentered):
         leases.grab_lease([T], LONG, PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -16,13 +17,13 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
-from commit_coord.locks import lease
+from commit_coord.locks import lease, lease_sql
 from commit_coord.locks.base import Interrupted, LockManager
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import _postgres_text
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.model import LeaseState, LockMode, LockRequest, LockState
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
 
@@ -48,6 +49,32 @@ def on_postgres(postgres: PostgresServer) -> Iterator[Service]:
 
 def _plain(url: str) -> str:
     return url.replace("+psycopg", "")
+
+
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> None:
+    """Every statement finds its rows by an index, however many there are, and whatever the planner knows of them."""
+    manager = service.open()
+    days = [(X, Resource(("db", "t", f"day={day}"))) for day in range(2000)]
+    with manager.acquire(request(*days), deadline=soon()):
+        connection = manager._store.connection  # type: ignore[attr-defined]
+        one = {
+            "request_id": "r",
+            "client": "c",
+            "place": 7,
+            "scope": "s",
+            "resource": "r",
+            "mode": "X",
+            "clock": "c",
+            "forced": 1,
+        }
+        for name in ("LOOK", "WAKE", "LOCKS_OF", "REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "FIND", "RETRACT"):
+            text, values = getattr(lease_sql, name), one
+            explain = "EXPLAIN" if "postgres" in connection._store.shown else "EXPLAIN QUERY PLAN"
+            plan = "\n".join(str(row) for row in connection.ask(f"{explain} {text}", values))
+            assert not re.search(r"Seq Scan|Hash|Merge Join|\bSCAN (?!CONSTANT|nearest|\(sub)", plan), (
+                f"{name}:\n{plan}"
+            )
 
 
 @pytest.mark.parametrize("service", SERVICES, indirect=True)

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -220,23 +220,24 @@ def hive_lock(raw: Any, resource: str, mode: str, *, explicit: bool = False) -> 
     return path
 
 
-def test_hives_locks_are_seen_waited_for_and_freed(service: Service, raw: Any) -> None:
+def test_hives_locks_are_seen_waited_for_and_freed(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
     """Hive's X stops us, its S stops our X; the error names what Hive tells; UNLOCK frees it."""
-    manager, root = service.open(), f"{HIVE}@{service.space}"
-    theirs = hive_lock(raw, f"{root}/db/t", "EXCLUSIVE")
-    with pytest.raises(LockTimeout) as timeout:
-        manager.acquire(request((S, TABLE)), deadline=soon(0.2))
-    facts = timeout.value.details
-    assert ("10.0.0.7", "hive", "SELECT 1") == (facts["host"], facts["application"], facts["statement"])
-    waiter = Contender(manager, request((S, TABLE))).queued()
-    raw.delete(theirs)
-    waiter.release()
-    hive_lock(raw, f"{root}/db/t", "SHARED", explicit=True)
-    assert not blocked(manager, request((S, TABLE)))
-    assert blocked(manager, request((X, TABLE)))
-    (entry,) = manager.unlock(resource=TABLE)
-    assert ("hive_2026", True, S) == (entry.request_id, entry.explicit, entry.mode)
-    assert not blocked(manager, request((X, TABLE)))
+    root = f"hive-{uuid.uuid4().hex}"
+    with opened(zookeeper.connect_string, namespace=root) as manager:
+        theirs = hive_lock(raw, f"{root}/db/t", "EXCLUSIVE")
+        with pytest.raises(LockTimeout) as timeout:
+            manager.acquire(request((S, TABLE)), deadline=soon(0.2))
+        facts = timeout.value.details
+        assert ("10.0.0.7", "hive", "SELECT 1") == (facts["host"], facts["application"], facts["statement"])
+        waiter = Contender(manager, request((S, TABLE))).queued()
+        raw.delete(theirs)
+        waiter.release()
+        hive_lock(raw, f"{root}/db/t", "SHARED", explicit=True)
+        assert not blocked(manager, request((S, TABLE)))
+        assert blocked(manager, request((X, TABLE)))
+        (entry,) = manager.unlock(resource=TABLE)
+        assert ("hive_2026", True, S) == (entry.request_id, entry.explicit, entry.mode)
+        assert not blocked(manager, request((X, TABLE)))
 
 
 def test_hives_unlock_is_noticed(service: Service, raw: Any) -> None:
@@ -277,6 +278,54 @@ def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkey
     assert not waiter.granted.wait(0.1)
     raw.delete(second)
     waiter.release()
+
+
+# Many.
+
+
+def test_a_partition_is_locked_without_a_list_of_its_table(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an acquire asks does not grow with the table; a mark that an X left behind is wiped by who finds it."""
+    listed: list[str] = []
+    children = Session.children
+
+    def noted(session: Session, paths: Sequence[str], *arguments: Any, **options: Any) -> Any:
+        listed.extend(paths)
+        return children(session, paths, *arguments, **options)
+
+    monkeypatch.setattr(Session, "children", noted)
+    manager, other = service.open(), service.open()
+    table = f"/{HIVE}@{service.space}/db/t"
+    for round_ in range(2):
+        with other.acquire(request((X, PART_A)), deadline=soon()):
+            del listed[:]
+            manager.acquire(request((X, PART_B)), deadline=soon()).release()
+            assert table not in listed
+        with manager.acquire(request((X, TABLE)), deadline=soon()) as whole:
+            assert whole.request.request_id.encode() == raw.get(table)[0]
+            reader = Contender(other, request((S, TABLE))).queued()
+            assert not reader.granted.is_set()
+        reader.release()
+        assert b"" == raw.get(table)[0], round_
+
+
+def test_a_mark_is_not_wiped_while_another_x_comes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the list without X and the wiping somebody enters an X: the next S finds it."""
+    manager, other = service.open(), service.open()
+    manager.acquire(request((X, TABLE)), deadline=soon()).release()
+    wipe, turns, came = ZooKeeperLockManager._wipe, iter([True]), list[Contender]()
+
+    def late(*arguments: Any) -> None:
+        if next(turns, False):
+            came.append(Contender(other, request((X, TABLE))).queued())
+        wipe(*arguments)
+
+    monkeypatch.setattr(ZooKeeperLockManager, "_wipe", late)
+    reader = manager.acquire(request((S, TABLE)), deadline=soon())
+    assert blocked(other, request((S, TABLE)))
+    reader.release()
+    came[0].release()
 
 
 # Round trips.
@@ -353,7 +402,7 @@ def test_an_acquire_asks_nothing_about_other_resources_and_requests(
 
     monkeypatch.setattr(zookeeper_client, "_children_of", note)
     with manager.acquire(request((X, PART_A)), deadline=soon()):
-        assert {path.partition("/db/t")[2] for path in asked} == {"", "/day=1"}
+        assert {path.partition("/db/t")[2] for path in asked} == {"/day=1"}
     for lease in held:
         lease.release()
 

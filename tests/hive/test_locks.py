@@ -257,6 +257,18 @@ def test_a_waiter_that_leaves_the_head_of_the_queue_stalls_nobody(service: Servi
     assert time.monotonic() - started < 5
 
 
+def test_a_request_for_many_partitions_is_waited_for(hms: HiveMetastore) -> None:
+    """It takes longer than the timeout of a call and than a lease: it is granted once, and the lease is fresh."""
+    days = [(LockMode.EXCLUSIVE, Resource(("db", "t", f"day={number}"))) for number in range(400)]
+    settings = LockSettings(lease_ms=400, heartbeat_interval_ms=100)
+    with HmsLockManager(f"{hms.uri}?timeout-ms=400", settings=settings) as manager:
+        with manager.acquire(request(*days), deadline=soon()) as lease:
+            lease.ensure_active(0)
+            assert 1 == manager.metastore.calls["lock"]
+            assert 401 == len(manager.locks(TABLE))
+        assert [] == list(manager.locks(TABLE))
+
+
 def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) -> None:
     settings = LockSettings(check_min_wait_ms=60_000, check_max_wait_ms=60_000)
     manager = HmsLockManager(service.uri, settings=settings)

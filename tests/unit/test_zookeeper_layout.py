@@ -115,13 +115,14 @@ def test_whatever_another_client_wrote_can_be_read(data: bytes) -> None:
 
 
 def test_a_request_says_who_asked() -> None:
-    data = RequestData(client="c", owner=OWNER, scope=COMMIT, lease_ms=15_000)
+    data = RequestData(client="c", owner=OWNER, scope=COMMIT, lease_ms=15_000, agent="a")
     assert RequestData.parse(data.text()) == data
     assert RequestData.parse(b"") is RequestData.parse(b"[]") is None
     long = RequestData(
         client="c",
         owner=Owner(user="u", host="h", pid=1, application="a", statement="x" * 10**6),
         scope=COMMIT,
+        agent="a",
         lease_ms=1,
     )
     assert len(long.text()) < 20_000
