@@ -218,7 +218,10 @@ def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(servi
 def test_who_waited_long_asks_soon_while_the_queue_moves(service: Service) -> None:
     """Sixteen writers on one table all wait long. It is a holder that stays who is seldom asked for."""
     manager, others = hive(service.open()), service.open()
-    first, second = others.acquire(latch(), deadline=soon()), Contender(others, latch()).queued()
+    first, second = (
+        others.acquire(request((X, TABLE)), deadline=soon()),
+        Contender(others, request((X, TABLE))).queued(),
+    )
     holder, waiter = hive(service.open())._standing(None, None)
     now = SYSTEM_CLOCK.now()
     before = manager._blocker(waiter[0], [holder[0], waiter[0]], None, now=now - 100)
@@ -246,9 +249,9 @@ def test_a_reader_steps_back_behind_a_writer_that_waits(service: Service) -> Non
 def test_a_waiter_that_leaves_the_head_of_the_queue_stalls_nobody(service: Service) -> None:
     """Ten requests in a row; the nine before the last one give up while it sleeps."""
     manager, other = service.open(), service.open()
-    lease = manager.acquire(latch(), deadline=soon())
-    quitters = [Contender(other, latch(), seconds=1.0).queued() for _ in range(5)]
-    last = Contender(service.open(), latch()).queued()
+    lease = manager.acquire(request((X, TABLE)), deadline=soon())
+    quitters = [Contender(other, request((X, TABLE)), seconds=1.0).queued() for _ in range(5)]
+    last = Contender(service.open(), request((X, TABLE))).queued()
     for quitter in quitters:
         quitter.ended()
     lease.release()
@@ -272,8 +275,8 @@ def test_a_request_for_many_partitions_is_waited_for(hms: HiveMetastore) -> None
 def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) -> None:
     settings = LockSettings(check_min_wait_ms=60_000, check_max_wait_ms=60_000)
     manager = HmsLockManager(service.uri, settings=settings)
-    lease = manager.acquire(latch(), deadline=soon())
-    waiter = Contender(manager, latch()).queued()
+    lease = manager.acquire(request((X, TABLE)), deadline=soon())
+    waiter = Contender(manager, request((X, TABLE))).queued()
     until(lambda: [t for t in manager._tickets.values() if t.blocked_by is not None], "a waiter that knows its blocker")
     lease.release()
     waiter.release()
@@ -283,8 +286,8 @@ def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) ->
 def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
         manager, other = HmsLockManager(own.uri), HmsLockManager(own.uri)
-        lease = manager.acquire(latch(), deadline=soon())
-        waiter = Contender(other, latch(), seconds=90).queued()
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        waiter = Contender(other, request((X, TABLE)), seconds=90).queued()
         own.kill()
         own.start()
         lease.ensure_active(0)
@@ -303,8 +306,8 @@ def test_who_was_not_answered_takes_nobody_for_dead(hms: HiveMetastore, service:
     )
     with Proxy(hms.uri) as to_first, Proxy(hms.uri) as to_second:
         first, second = (HmsLockManager(way.uri, settings=settings) for way in (to_first, to_second))
-        held = service.open().acquire(latch(), deadline=soon())
-        waiters = [Contender(client, latch(), seconds=90).queued() for client in (first, second)]
+        held = service.open().acquire(request((X, TABLE)), deadline=soon())
+        waiters = [Contender(client, request((X, TABLE)), seconds=90).queued() for client in (first, second)]
         beside = second.acquire(latch(Resource(("db", "beside"))), deadline=soon())
         to_first.refuse += away
         to_second.refuse += away

@@ -13,6 +13,7 @@ from commit_coord.protocol.commit import (
     Acquire,
     Answered,
     Cause,
+    Confirm,
     Discard,
     Effect,
     EnsureActive,
@@ -59,6 +60,8 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
         effect = next(steps)
         while True:
             result = answer(effect)
+            if result is None and isinstance(effect, Confirm):
+                result = Where.IN_LOG  # as nearly always: the latch was held all the time
             effect = steps.throw(result) if isinstance(result, BaseException) else steps.send(result)
     except StopIteration as end:
         verdict: Verdict = end.value
@@ -68,7 +71,7 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
 def test_an_undisturbed_commit_takes_each_step_once() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    assert asked == ["Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Release"]
+    assert asked == ["Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
 
 
 def test_an_attempt_that_the_holder_carried_along_is_a_success_and_holds_nothing() -> None:
@@ -167,6 +170,21 @@ def test_what_fails_before_the_swap_lands_nothing_and_leaves_nothing(step: type,
     assert verdict.error is error
     assert "Swap" not in asked
     assert asked[-3:] == ["Discard", "Retract", "Release"]
+
+
+def test_a_swap_that_was_written_over_before_the_latch_was_taken_again_is_tried_on_the_new_head() -> None:
+    verdict, asked = run(
+        {Plan: [PLAN, AGAIN], Swap: [SwapResult.SWAPPED], Confirm: [Where.NOT_IN_LOG, Where.IN_LOG]},
+    )
+    assert (verdict.status, verdict.plan, verdict.tries) == (CommitStatus.SUCCESS, AGAIN, 2)
+    assert asked.count("Discard") == 1
+
+
+def test_a_swap_that_nobody_can_confirm_is_unknown_and_keeps_its_files() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED], Confirm: [LockTimeout("held")]})
+    assert verdict.status is CommitStatus.UNKNOWN
+    assert asked.count("Confirm") == asked.count("Pause") == LIMITS.status_checks
+    assert "Discard" not in asked
 
 
 def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
@@ -287,6 +305,7 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
         "Write",
         "EnsureActive",
         "Swap",
+        "Confirm",
         "Release",
     ]
 
@@ -305,5 +324,19 @@ def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
 
 
 def test_every_effect_is_known_to_this_file() -> None:
-    known = {Acquire, Plan, Replan, Write, EnsureActive, Swap, Locate, Pause, Discard, Release, Gather, Retract}
+    known = {
+        Acquire,
+        Plan,
+        Replan,
+        Write,
+        EnsureActive,
+        Swap,
+        Locate,
+        Pause,
+        Discard,
+        Release,
+        Gather,
+        Retract,
+        Confirm,
+    }
     assert known == set(Effect.__args__)
