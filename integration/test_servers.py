@@ -15,6 +15,8 @@ from thrift.transport.TTransport import TBufferedTransport
 
 from integration.conftest import Metastore
 
+pytestmark = pytest.mark.timeout(900)  # the first one of a version may fetch and build it
+
 
 @contextmanager
 def client(metastore: Metastore) -> Iterator[Any]:
