@@ -29,6 +29,7 @@ import json
 import math
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -522,7 +523,14 @@ class HeldLease:
         """Set when the lease is gone before it was dropped."""
         self._lease = lease
         self._on_lost = on_lost
-        lease.add_listener(self._told)
+        # Weak: a circle would keep a lease that nobody has, and its heartbeat, until the collector comes.
+        weakly = weakref.WeakMethod(self._told)
+
+        def told(lease: Lease, state: LeaseState) -> None:
+            if tell := weakly():
+                tell(lease, state)
+
+        lease.add_listener(told)
 
     def _told(self, lease: Lease, state: LeaseState) -> None:
         if state is LeaseState.LOST:

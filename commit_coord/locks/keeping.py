@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import uuid
 import weakref
 from abc import abstractmethod
@@ -38,9 +37,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TicketT = TypeVar("TicketT", bound="Ticket")
-
-ANSWER_LEASES = 10
-"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
 _RETRY = Backoff(initial_ms=10, maximum_ms=500)
 """Between tries after a cut or a busy service: short beside a commit, and bounded while a server restarts."""
@@ -143,12 +139,11 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         return Heartbeat(self._beat, idle=idle, name=THREAD)
 
     def _start_over(self) -> None:
-        """Know of no leases. Called when a manager is made, and in a forked child before anything else."""
-        self._pid = os.getpid()
+        """Know of no leases either."""
+        super()._start_over()
         self._client = uuid.uuid4().hex
         self._tickets: dict[str, TicketT] = {}
         self._unreleased: set[TicketT] = set()
-        self._thread = threading.local()
 
     def _here(self) -> None:
         if self._pid != os.getpid():
@@ -264,6 +259,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             lease = ticket.lease
             if ticket.is_dropped:
                 logger.warning("a lease was let go of without a release; its locks are given back: %s", ticket.request)
+                self._ended(ticket.request)
             if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
                 self._unreleased.add(ticket)
                 self._tickets.pop(ticket.request.request_id, None)
@@ -321,6 +317,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             if lease is not None and not ticket.request.explicit:
                 lease.release()
             elif ticket.is_dropped:
+                self._ended(ticket.request)
                 self._give_back(ticket)
         self.heartbeat.stop()
         self._disconnect()

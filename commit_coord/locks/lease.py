@@ -32,9 +32,9 @@ from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSettings
-from commit_coord.locks.keeping import ANSWER_LEASES, CarryingLease, KeepingLockManager, Ticket
+from commit_coord.locks.keeping import CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.lease_store import DuplicateRequest, Rows, Step, id_list, open_store
-from commit_coord.locks.queueing import Blocker, Carried
+from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried
 from commit_coord.model import (
     Generation,
     Guarantees,

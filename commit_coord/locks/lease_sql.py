@@ -1,9 +1,10 @@
 """Every SQL statement of the ``lease`` lock manager, named and described; the same text for SQLite and PostgreSQL.
 
 Parameters are written ``:name``. What the two databases spell differently stands in braces and is filled in by the
-store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{ids}`` the strings of the JSON
-list ``:ids``, ``{notify}`` what wakes the client of request ``r``, ``{text}`` the type of a text that is ordered by its
-bytes, ``{for update}`` what locks the rows that a question finds.
+store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` what the wall clock said
+when the other one was 0, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
+``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` what locks the rows that a question
+finds.
 
 The tables
     ``commit_coord_places``    one row a queue: the last place that was given.
@@ -370,7 +371,7 @@ FORGET_LEASES = f"""
 
 # The live leases, or the one with an id (0 is none).
 LEASES = f"""
-    SELECT l.lease_id, l.request_id, l.objects, l.started_at_ms, r.owner_user, {{wall}} + r.expires_at - {{now}}
+    SELECT l.lease_id, l.request_id, l.objects, l.started_at_ms, r.owner_user, r.expires_at + {{epoch}}
     FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
     WHERE l.scope = :scope AND (:lease_id = 0 OR l.lease_id = :lease_id) AND NOT {_EXPIRED}
     ORDER BY l.lease_id"""
@@ -387,7 +388,7 @@ EXTEND = f"""
     WHERE r.request_id = (
         SELECT l.request_id FROM commit_coord_leases l WHERE {_NAMED} AND l.latest >= {{now}} + r.lease_ms)
       AND r.place = :lease_id AND NOT {_EXPIRED}
-    RETURNING {{wall}} + expires_at - {{now}}"""
+    RETURNING expires_at + {{epoch}}"""
 
 # Yield a row if a lease is live, and let nobody end it before this transaction does: a lease changes hands when its
 # request is deleted, and a row that is being updated can't be deleted.

@@ -182,11 +182,16 @@ def _shown(url: URL) -> str:
 _SQLITE_WORDS = {
     "{now}": ":now",
     "{wall}": ":wall",
+    "{epoch}": ":epoch",
     "{ids}": "(SELECT value FROM json_each(:ids))",
     "{notify}": "r.wake",
     "{text}": "TEXT",
     "{for update}": "",
 }
+
+
+_SET_MS = 100
+"""Milliseconds by which two readings of the wall clock differ at most unless it was set."""
 
 
 @cache
@@ -219,6 +224,7 @@ class SqliteStore(Store):
             )
         self.uri = bool(options.get("uri"))
         self.clock = clock
+        self._epoch = 0
         self.clock_name = (process_name(os.getpid()) or socket.gethostname()).partition(":")[0]
         super().__init__()
 
@@ -230,7 +236,11 @@ class SqliteStore(Store):
 
         They are read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
         """
-        return {**values, "now": int(self.clock.now() * 1000), "wall": self.clock.wall_ms()}
+        now, wall = int(self.clock.now() * 1000), self.clock.wall_ms()
+        # Kept until the wall clock is set: the two are read and rounded one by one, and what ends would seem to move.
+        if abs(wall - now - self._epoch) > _SET_MS:
+            self._epoch = wall - now
+        return {**values, "now": now, "wall": wall, "epoch": self._epoch}
 
     def portable(self, text: str, values: Mapping[str, Any]) -> Step:
         """See :meth:`Store.portable`."""
@@ -298,22 +308,25 @@ class SqliteConnection(Connection):
         if self._listening:
             return False
         # Linux alone has the abstract namespace; elsewhere the address would be refused and the tick is fast.
-        with contextlib.suppress(OSError, AttributeError):
+        with self._lock, contextlib.suppress(OSError, AttributeError):
             self._channel().bind("\0" + self.wake)
             self._listening = True
         return self._listening
 
     def wait(self, seconds: float) -> bool:
         """See :meth:`Connection.wait`."""
-        if not self._listening:
+        channel = self._socket
+        if channel is None or not self._listening:
             time.sleep(min(seconds, self._DEAF_TICK))
             return True
-        channel = self._channel()
-        channel.settimeout(max(seconds, 0.001))
-        try:
-            channel.recv(1)
-        except TimeoutError:
-            return False
+        # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
+        # 3. A wake-up that was sent meanwhile is gone. So whoever asked asks again, and listens anew before it waits.
+        with contextlib.suppress(OSError):
+            try:
+                channel.settimeout(max(seconds, 0.001))
+                channel.recv(1)
+            except TimeoutError:
+                return False
         return True
 
     def close(self) -> None:
@@ -422,6 +435,7 @@ _SERVER_CLOCK = "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIG
 _POSTGRES_WORDS = {
     "{now}": _SERVER_CLOCK,
     "{wall}": _SERVER_CLOCK,
+    "{epoch}": "0",
     "{ids}": "(SELECT json_array_elements_text(CAST(:ids AS json)))",
     "{notify}": "pg_notify(r.wake, '')",
     "{text}": 'TEXT COLLATE "C"',

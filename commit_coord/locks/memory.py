@@ -14,12 +14,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.queueing import Blocker, Carried, QueueingLockManager
+from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, QueueingLockManager
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -40,9 +41,6 @@ from commit_coord.protocol.modes import compatible
 
 _TICK = 0.1
 """Seconds between two looks of a waiter whether somebody let go of a lease without a release."""
-
-_ANSWER_LEASES = 10
-"""Leases for which the answer to an offer is kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,8 +90,8 @@ class _Space:
         self._by_place: dict[int, _Ticket] = {}
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
-        self.dropped: deque[_Ticket] = deque()
-        """Granted, and nobody has the lease any more, released or not."""
+        self.dropped: deque[tuple[_Ticket, Callable[[], None]]] = deque()
+        """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
         self.journal = _Journal()
         self.answers = _Journal()
 
@@ -161,7 +159,9 @@ class _Space:
         """Remove what was let go of without a release."""
         while self.dropped:
             with contextlib.suppress(IndexError):  # another thread was faster
-                self.remove(self.dropped.popleft())
+                ticket, ended = self.dropped.popleft()
+                if self.remove(ticket):
+                    ended()
 
     def find(self, request_id: str) -> _Ticket | None:
         """Return the ticket of a request."""
@@ -325,11 +325,10 @@ class MemoryLockManager(QueueingLockManager):
         self._start_over()
 
     def _start_over(self) -> None:
-        self._pid = os.getpid()
+        super()._start_over()
         self._space = _space(*self._key)
         self._leases: weakref.WeakValueDictionary[str, MemoryLease] = weakref.WeakValueDictionary()
         self._explicit: dict[str, MemoryLease] = {}
-        self._thread = threading.local()
 
     def _here(self) -> _Space:
         """Return the queues of this process: a forked child starts with empty ones."""
@@ -361,7 +360,7 @@ class MemoryLockManager(QueueingLockManager):
 
     def _settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         for entry in done:
-            self._space.answers.put(entry, self._clock.now(), _ANSWER_LEASES * self.settings.lease_ms)
+            self._space.answers.put(entry, self._clock.now(), ANSWER_LEASES * self.settings.lease_ms)
         self._space.settle([entry.request_id for entry in done], returned)
 
     def _grant(self, request: LockRequest) -> Lease:
@@ -371,7 +370,8 @@ class MemoryLockManager(QueueingLockManager):
             self._explicit[request.request_id] = lease
         else:
             # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
-            weakref.finalize(lease, self._space.dropped.append, lease._ticket).atexit = False
+            note = lease._ticket, partial(self._ended, request)
+            weakref.finalize(lease, self._space.dropped.append, note).atexit = False
         lease.add_listener(lambda lease, state: self._forget(lease))
         return lease
 
@@ -423,6 +423,7 @@ class MemoryLockManager(QueueingLockManager):
         """Release every lease of this client that is not explicit."""
         self._here()
         self._end_waits()
+        self._space.sweep()
         for lease in list(self._leases.values()):
             if not lease.request.explicit:
                 lease.release()

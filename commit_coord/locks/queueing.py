@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import uuid
 import weakref
@@ -46,6 +47,9 @@ from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, Lo
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 from commit_coord.protocol.modes import compatible
+
+ANSWER_LEASES = 10
+"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
 _LEAVING = 0.005
 """Seconds between two looks whether those who waited have left."""
@@ -79,10 +83,16 @@ class QueueingLockManager(LockManager):
         self.settings = settings
         self._clock = clock
         self._events = events
+        self._closings = 0
+
+    def _start_over(self) -> None:
+        """Know of no requests. Called when a manager is made, and in a forked child before anything else."""
+        self._pid = os.getpid()
         self._thread = threading.local()
         self._acquiring: dict[str, tuple[int, int]] = {}
         """The requests under way: the thread of each, and how often this client had been closed when it began."""
-        self._closings = 0
+        self._granted_at: dict[str, float] = {}
+        """When the requests were granted whose end is to be told. Not in the leases: some end by being dropped."""
 
     # What a manager supplies.
 
@@ -157,6 +167,7 @@ class QueueingLockManager(LockManager):
                 assert isinstance(policy, DenyPolicy)
                 assert refused is not None
                 attempt = self._pause(policy, attempt, deadline, refused)
+                self._refuse_closed(request)
         except Carried:
             self._not_acquired(request, started, "carried")
             raise
@@ -176,6 +187,7 @@ class QueueingLockManager(LockManager):
         """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
         try:
             blocker = self._enter(request, deadline)
+            self._refuse_closed(request)
             until, looks, look_at = deadline, 0, self._first_look()
             while blocker is not None and not isinstance(policy, DenyPolicy):
                 if self._clock.now() >= until:
@@ -286,16 +298,9 @@ class QueueingLockManager(LockManager):
 
         def ended(_: Lease, state: LeaseState) -> None:
             if state in (LeaseState.RELEASED, LeaseState.LOST):
-                self._events.emit(
-                    LockEnded(
-                        request_id=request.request_id,
-                        request=str(request),
-                        scope=request.scope.value,
-                        held_ms=(self._clock.now() - granted) * 1000,
-                        lost=state is LeaseState.LOST,
-                    )
-                )
+                self._ended(request, lost=state is LeaseState.LOST)
 
+        self._granted_at[request.request_id] = granted
         lease.add_listener(ended)
         self._events.emit(
             LockAcquired(
@@ -306,6 +311,20 @@ class QueueingLockManager(LockManager):
                 generation=lease.generation,
             )
         )
+
+    def _ended(self, request: LockRequest, *, lost: bool = False) -> None:
+        """Tell of the end of *request*, once, if its grant was told."""
+        granted = self._granted_at.pop(request.request_id, None)
+        if granted is not None:
+            self._events.emit(
+                LockEnded(
+                    request_id=request.request_id,
+                    request=str(request),
+                    scope=request.scope.value,
+                    held_ms=(self._clock.now() - granted) * 1000,
+                    lost=lost,
+                )
+            )
 
     def _not_acquired(self, request: LockRequest, started: float, outcome: str) -> None:
         if self._events.heard:

@@ -54,8 +54,8 @@ from commit_coord.errors import ConfigError, LockError, LockRefused, LockService
 from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import ANSWER_LEASES, THREAD, CarryingLease, KeepingLockManager, Ticket
-from commit_coord.locks.queueing import Blocker, Carried, holder_facts
+from commit_coord.locks.keeping import THREAD, CarryingLease, KeepingLockManager, Ticket
+from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import (
     Change,

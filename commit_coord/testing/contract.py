@@ -33,9 +33,9 @@ from typing import Any, Self
 
 import pytest
 
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
-from commit_coord.events import Event, Events, LockAcquired, LockLeaseLost
+from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import (
@@ -248,6 +248,18 @@ def _source_line(path: str, number: int) -> str:
 
 
 _SOURCES: dict[str, list[str]] = {}
+
+
+class _Sleepless(SystemClock):
+    """For what has nothing to wait for."""
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"slept for {seconds} s")
+
+
+def _ends(service: Service, ended: LockRequest) -> list[bool]:
+    """Return what was told of the ends of *ended*: whether it was lost."""
+    return [e.lost for e in service.seen if isinstance(e, LockEnded) and e.request_id == ended.request_id]
 
 
 class LockContract:
@@ -622,6 +634,18 @@ class LockContract:
         assert not blocked(other, request((X, TABLE)))
         assert {} == standing(other)
 
+    def test_close_ends_what_tries_again(self, manager: LockManager, other: LockManager) -> None:
+        """Who sleeps between two tries of the deny policy stands in no queue, and is not granted later either."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=100)
+        with other.acquire(request((X, TABLE)), deadline=soon()):
+            denied = Contender(manager, request((X, TABLE)), policy=policy)
+            until(lambda: denied.request.request_id in manager._acquiring, "a try")  # type: ignore[attr-defined]
+            manager.close()
+        assert isinstance(denied.ended().error, LockRefused), denied.error
+        assert {} == standing(other)
+
     def test_close_at_any_moment_leaves_nothing(self, service: Service) -> None:
         """Close while other threads are about to enter, to be granted or to release."""
         dice, other = random.Random(11), service.open()  # noqa: S311 - dice of a test
@@ -646,13 +670,24 @@ class LockContract:
         manager, other = service.open(**times), service.open(**times)
         if not manager.guarantees.mutual_exclusion:
             return
+        dropped = request((X, TABLE))
         gc.disable()  # nobody may rely on the collector: it seldom comes to a process that waits
         try:
-            manager.acquire(request((X, TABLE)), deadline=soon())
+            manager.acquire(dropped, deadline=soon())
         finally:
             gc.enable()
         other.acquire(request((X, TABLE)), deadline=soon(10)).release()
         until(lambda: not standing(other), "nothing left")
+        until(lambda: [False] == _ends(service, dropped), "word of the end")
+
+    def test_close_tells_of_a_lease_that_nobody_keeps(self, service: Service, manager: LockManager) -> None:
+        """Who counts what is held counts it down."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        dropped = request((X, TABLE))
+        manager.acquire(dropped, deadline=soon())
+        manager.close()
+        until(lambda: [False] == _ends(service, dropped), "word of the end")
 
     def test_a_stalled_holder_loses_its_lease(self, service: Service) -> None:
         """A holder that does not extend its lease loses it, learns of it, and somebody else is granted."""
@@ -728,6 +763,25 @@ class LockContract:
 
             assert 0 == os.waitstatus_to_exitcode(os.waitpid(service.fork(work), 0)[1])
             lease.ensure_active(0)
+
+    def test_a_fork_leaves_waiting_threads_alone(
+        self, service: Service, manager: LockManager, other: LockManager
+    ) -> None:
+        """A thread that waits while another one forks is granted, and the child waits for none of its parent's."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+
+        def work(_: LockManager) -> None:
+            other._clock = _Sleepless()  # type: ignore[attr-defined]
+            other.close()
+
+        for _ in range(5):
+            held = manager.acquire(request((X, TABLE)), deadline=soon())
+            waiter = Contender(other, request((X, TABLE))).queued()
+            child = service.fork(work)
+            held.release()
+            assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            waiter.release()
 
     # The administrator's view.
 

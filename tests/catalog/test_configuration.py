@@ -171,6 +171,9 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "lock.zk.tls-key": "key.pem",
         "lock.zk.tls-key-password": "k",
         "lock.zk.tls-verify": "false",
+        "commit-coord.metrics": "prometheus",
+        "commit-coord.traces": "opentelemetry",
+        "commit-coord.audit-log": "audit.jsonl",
     }
     assert values.keys() == {prop.key for prop in PROPERTIES}
     environment = {

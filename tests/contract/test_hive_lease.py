@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -33,7 +34,7 @@ from commit_coord.local import PostgresServer
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.lease_store import Connection, Step
+from commit_coord.locks.lease_store import Connection, SqliteStore, Step
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
@@ -45,7 +46,7 @@ A, B = LeaseObject("db", "t", "day=1"), LeaseObject("db", "t", "day=2")
 OTHER = LeaseObject("db", "other")
 LONG = 600
 ROUNDING = 50
-"""Milliseconds by which the end of one lease may differ in two listings: the server looks at its clocks one by one."""
+"""Milliseconds by which what two clients say of one moment may differ: each looks at its host's clocks one by one."""
 
 
 @pytest.fixture(params=["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)])
@@ -86,6 +87,17 @@ def listed(leases: Leases, *objects: LeaseObject) -> list[tuple[int, str, str]]:
         (lease.lease_id, f"{lease.db_name}.{lease.table_name} {lease.partition_name}".rstrip(), lease.lease_type)
         for lease in leases.list_lease(objects)
     ]
+
+
+class Uneven(SystemClock):
+    """A wall clock that every second look finds a few milliseconds late, and that may be set."""
+
+    def __init__(self) -> None:
+        self.set_by_ms, self._late_ms = 0, 0
+
+    def wall_ms(self) -> int:
+        self._late_ms = 7 - self._late_ms
+        return super().wall_ms() + self.set_by_ms + self._late_ms
 
 
 class Behind:
@@ -370,6 +382,29 @@ def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: L
     assert abs(end - before[0].start_utc - LONG * 1000) < 60_000
 
 
+def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: LeaseLockManager, leases: Leases) -> None:
+    """However the host's two clocks are rounded, and however long the process stalls between looking at both."""
+    if isinstance(manager._store, SqliteStore):
+        manager._store.clock = Uneven()
+    lease_id = leases.grab_lease([T], LONG)
+    assert 1 == len({leases.list_lease()[0].end_utc for _ in range(50)})
+    end = leases.extend_lease(lease_id)
+    assert end == leases.list_lease()[0].end_utc
+
+
+def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
+    """On SQLite, where the end is told by another clock than it is counted by."""
+    with Service("lease", f"sqlite:///{tmp_path}/l.db") as service:
+        manager = opened(service)
+        leases, clock = Leases(manager), Uneven()
+        assert isinstance(manager._store, SqliteStore)
+        manager._store.clock = clock
+        leases.grab_lease([T], LONG)
+        before = leases.list_lease()[0].end_utc
+        clock.set_by_ms = 3_600_000
+        assert abs(leases.list_lease()[0].end_utc - before - clock.set_by_ms) < ROUNDING
+
+
 def test_no_lease_lives_longer_than_a_lease_may(manager: LeaseLockManager) -> None:
     """Such an extension is refused and changes nothing; such a lease is not granted."""
     leases = Leases(manager, max_duration_ms=10_000)
@@ -615,6 +650,16 @@ def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, l
     assert [] == list(leases._manager.locks())
     with pytest.raises(LockLost):
         held.check()
+
+
+def test_a_held_lease_that_nobody_keeps_is_given_back(service: Service) -> None:
+    leases = Leases(opened(service, lease_ms=1000, heartbeat_interval_ms=200))
+    gc.disable()  # nobody may rely on the collector
+    try:
+        leases.hold([T])
+        until(lambda: not leases.list_lease(), "nothing left")
+    finally:
+        gc.enable()
 
 
 def test_its_owner_is_told_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
