@@ -49,6 +49,10 @@ class Counting:
     def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         return real(*arguments)
 
+    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        drained: bool = self._real.drain(table, location, lease)
+        return drained
+
     def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
         return self._real.successor(table, head, made)
 

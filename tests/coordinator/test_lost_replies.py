@@ -34,6 +34,10 @@ class Faulty:
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)
 
+    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        drained: bool = self._real.drain(table, location, lease)
+        return drained
+
     def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
         return self._real.successor(table, head, made)
 
