@@ -470,7 +470,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if isinstance(self.locks, HmsLockManager):
             return self.locks
         if self._hms_locks is None:
-            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
+            self._hms_locks = HmsLockManager(self.metastore.service, settings=self._lock_settings, events=self.events)
         return self._hms_locks
 
     def _alter(
