@@ -350,6 +350,10 @@ class _Commit:
         self._taken: list[str] = []
         """The lock requests of all offers that we took, readable or not."""
         self._rebased = False
+        self._drained: set[str] = set()
+        """What was swapped while somebody else may have had the latch, who is done by now."""
+        self._named = False
+        """Whether a metadata file has the name that the first one has."""
         self._looked_up = False
         self._waited = self._held = self._acquired_at = 0.0
 
@@ -405,8 +409,8 @@ class _Commit:
                 return self._acquire(offering=offering)
             case Gather():
                 return self._gather()
-            case Plan(tries=tries):
-                return self._plan(tries)
+            case Plan():
+                return self._plan()
             case Replan():
                 return self._plan_again()
             case Write(plan=plan):
@@ -546,7 +550,7 @@ class _Commit:
             snapshot_ids=follows.snapshot_ids,
         )
 
-    def _plan(self, tries: int) -> PlanResult:
+    def _plan(self) -> PlanResult:
         coordinator, attempt = self._coordinator, self._attempt
         pointer = coordinator.store.pointer(attempt.table)
         if self._repeatable and (entry := self._already(pointer)):
@@ -571,7 +575,7 @@ class _Commit:
                 return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
             case Follows():
                 made = coordinator.store.successor(attempt.table, head, result.metadata)
-                return self._planned(replace(result, metadata=made), head, pointer, tries)
+                return self._planned(replace(result, metadata=made), head, pointer)
             case _:
                 assert_never(result)
 
@@ -611,15 +615,16 @@ class _Commit:
         for requirement in attempt.requirements:
             requirement.validate(None)
         metadata = self._coordinator.store.successor(attempt.table, None, lean.create(attempt.updates))
-        return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None, 0)
+        return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None)
 
-    def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None, tries: int) -> Planned:
+    def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None) -> Planned:
         carried = self._carry(follows)
         metadata = follows.metadata
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = _version(base) + 1
-        name = _file_name(self._attempt.request_id, fresh=not (tries or self._repeatable))
+        name = _file_name(self._attempt.request_id, fresh=not (self._named or self._repeatable))
+        self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
         payload = _Payload(own=follows, carried=carried, io=io, base=head, written=[], unused=[])
@@ -711,8 +716,9 @@ class _Commit:
 
     def _confirm(self, plan: Planned) -> Where:
         assert self._lease is not None
-        drained = self._coordinator.store.drain(self._attempt.table, plan.location, self._lease)
-        return self._locate(plan) if drained else Where.IN_LOG
+        if self._coordinator.store.drain(self._attempt.table, plan.location, self._lease):
+            self._drained.add(plan.location)
+        return self._locate(plan) if plan.location in self._drained else Where.IN_LOG
 
     def _locate(self, plan: Planned) -> Where:
         """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""

@@ -59,16 +59,17 @@ class CoordinatedCatalog(MetastoreCatalog):
         self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
         self._file_ios: dict[tuple[Any, ...], FileIO] = {}
         self._writing = threading.local()
+        self._lock_settings = LockSettings(
+            acquire_timeout_ms=settings.lock_acquire_timeout_ms,
+            lease_ms=settings.lock_heartbeat_timeout_ms,
+            heartbeat_interval_ms=settings.lock_heartbeat_interval_ms,
+            check_min_wait_ms=settings.lock_check_min_wait_ms,
+            check_max_wait_ms=settings.lock_check_max_wait_ms,
+        )
         self.locks = create_lock_manager(
             settings.lock_impl,
             settings.lock_uri,
-            LockSettings(
-                acquire_timeout_ms=settings.lock_acquire_timeout_ms,
-                lease_ms=settings.lock_heartbeat_timeout_ms,
-                heartbeat_interval_ms=settings.lock_heartbeat_interval_ms,
-                check_min_wait_ms=settings.lock_check_min_wait_ms,
-                check_max_wait_ms=settings.lock_check_max_wait_ms,
-            ),
+            self._lock_settings,
             SYSTEM_CLOCK,
             self.events,
             space=self._lock_space(),

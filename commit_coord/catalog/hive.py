@@ -198,7 +198,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
         self._in_doubt: set[str] = set()
-        """What was swapped in while the common lock was lost."""
+        """What was, or may have been, swapped in while the common lock was lost."""
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
@@ -428,12 +428,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             if result is SwapResult.SWAPPED:
                 try:
                     lease.ensure_active(0)
-                    if self.pointer(table) != location:
-                        return SwapResult.LOST_REPLY
-                except (LockError, LostReply):
-                    logger.warning("the lock of %s was lost during a swap", table_name(table), exc_info=True)
-                    self._in_doubt.add(location)
-                    return SwapResult.LOST_REPLY
+                    result = SwapResult.SWAPPED if self.pointer(table) == location else SwapResult.LOST_REPLY
+                except Exception:
+                    # It was sent: whatever fails now proves nothing.
+                    logger.warning("a swap of %s could not be looked after", table_name(table), exc_info=True)
+                    result = SwapResult.LOST_REPLY
+            if result is SwapResult.LOST_REPLY:
+                self._in_doubt.add(location)
             return result
 
     def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
@@ -469,7 +470,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if isinstance(self.locks, HmsLockManager):
             return self.locks
         if self._hms_locks is None:
-            self._hms_locks = HmsLockManager(self.metastore.service, events=self.events)
+            self._hms_locks = HmsLockManager(self.metastore.service, settings=self._lock_settings, events=self.events)
         return self._hms_locks
 
     def _alter(
@@ -492,7 +493,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             except NoSuchObject as error:
                 raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
             except (MetaError, InvalidOperation, ServerFailed) as error:
-                if _MODIFIED in str(error) or self.pointer(table) != base:
+                if _MODIFIED in str(error) or not self._still(table, base):
                     return SwapResult.LOST_REPLY
                 if _INCOMPATIBLE in str(error):
                     raise _column_change_refused(error) from error
@@ -506,6 +507,14 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 self.coordinator.clock.sleep(next_wait(_AGAIN, 0, self.coordinator.clock.random()))
             else:
                 return SwapResult.SWAPPED
+
+    def _still(self, table: tuple[str, ...], base: str) -> bool:
+        """Return whether the pointer is seen to be *base*."""
+        try:
+            return self.pointer(table) == base
+        except Exception:
+            logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
+            return False
 
     def _create(self, new: Any, location: str) -> SwapResult:
         table = (new.dbName, new.tableName)

@@ -195,6 +195,7 @@ class _Threads(MemoryLockManager):
 
     def has_turn(self, request: LockRequest) -> bool:
         """Return whether it is this thread's turn at what *request* locks."""
+        self._here()
         turns = [set(lease.request.locks) for lease in self._leases_of_this_thread()]
         return any(turn.issuperset(request.locks) for turn in turns)
 
@@ -286,7 +287,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         super()._end_waits()
 
     def _retract(self, request: LockRequest) -> bool:
-        return self._turns[request.request_id].retract()
+        turn = self._turns.get(request.request_id)
+        return turn is None or turn.retract()
 
     def _knows(self, request_id: str) -> bool:
         self._here()

@@ -7,7 +7,7 @@ Theory of operation
 
     ::
 
-        Acquire ─► Gather ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Release
+        Acquire ─► Gather ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
            │                  ▲ │                              │
            │ answered: a      │ └─ Replan (the owner plans     │ MOVED: somebody else swapped; plan on the new head
            │ holder carried   │    the attempt again)          │ LOST_REPLY: Locate, repeat the identical swap
@@ -50,7 +50,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from commit_coord.errors import CommitError, LockError, LockLost, LockRefused, OfferLost
+from commit_coord.errors import CommitError, LockError, LockLost, LockRefused, LockTimeout, OfferLost
 from commit_coord.model import CommitStatus
 
 
@@ -100,8 +100,6 @@ class Retract:
 class Plan:
     """Read the pointer and decide what becomes of the attempt there. Result: a planning result. Raises anything."""
 
-    tries: int
-
 
 @dataclass(frozen=True, slots=True)
 class Replan:
@@ -141,7 +139,7 @@ class Locate:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Find out whether a swap that was carried out stays. Result: a :class:`Where`. Raises LockError: not known yet."""
+    """Find out whether a swap that was carried out stays. Result: a :class:`Where`. Raises anything."""
 
     plan: Planned
 
@@ -340,7 +338,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
     tries = 0
     while True:
         try:
-            planned: PlanResult = yield Plan(tries)
+            planned: PlanResult = yield Plan()
         except Exception as error:  # noqa: BLE001
             return _not_swapped(error, tries)
         match planned:
@@ -371,12 +369,12 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         tries += 1
         try:
             status = yield from _swap(limits, planned)
-            if status is CommitStatus.SUCCESS:
-                status = yield from _confirmed(limits, planned)
         except Exception as error:  # noqa: BLE001
             # The store says that this swap was not carried out.
             yield Discard(planned)
             return _not_swapped(error, tries)
+        if status is CommitStatus.SUCCESS:
+            status = yield from _confirmed(limits, planned)
         if status is not CommitStatus.FAILURE:
             return Verdict(status=status, plan=planned, tries=tries)
         yield Discard(planned)
@@ -444,7 +442,9 @@ def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitSt
     for check in range(limits.status_checks):
         try:
             where: Where = yield Confirm(plan)
-        except LockError:
+        except LockTimeout:
+            break  # whoever has the latch keeps it for longer than anybody should wait
+        except Exception:  # noqa: BLE001 - it was swapped, so nothing is a proof that it was not
             where = Where.UNDECIDED
         match where:
             case Where.IN_LOG:

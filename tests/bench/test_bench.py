@@ -88,6 +88,7 @@ def test_missing_data_file_is_noticed(history: tables.History, tmp_path: Path) -
     catalog.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_hive_suite_proves_and_shows_every_catalog(
     hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path

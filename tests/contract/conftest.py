@@ -15,7 +15,7 @@ CARRYING: list[Any] = [
     "lease-sqlite",
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
-    pytest.param("zookeeper-ensemble", marks=pytest.mark.zookeeper),
+    pytest.param("zookeeper-ensemble", marks=[pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms", marks=pytest.mark.hms),
 ]
 NOT_CARRYING = ["none"]

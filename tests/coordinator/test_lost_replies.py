@@ -14,6 +14,8 @@ from pyiceberg.exceptions import CommitFailedException
 from commit_coord import CommitNotApplied, CommitStateUnknown, load_catalog
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.locks.memory import MemoryLease
+from commit_coord.model import LeaseState
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.table import CoordinatedTable
 
@@ -33,6 +35,10 @@ class Faulty:
 
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)
+
+    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        drained: bool = self._real.drain(table, location, lease)
+        return drained
 
     def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
         return self._real.successor(table, head, made)
@@ -238,3 +244,21 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
     assert answered == [False, True]
     assert rows(catalog) == 6
     catalog.close()
+
+
+def test_a_latch_that_is_taken_again_writes_no_file_twice(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first try wrote could not be deleted: the network is away, as is the lease."""
+    monkeypatch.setattr("commit_coord.coordinator.delete_quietly", lambda io, path: None)
+    active, asked = MemoryLease.ensure_active, []
+
+    def lost_once(lease: MemoryLease, max_age_ms: int | None = None) -> None:
+        asked.append(lease)
+        if len(asked) == 1:
+            lease._transition(LeaseState.LOST, "as if it had run out")
+        active(lease, max_age_ms)
+
+    monkeypatch.setattr(MemoryLease, "ensure_active", lost_once)
+    before = len(catalog.load_table("db.t").metadata.snapshots)
+    catalog.load_table("db.t").append(ROWS)
+    assert len(asked) >= 2
+    assert len(catalog.load_table("db.t").metadata.snapshots) == before + 1

@@ -32,7 +32,7 @@ from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.errors import CommitStateUnknown, LockServiceUnavailable
 from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, InvalidOperation
+from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockMode, Resource
@@ -553,6 +553,37 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
     assert row_ids(opened(hms.uri).load_table((db, "t"))) == [1, 2]
     assert other.show_locks(db, "t") == []
     other.close()
+
+
+@pytest.mark.parametrize("answer", [None, MetaError("Unable to update"), ServerFailed("it broke")], ids=str)
+@pytest.mark.parametrize("mode", ["probe", "ignored"])
+def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
+    hms: HiveMetastore, db: str, mode: str, answer: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metastore carries the alter out, answers or fails, and then can't say where the pointer is."""
+    catalog = opened(hms.uri, **{"lock-impl": "hms", "hive.compare-and-set": mode})
+    catalog.create_namespace(db)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    table.append(ids(1))
+    alter, pointer, sent = catalog.metastore.alter_table, catalog.pointer, []
+
+    def altered(*arguments: Any, **more: Any) -> None:
+        alter(*arguments, **more)
+        sent.append(arguments)
+        if answer is not None and len(sent) == 1:
+            raise answer
+
+    def looked(name: tuple[str, ...]) -> str | None:
+        if len(sent) == 1:
+            sent.append(name)
+            raise ServerFailed("it is busy")
+        return pointer(name)
+
+    monkeypatch.setattr(catalog.metastore, "alter_table", altered)
+    monkeypatch.setattr(catalog, "pointer", looked)
+    table.append(ids(2))
+    assert row_ids(opened(hms.uri).load_table((db, "t"))) == [1, 2]
+    catalog.close()
 
 
 def test_a_commit_that_a_foreign_writer_overwrote_is_reported(

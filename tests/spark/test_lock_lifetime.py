@@ -81,7 +81,7 @@ def source(spark: SparkSession, properties: dict[str, str]) -> Iterator[Callable
     spark.conf.set("spark.sql.python.filterPushdown.enabled", before or "false")
 
 
-@pytest.mark.parametrize("way", ["fast", "source"])
+@pytest.mark.parametrize("way", ["fast", pytest.param("source", marks=pytest.mark.slow)])
 def test_a_driver_that_is_killed_leaves_no_lock_and_no_row(
     spark: SparkSession, catalog: Any, properties: dict[str, str], way: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_driver_that_is_killed_leaves_no_lock_and_no_row(
     assert catalog.locks.locks() == []
 
 
-@pytest.mark.parametrize("way", ["fast", "source"])
+@pytest.mark.parametrize("way", ["fast", pytest.param("source", marks=pytest.mark.slow)])
 def test_an_insert_as_hive_does_it_waits_before_its_first_file(
     spark: SparkSession, catalog: Any, properties: dict[str, str], source: Callable[..., Any], way: str
 ) -> None:
@@ -217,7 +217,7 @@ EXECUTOR = DRIVER.replace(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["fast", "source"])
+@pytest.mark.parametrize("way", ["fast", pytest.param("source", marks=pytest.mark.slow)])
 def test_an_executor_that_is_lost_leaves_no_lock(
     spark: SparkSession, catalog: Any, properties: dict[str, str], tmp_path: Path, way: str
 ) -> None:

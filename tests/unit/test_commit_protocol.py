@@ -180,11 +180,18 @@ def test_a_swap_that_was_written_over_before_the_latch_was_taken_again_is_tried_
     assert asked.count("Discard") == 1
 
 
-def test_a_swap_that_nobody_can_confirm_is_unknown_and_keeps_its_files() -> None:
-    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED], Confirm: [LockTimeout("held")]})
+@pytest.mark.parametrize("error", [LockServiceUnavailable("away"), RuntimeError("a bug")])
+def test_a_swap_that_nobody_can_confirm_is_unknown_and_keeps_its_files(error: Exception) -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED], Confirm: [error]})
     assert verdict.status is CommitStatus.UNKNOWN
     assert asked.count("Confirm") == asked.count("Pause") == LIMITS.status_checks
     assert "Discard" not in asked
+
+
+def test_a_latch_that_somebody_keeps_is_waited_for_once_to_confirm_a_swap() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED], Confirm: [LockTimeout("held")]})
+    assert verdict.status is CommitStatus.UNKNOWN
+    assert asked.count("Confirm") == 1
 
 
 def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
