@@ -553,6 +553,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             self._strays[request.request_id] = request, self._clock.now() + self._lease_seconds
             self.heartbeat.ensure_running(now=True)
             self._sending.pop(request.request_id, None)
+            # Once here: a process that is being ended does not wait for its heartbeat.
+            self._release_strays()
 
     # Hold.
 
@@ -575,6 +577,10 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         """Release second places; see the module."""
         if all(ticket.lease is not None for ticket in list(self._tickets.values())):
             self._beats.clear()
+        self._release_strays()
+        return _LOOK_FOR_STRAYS if self._strays else None
+
+    def _release_strays(self) -> None:
         for request_id, (request, until) in list(self._strays.items()):
             try:
                 with _translated(request):
@@ -586,7 +592,6 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 break
             if self._clock.now() >= until:
                 self._strays.pop(request_id, None)
-        return _LOOK_FOR_STRAYS if self._strays else None
 
     def _is_place(self, request_id: str, lock_id: int) -> bool:
         """Return whether a lock that was just listed is, or may be, the one that this client knows of.
