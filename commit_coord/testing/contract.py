@@ -229,6 +229,7 @@ def interrupted_at(step: int, action: Callable[[], object], files: tuple[str, ..
                 raise Interrupt
         return trace
 
+    gc.disable()  # the destructors of what other tests left are not part of the action
     sys.settrace(trace)
     try:
         action()
@@ -238,6 +239,7 @@ def interrupted_at(step: int, action: Callable[[], object], files: tuple[str, ..
         return count >= step
     finally:
         sys.settrace(None)
+        gc.enable()
     return count >= step
 
 
