@@ -451,5 +451,6 @@ def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitSt
                 return CommitStatus.SUCCESS
             case Where.NOT_IN_LOG:
                 return CommitStatus.FAILURE
+        # Back on our base is no proof either: a swap whose reply was lost may still come, and would find it there.
         yield Pause(check)
     return CommitStatus.UNKNOWN

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
@@ -193,3 +194,25 @@ def coordinated(catalog: Any) -> CoordinatedCatalog:
     """Return *catalog*, known to be ours."""
     assert isinstance(catalog, CoordinatedCatalog)
     return catalog
+
+
+EVERY_LOCK_MANAGER = [
+    "memory",
+    "lease",
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
+]
+"""Parameters of a fixture that is made with :func:`kit_of`."""
+
+
+@contextmanager
+def kit_of(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    """Yield the kit of the lock manager that the fixture was asked for, and assert that no lock is left."""
+    properties, uri = {}, None
+    if request.param == "zookeeper":
+        properties["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
+    if request.param == "hms":
+        uri = request.getfixturevalue("hms").uri
+    with kit(request.param, uri, **properties) as made:
+        yield made
+        assert [] == made.held()

@@ -18,29 +18,16 @@ from commit_coord.model import LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
 from commit_coord.table.compaction import Group
-from tests.catalog.kit import Kit, frame, ids, kit, orphans, row_ids, rows
+from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, frame, ids, kit, kit_of, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "lease",
-        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
-        pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
-    ]
-)
+@pytest.fixture(params=EVERY_LOCK_MANAGER)
 def made(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """A catalog with each of the lock managers."""
-    properties, uri = {}, None
-    if request.param == "zookeeper":
-        properties["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
-    if request.param == "hms":
-        uri = request.getfixturevalue("hms").uri
-    with kit(request.param, uri, **properties) as made:
+    with kit_of(request) as made:
         yield made
-        assert [] == made.held()
 
 
 def with_small_files(made: Kit) -> Any:

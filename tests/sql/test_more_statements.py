@@ -12,7 +12,7 @@ from commit_coord.errors import LockReentered, LockRefused
 from commit_coord.model import LockScope
 from commit_coord.sql import Session
 from commit_coord.sql.operations import carry_out
-from tests.catalog.kit import Kit, kit
+from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
 
 
@@ -43,24 +43,11 @@ def shop() -> Iterator[Shop]:
         assert [] == made.held()
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "lease",
-        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
-        pytest.param("hms", marks=[pytest.mark.hms, pytest.mark.slow]),
-    ]
-)
+@pytest.fixture(params=EVERY_LOCK_MANAGER)
 def shop_anywhere(request: pytest.FixtureRequest) -> Iterator[Shop]:
     """See :func:`_shop`, with each of the lock managers."""
-    properties, uri = {}, None
-    if request.param == "zookeeper":
-        properties["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
-    if request.param == "hms":
-        uri = request.getfixturevalue("hms").uri
-    with kit(request.param, uri, **properties) as made:
+    with kit_of(request) as made:
         yield _shop(made)
-        assert [] == made.held()
 
 
 def watched(shop: Shop, command: str, locks: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
