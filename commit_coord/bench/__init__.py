@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = given.only.split(",") if given.only else list(SUITES)
     if unknown := set(chosen) - set(SUITES):
         _parser().error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    unknown = {name for name in _managers(given) if not any(label.startswith(name) for label in locking.KINDS)}
+    if unknown:
+        _parser().error(f"no such lock manager: {', '.join(sorted(unknown))}; there are {', '.join(locking.KINDS)}")
     results = report.load(given.results)
     broken: list[str] = []
     for name in chosen:
@@ -132,6 +135,10 @@ def _cost(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     )
 
 
+def _managers(given: argparse.Namespace) -> tuple[str, ...]:
+    return tuple((given.managers or "").split(","))
+
+
 def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     return locking.run(
         folder,
@@ -142,7 +149,7 @@ def _locks(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         listed=1_000 if given.quick else 100_000,
         postgres_url=given.postgres_url,
         java=_java(given),
-        only=tuple((given.managers or "").split(",")),
+        only=_managers(given),
         say=_say,
     )
 

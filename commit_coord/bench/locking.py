@@ -27,7 +27,7 @@ _PATIENCE_S = 900
 _HEAP = "-Xmx1000m"
 """The heap that ZooKeeper's own start script gives its servers."""
 
-_KINDS = {
+KINDS = {
     "none": ("none", "takes no locks: 'contended' is eight processes that do not see each other"),
     "memory": ("memory", "threads of one process"),
     "lease, SQLite": ("lease", "processes, one SQLite file"),
@@ -48,7 +48,7 @@ class Locks:
     """Locks that can be had here.
 
     Args:
-        label: A key of :data:`_KINDS`.
+        label: A key of :data:`KINDS`.
         uri: Where their service is.
         port: Its port, where requests to it are counted.
         requests: Tells them apart.
@@ -64,7 +64,7 @@ class Locks:
     @property
     def manager(self) -> str:
         """What a worker calls them."""
-        return _KINDS[self.label][0]
+        return KINDS[self.label][0]
 
     @property
     def managed(self) -> bool:
@@ -115,7 +115,7 @@ def run(
                 gave_up[locks.label] = str(error)
                 say(f"{locks.label}: gave up: {error}")
                 continue
-            cells.append({"manager": locks.label, "remark": _KINDS[locks.label][1], **cell})
+            cells.append({"manager": locks.label, "remark": KINDS[locks.label][1], **cell})
             say(
                 f"{locks.label}: {cell['alone_per_second']} cycles/s alone, "
                 f"{cell['contended_per_second']} with {contenders}, "
@@ -143,7 +143,7 @@ def run(
         "bars": _bars(cells, large),
         "large": large,
         "gave_up": gave_up,
-        "missing": [label for label in _KINDS if label not in {cell["manager"] for cell in cells}],
+        "missing": [label for label in KINDS if label not in {cell["manager"] for cell in cells}],
     }
 
 
@@ -184,7 +184,7 @@ def _every(
     say: Callable[[str], None],
 ) -> Iterator[Locks]:
     """Yield what can be had here and begins as *only* says; its servers run until *stack* ends."""
-    wanted = {label for label in _KINDS if label.startswith(only)}
+    wanted = {label for label in KINDS if label.startswith(only)}
     here = [Locks("none", ""), Locks("memory", "bench"), Locks("lease, SQLite", f"sqlite:///{folder}/locks.db")]
     if "lease, PostgreSQL" in wanted:
         postgres = stack.enter_context(_postgres(postgres_url, say))

@@ -226,6 +226,13 @@ def test_results_of_other_suites_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "locks.png").stat().st_size > 1000
 
 
+def test_unknown_lock_manager_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--only", "locks", "--managers", "lease,zookeper"])
+    assert ended.value.code == 2
+    assert "no such lock manager: zookeper; there are" in capsys.readouterr().err
+
+
 def test_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The message names the suites that there are."""
     with pytest.raises(SystemExit):
