@@ -40,6 +40,13 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
 	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
 
+SEED ?= 1
+RUNS ?= 2000
+
+.PHONY: sim
+sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
+	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
 	$(with) python -- ruff check --fix-only --quiet
