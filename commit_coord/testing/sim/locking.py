@@ -188,13 +188,28 @@ class SimulatedHeartbeat(Heartbeat):
 
 
 class SimulatedLeaseManager(LeaseLockManager):
-    """The real manager, in a simulated process."""
+    """The real manager, in a simulated process.
+
+    Args:
+        process: Whose.
+        database: Where its rows lie.
+        settings: Times.
+        granted: Told of each grant.
+        prompt: Who has made sure of its lease is not stopped before its next change is sent.
+    """
 
     def __init__(
-        self, process: Process, database: LockDatabase, settings: LockSettings, granted: Callable[[Lease], None]
+        self,
+        process: Process,
+        database: LockDatabase,
+        settings: LockSettings,
+        granted: Callable[[Lease], None],
+        *,
+        prompt: bool,
     ) -> None:
         self._process = process
         self._on_grant = granted
+        self._prompt = prompt
         super().__init__(_URL, settings=settings, clock=process.clock)
         self._store = SimulatedStore(process, database)
         reach = "network" if database.remote else "host"
@@ -207,6 +222,14 @@ class SimulatedLeaseManager(LeaseLockManager):
         lease = super()._grant(request)
         self._on_grant(lease)
         return lease
+
+    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
+        super()._ensure_active(ticket, max_age_ms)
+        self._process.in_a_hurry = self._prompt
+
+    def _release(self, ticket: Any) -> None:
+        self._process.in_a_hurry = False
+        super()._release(ticket)
 
 
 class SimulatedMemoryManager(MemoryLockManager):

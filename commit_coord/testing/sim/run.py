@@ -61,7 +61,7 @@ from commit_coord.testing.history import (
 )
 from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer
-from commit_coord.testing.sim.services import Client, Files, Pointers, SimulatedFileIO, short
+from commit_coord.testing.sim.services import Client, Condition, Files, Pointers, SimulatedFileIO, short
 from commit_coord.testing.sim.world import CALM, Blow, Event, Fault, NoAnswer, Process, Service, Unreachable, World
 
 TABLE = ("db", "t")
@@ -275,7 +275,8 @@ class _Run:
 
         if self.plan.locks is Locks.MEMORY:
             return SimulatedMemoryManager(process, self.name, _LEASE, granted)
-        return SimulatedLeaseManager(process, self.locks, _LEASE, granted)
+        prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
+        return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
 
     def client(self, process: Process) -> Client:
         """Return the process's client of pointers and files."""
@@ -448,12 +449,8 @@ class _Run:
                 continue
 
             def alter(base: str, location: str, lease: Lease = lease) -> SwapResult:
-                process.in_a_hurry = True
-                try:
-                    lease.ensure_active(0)
-                    return client.alter(base, location)
-                finally:
-                    process.in_a_hurry = False
+                lease.ensure_active(0)
+                return client.alter(base, location)
 
             with lease:
                 self._put(process, client, mark, alter)
@@ -608,24 +605,29 @@ class _Run:
         body: dict[str, Any] = orjson.loads(self.files.read(path))
         return body
 
-    def outcome(self) -> Outcome:
-        """Prove the table."""
-        location = self.pointers.location
+    def _look_at_table(self) -> list[str]:
+        location, there = self.pointers.location, self.files.content.__contains__
+        if broken := check_files([location], there):
+            return broken
         body = self._body(location)
         line, broken = check_line(location, self._body)
-        broken = [*self.broken, *broken, *check_changes(self.pointers.changes, line)]
+        broken += check_changes(self.pointers.changes, line)
         broken += check_snapshots(body)
         broken += check_appends(self.appends.values(), body, MARK)
-        broken += check_register(self.calls, "0")
         broken += _check_overwrites(body)
         lists = [snapshot["manifest-list"] for snapshot in body["snapshots"]]
-        broken += check_files(lists, self.files.content.__contains__)
+        broken += check_files(lists, there)
         if not broken and lists:
             last = manifest_list.read(SimulatedFileIO(None, self.files), lists[-1])
-            broken += check_files((one.manifest_path for one in last), self.files.content.__contains__)
+            broken += check_files((one.manifest_path for one in last), there)
             appended = sum(snapshot["summary"]["operation"] == "append" for snapshot in body["snapshots"])
             if len(last) != appended:
                 broken.append(f"AcknowledgedStays: the list has {len(last)} of {appended} manifests")
+        return broken
+
+    def outcome(self) -> Outcome:
+        """Prove the table."""
+        broken = [*self.world.escaped, *self.broken, *check_register(self.calls, "0"), *self._look_at_table()]
         answers = [append.answer for append in self.appends.values()]
         return Outcome(
             plan=self.plan,

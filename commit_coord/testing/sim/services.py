@@ -166,8 +166,8 @@ class Pointers:
 class Client:
     """One process's client of the pointer and file stores: a :class:`~commit_coord.coordinator.PointerStore`.
 
-    Where the store ignores the condition, it does what ``catalog/hive.py`` does: it looks at the pointer, asks whether
-    the latch is still its own, and sends a change that is prompt.
+    Where the store ignores the condition, it does what ``catalog/hive.py`` does: it asks whether the latch is still its
+    own, looks at the pointer, and sends the change; which is in time, as is assumed there, if the latch was.
     """
 
     def __init__(self, process: Process, pointers: Pointers, files: Files, *, shares_latch: bool) -> None:
@@ -193,15 +193,10 @@ class Client:
 
     def _check_and_set(self, table: Table, base: str, location: str) -> SwapResult:
         assert self.latch is not None
-        found = self.pointer(table)
-        if found != base:
+        self.latch.ensure_active(0)
+        if self.pointer(table) != base:
             return SwapResult.MOVED
-        self._process.in_a_hurry = True
-        try:
-            self.latch.ensure_active(0)
-            result = self._send(base, location, compares=False)
-        finally:
-            self._process.in_a_hurry = False
+        result = self._send(base, location, compares=False)
         if result is SwapResult.SWAPPED:
             try:
                 self.latch.ensure_active(0)
@@ -221,6 +216,8 @@ class Client:
             )
         except NoAnswer:
             return SwapResult.LOST_REPLY
+        finally:
+            self._process.in_a_hurry = False
         return SwapResult.SWAPPED if done else SwapResult.MOVED
 
     def alter(self, base: str, location: str) -> SwapResult:

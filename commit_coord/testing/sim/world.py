@@ -21,7 +21,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -287,8 +287,13 @@ class Thread(greenlet):
         self._work = work
 
     def _run(self, _: Any = None) -> None:
-        with suppress(Halt):
+        try:
             self._work()
+        except Halt:
+            return
+        except Exception as error:  # noqa: BLE001 - nothing may escape
+            self.process.note(f"ends with {error!r}")
+            self.process.world.escaped.append(f"{self.process.name} ended with {error!r}")
 
 
 class World:
@@ -301,6 +306,8 @@ class World:
         self.hub = getcurrent()
         self.mourners: list[Callable[[Process], None]] = []
         """Told of each process that dies."""
+        self.escaped: list[str] = []
+        """What ended a thread that should have been handled."""
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._threads: list[Thread] = []
