@@ -79,7 +79,7 @@ Body = Mapping[str, Any]
 
 
 def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]:
-    """Each acknowledged append is in the table once and under its snapshot, a refused one never, any other at most once.
+    """Each acknowledged append is in the table once, a refused one never, any other one at most once.
 
     Args:
         appends: All that were tried.
@@ -88,7 +88,7 @@ def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]
     """
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
     times = Counter(s["summary"][mark] for s in snapshots.values() if mark in s["summary"])
-    broken, known = [], set()
+    broken, known = list[str](), set[str]()
     for append in appends:
         known.add(append.mark)
         found = times[append.mark]
@@ -132,7 +132,7 @@ def check_line(location: str, read: Callable[[str], Body]) -> tuple[list[str], l
     Returns:
         The files, newest first, as far back as their logs lead; and what is broken.
     """
-    line, broken = [location], []
+    line, broken = [location], list[str]()
     body = read(location)
     while log := body["metadata-log"]:
         before = log[-1]["metadata-file"]
@@ -175,7 +175,7 @@ def check_files(paths: Iterable[str], exists: Callable[[str], bool]) -> list[str
 
 def check_holds(holds: Sequence[Hold]) -> list[str]:
     """Nobody believes to hold what another one has in conflict."""
-    broken = []
+    broken: list[str] = []
     ordered = sorted(holds, key=lambda hold: hold.begins)
     for position, younger in enumerate(ordered):
         wanted = dict(younger.locks)

@@ -1,8 +1,8 @@
 """The real lock managers in a simulated run: what they wait for and where their rows lie is simulated, nothing else.
 
 ``lease`` runs with all of its SQL on a SQLite database in memory, in two kinds: as on a host's SQLite (one clock, no
-lost answers), and as on a server (the server's clock, answers that are lost, statements that come late). ``memory`` keeps
-its queues and waits by the simulated clock.
+lost answers), and as on a server (the server's clock, answers that are lost, statements that come late). ``memory``
+keeps its queues and waits by the simulated clock.
 """
 
 from __future__ import annotations
@@ -235,9 +235,7 @@ class SimulatedLeaseManager(LeaseLockManager):
 class SimulatedMemoryManager(MemoryLockManager):
     """The real queues; a turn that was given is noticed at the next look."""
 
-    def __init__(
-        self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]
-    ) -> None:
+    def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
         self._process = process
         self._on_grant = granted
         super().__init__(run, settings=settings, clock=process.clock)

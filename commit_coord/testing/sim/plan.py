@@ -84,9 +84,12 @@ class Plan:
             yield replace(self, faults=self.faults[:position] + self.faults[position + 1 :])
         for position in range(len(self.outages)):
             yield replace(self, outages=self.outages[:position] + self.outages[position + 1 :])
-        for name in ("pointer_weather", "lock_weather", "file_weather"):
-            if getattr(self, name) != CALM:
-                yield replace(self, **{name: CALM})
+        if self.pointer_weather != CALM:
+            yield replace(self, pointer_weather=CALM)
+        if self.lock_weather != CALM:
+            yield replace(self, lock_weather=CALM)
+        if self.file_weather != CALM:
+            yield replace(self, file_weather=CALM)
         for position, writer in enumerate(self.writers):
             if len(writer.jobs) > 1:
                 shorter = replace(writer, jobs=writer.jobs[:-1])
@@ -137,7 +140,8 @@ def draw(seed: int) -> Plan:
     faults = []
     for _ in range(dice.choice([0, 1, 1, 2, 3])):
         blow = dice.choice([Blow.CRASH, Blow.CRASH, Blow.PAUSE, Blow.PAUSE, Blow.CLOCK] if crashes else [Blow.CLOCK])
-        seconds = {Blow.PAUSE: dice.choice([1.0, 20.0, 20.0, 90.0]) * dice.random(), Blow.CLOCK: dice.uniform(-3600, 3600)}
+        stands_still = dice.choice([1.0, 20.0, 20.0, 90.0]) * dice.random()
+        seconds = {Blow.PAUSE: stands_still, Blow.CLOCK: dice.uniform(-3600, 3600)}
         faults.append(
             Fault(
                 process=dice.choice(writers).name,

@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -62,7 +62,7 @@ from commit_coord.testing.history import (
 from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer
 from commit_coord.testing.sim.services import Client, Condition, Files, Pointers, SimulatedFileIO, short
-from commit_coord.testing.sim.world import CALM, Blow, Event, Fault, NoAnswer, Process, Service, Unreachable, World
+from commit_coord.testing.sim.world import Event, Fault, NoAnswer, Process, Service, Unreachable, World
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -199,8 +199,7 @@ class _Run:
             return uuid.UUID(int=run.world.random.getrandbits(128), version=4)
 
         def owner(statement: str = "") -> Owner:
-            name = run.world.expected()[0].process.name
-            return Owner(user=name, host=name, pid=1, application="sim", statement=statement, process=name)
+            return _owner(run.world.expected()[0].process, statement)
 
         def dead(name: str) -> bool:
             # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
@@ -369,7 +368,7 @@ class _Run:
         request = LockRequest.of(
             LockScope.OPERATION,
             {Resource.table(TABLE, "k=1"): LockMode.EXCLUSIVE},
-            owner=coordinating.this_owner(mark),
+            owner=_owner(process, mark),
             request_id=str(uuid.uuid4()),
         )
         try:
@@ -440,7 +439,7 @@ class _Run:
             request = LockRequest.of(
                 LockScope.COMMIT,
                 {LATCH: LockMode.EXCLUSIVE},
-                owner=coordinating.this_owner(mark),
+                owner=_owner(process, mark),
                 request_id=str(uuid.uuid4()),
             )
             try:
@@ -463,7 +462,8 @@ class _Run:
             assert base is not None
             head = lean.read(client.io, base)
             attempt = self._attempt(process, head, base, mark, None)
-            made = follow(attempt, head, base, generation=None, now_ms=process.clock.wall_ms(), file_id=str(uuid.uuid4()))
+            now_ms, file_id = process.clock.wall_ms(), str(uuid.uuid4())
+            made = follow(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
             assert isinstance(made, Follows)
             assert made.manifest_list is not None
             plan = made.manifest_list
@@ -546,9 +546,7 @@ class _Run:
         for manifest in attempt.append.manifests:
             self.files.content.pop(manifest.manifest_path, None)
 
-    def _replanned(
-        self, process: Process, head: TableMetadata, location: str, mark: str, request_id: str
-    ) -> Attempt:
+    def _replanned(self, process: Process, head: TableMetadata, location: str, mark: str, request_id: str) -> Attempt:
         """Return a snapshot that is right on *head* alone."""
         snapshot_id = self.world.random.getrandbits(62)
         parent = head.current_snapshot()
@@ -578,7 +576,14 @@ class _Run:
             requirements=(AssertRefSnapshotId(ref="main", snapshot_id=parent.snapshot_id if parent else None),),
             updates=(
                 AddSnapshotUpdate(snapshot=snapshot),
-                SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id),
+                SetSnapshotRefUpdate(
+                    ref_name="main",
+                    type=SnapshotRefType.BRANCH,
+                    snapshot_id=snapshot_id,
+                    max_ref_age_ms=None,
+                    max_snapshot_age_ms=None,
+                    min_snapshots_to_keep=None,
+                ),
             ),
             reads_data=True,
         )
@@ -599,7 +604,7 @@ class _Run:
             self.broken += [f"FreeInTheEnd: {owner} still has request {request}" for owner, request in left]
         elif self.plan.locks is Locks.MEMORY:
             left = memory_module._space(self.name, "").tickets()
-            self.broken += [f"FreeInTheEnd: {ticket.request.owner.user} still has {ticket.request}" for ticket, _ in left]
+            self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
 
     def _body(self, path: str) -> Body:
         body: dict[str, Any] = orjson.loads(self.files.read(path))
@@ -658,6 +663,11 @@ def _believes(process: Process, lease: Lease) -> bool:
             state, LeaseEvent.TICK, now=process.clock.now(), word=ticket.word, lease=_LEASE.lease_ms / 1000
         )
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
+
+
+def _owner(process: Process, statement: str) -> Owner:
+    name = process.name
+    return Owner(user=name, host=name, pid=1, application="sim", statement=statement, process=name)
 
 
 def _why(error: BaseException) -> str:

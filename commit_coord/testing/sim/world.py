@@ -184,8 +184,7 @@ class Process:
         self.note("dies")
         self.alive = False
         self.world.ended(self)
-        self.world.hub.switch()
-        raise Halt
+        self.world.block(0.0)
 
     def note(self, what: str) -> None:
         """Write into the history."""
@@ -277,16 +276,30 @@ class Service:
         return 0.001 + 0.01 * dice() ** 2
 
 
-class Thread(greenlet):
+class Thread:
     """A simulated thread of a process."""
 
     def __init__(self, process: Process, work: Callable[[], None]) -> None:
-        super().__init__(self._run, process.world.hub)
         self.process = process
         self.turn = 0
         self._work = work
+        self._coroutine = greenlet(self._run, process.world.hub)
 
-    def _run(self, _: Any = None) -> None:
+    def go_on(self, answer: Any) -> None:
+        """Run until it blocks the next time. For the hub alone."""
+        self.turn += 1
+        self._coroutine.switch(answer)
+
+    def give_back(self) -> Any:
+        """Block, in the thread itself; return the answer that it goes on with."""
+        return self.process.world.hub.switch()
+
+    def end(self) -> None:
+        """Raise Halt where it blocks."""
+        if self._coroutine and not self._coroutine.dead:
+            self._coroutine.throw(Halt)
+
+    def _run(self, _: Any) -> None:
         try:
             self._work()
         except Halt:
@@ -311,6 +324,7 @@ class World:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._threads: list[Thread] = []
+        self._running: Thread | None = None
 
     def note(self, who: str, what: str) -> None:
         """Write into the history."""
@@ -329,19 +343,16 @@ class World:
     def block(self, seconds: float) -> Any:
         """Give the turn back; return what the thread is resumed with, None after *seconds*."""
         thread, turn = self.expected()
-        if not thread.process.alive:
-            raise Halt
         self.at(self.now + seconds, lambda: self.resume(thread, turn, None))
-        answer = self.hub.switch()
+        answer = thread.give_back()
         if not thread.process.alive:
             raise Halt
         return answer
 
     def expected(self) -> tuple[Thread, int]:
         """Return what resumes the present thread where it blocks next."""
-        thread = getcurrent()
-        assert isinstance(thread, Thread)
-        return thread, thread.turn
+        assert self._running is not None
+        return self._running, self._running.turn
 
     def resume(self, thread: Thread, turn: int, answer: Any) -> None:
         """Give *thread* its turn, unless it went on from there already; later if its process is stopped."""
@@ -351,8 +362,8 @@ class World:
         if process.paused_until > self.now:
             self.at(process.paused_until, lambda: self.resume(thread, turn, answer))
             return
-        thread.turn += 1
-        thread.switch(answer)
+        self._running = thread
+        thread.go_on(answer)
 
     def run(self, *, until: float) -> None:
         """Do what is on the agenda, as far as *until*."""
@@ -375,7 +386,7 @@ class World:
             for thread in self._threads:
                 thread.process.alive = False
             for thread in self._threads:
-                if thread and not thread.dead:
-                    thread.throw(Halt)
+                self._running = thread
+                thread.end()
             self._threads.clear()
             self._agenda.clear()
