@@ -6,7 +6,6 @@ returns what does not hold, in words; nothing is the proof. The names in bold in
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -126,15 +125,20 @@ def check_snapshots(body: Body) -> list[str]:
     return broken
 
 
-def check_line(location: str, read: Callable[[str], Body]) -> tuple[list[str], list[str]]:
+def check_line(location: str, read: Callable[[str], Body], *, files: float = math.inf) -> tuple[list[str], list[str]]:
     """Each metadata file names the one before it, and tells the same of what was before.
+
+    Args:
+        location: The newest.
+        read: Reads one; raises OSError where it is not there.
+        files: As many are read.
 
     Returns:
         The files, newest first, as far back as their logs lead; and what is broken.
     """
     line, broken = [location], list[str]()
     body = read(location)
-    while log := body["metadata-log"]:
+    while len(line) < files and (log := body["metadata-log"]):
         before = log[-1]["metadata-file"]
         if before in line:
             return line, [*broken, f"Unbroken: {before} stands behind itself"]
@@ -216,20 +220,3 @@ def check_register(calls: Sequence[Call], initial: str) -> list[str]:
             if call.begins <= first_end and call.saw == value:
                 stack.append((done | 1 << i, value if call.wrote is None else call.wrote))
     return ["Unbroken: no order of these calls explains what they were answered: " + "; ".join(map(str, ordered))]
-
-
-def explained(calls: Sequence[Call], initial: str) -> bool:
-    """Answer as :func:`check_register` by trying every order of every choice of the calls that were not answered."""
-    sure = [call for call in calls if call.ends < math.inf]
-    open_calls = [call for call in calls if call.ends == math.inf]
-    for count in range(len(open_calls) + 1):
-        for chosen in itertools.combinations(open_calls, count):
-            for order in itertools.permutations([*sure, *chosen]):
-                value = initial
-                for position, call in enumerate(order):
-                    if call.saw != value or any(later.ends < call.begins for later in order[position + 1 :]):
-                        break
-                    value = value if call.wrote is None else call.wrote
-                else:
-                    return True
-    return False

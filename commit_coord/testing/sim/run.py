@@ -592,7 +592,6 @@ class _Run:
 
     def _look_at_locks(self) -> None:
         """FreeInTheEnd: everybody is done, and what the dead left has expired."""
-        self.world.now += 2 * _LEASE.lease_ms / 1000
         hanging = self._writers.keys() - self.done
         if hanging:
             self.broken.append(f"FreeInTheEnd: not done: {', '.join(sorted(hanging))}")

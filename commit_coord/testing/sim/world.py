@@ -371,6 +371,7 @@ class World:
             time, _, action = heapq.heappop(self._agenda)
             self.now = max(self.now, time)
             action()
+        self.now = max(self.now, until)
 
     def ended(self, process: Process) -> None:
         """Tell of a death."""
