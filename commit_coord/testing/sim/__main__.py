@@ -34,6 +34,8 @@ def main() -> int:
         done += seeds
         tally += counted
         failed += found
+        for seed in found:
+            print(f"run {seed} failed", flush=True)
         now = time.monotonic()
         if now - told > 10 and done < options.runs:
             told = now

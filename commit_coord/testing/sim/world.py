@@ -251,10 +251,15 @@ class Service:
                 process.note(f"sends to {self.name}: it will come {late:.0f} s late")
                 world.at(world.now + late, lambda: arrive(False))
             case 4:
-                again = travel + 60 * dice() ** 3
+                again = 60 * dice() ** 3
                 process.note(f"sends to {self.name}: it will come twice, again in {again:.1f} s")
-                world.at(world.now + travel, lambda: arrive(True))
-                world.at(world.now + again, lambda: arrive(False))
+
+                def arrive_twice() -> None:
+                    if not self.away:  # whoever can't connect has sent nothing
+                        world.at(world.now + again, lambda: arrive(False))
+                    arrive(True)
+
+                world.at(world.now + travel, arrive_twice)
             case _:
                 world.at(world.now + travel, lambda: arrive(True))
         answer = world.block(patience)
