@@ -19,7 +19,7 @@ from commit_coord.protocol.commit import SwapResult, Where
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw
 from commit_coord.testing.sim.run import simulate
 from commit_coord.testing.sim.services import Client, Condition, Pointers
-from commit_coord.testing.sim.world import Blow, Fault, Weather
+from commit_coord.testing.sim.world import Blow, Fault, Outage, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -116,16 +116,14 @@ def _with_lost_answers(plan: Plan) -> Plan:
 
 def _with_stalls(plan: Plan) -> Plan:
     """One writer is stopped for more than a lease, at another step each time; the server ignores the condition."""
-    locks = plan.locks if plan.locks in (Locks.HOST, Locks.SERVER) else Locks.HOST
     stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=20.0)
-    ours = tuple(writer for writer in plan.writers if writer.kind is Kind.OURS)
-    return replace(plan, locks=locks, condition=Condition.IGNORES, faults=(stop,), writers=ours)
+    return replace(plan, locks=_leases(plan), condition=Condition.IGNORES, faults=(stop,), writers=_ours(plan))
 
 
 def _with_impatience(plan: Plan) -> Plan:
     """One writer is stopped for longer than the others wait."""
     stop = Fault(process="w1", step=5 + plan.seed % 15, blow=Blow.PAUSE, seconds=8.0)
-    writers = tuple(replace(writer, jobs=(Job.APPEND,), begins=0.0, rate=1.0) for writer in plan.writers)
+    writers = tuple(replace(writer, jobs=(Job.APPEND,)) for writer in _ours(plan))
     return replace(
         plan,
         locks=Locks.HOST,
@@ -137,21 +135,46 @@ def _with_impatience(plan: Plan) -> Plan:
     )
 
 
+def _leases(plan: Plan) -> Locks:
+    return plan.locks if plan.locks in (Locks.HOST, Locks.SERVER) else Locks.HOST
+
+
+def _ours(plan: Plan) -> tuple[Writer, ...]:
+    return tuple(replace(writer, rate=1.0, begins=0.0) for writer in plan.writers if writer.kind is Kind.OURS)
+
+
 def _with_foreign_lockers(plan: Plan) -> Plan:
-    """Beside a writer that only locks, ours is stopped for more than a lease."""
-    locks = plan.locks if plan.locks in (Locks.HOST, Locks.SERVER) else Locks.HOST
-    stop = Fault(process="w1", step=5 + plan.seed % 15, blow=Blow.PAUSE, seconds=20.0)
-    ours = tuple(replace(writer, rate=1.0) for writer in plan.writers if writer.kind is Kind.OURS)
+    """Ours is stopped for more than a lease about when it sends its swap; beside a writer that only locks, slowly."""
+    stop = Fault(process="w1", step=6 + plan.seed % 5, blow=Blow.PAUSE, seconds=16.0 + plan.seed % 7)
     theirs = Writer(name="foreign", jobs=(Job.APPEND, Job.APPEND), kind=Kind.ONLY_LOCKS, begins=0.02)
-    return replace(plan, locks=locks, condition=Condition.COMPARES, faults=(stop,), writers=(*ours, theirs))
+    return replace(
+        plan,
+        locks=_leases(plan),
+        condition=Condition.COMPARES,
+        faults=(stop,),
+        writers=(_ours(plan)[0], theirs),
+        file_weather=Weather(slow=0.4),
+    )
+
+
+def _with_strangers(plan: Plan) -> Plan:
+    """Answers are lost beside a writer that commits without a lock."""
+    theirs = Writer(name="foreign", jobs=(Job.APPEND,) * 4, kind=Kind.ONLY_COMPARES)
+    return replace(_with_lost_answers(plan), writers=(*_ours(plan), theirs))
 
 
 def _with_slow_answers(plan: Plan) -> Plan:
-    """The lock service takes its time, and one writer is stopped."""
-    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=12.0)
-    ours = tuple(replace(writer, rate=1.0) for writer in plan.writers if writer.kind is Kind.OURS)
-    weather = Weather(slow=0.3, lost=0.05, unanswered=0.05)
-    return replace(plan, locks=Locks.SERVER, faults=(stop,), writers=ours, lock_weather=weather)
+    """The lock service takes its time, and one writer is stopped for more than a lease."""
+    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=20.0)
+    weather = Weather(slow=0.5, lost=0.05, unanswered=0.05)
+    return replace(plan, locks=Locks.SERVER, faults=(stop,), writers=_ours(plan), lock_weather=weather)
+
+
+def _with_a_forgetful_server(plan: Plan) -> Plan:
+    """The lock service crashes, and undoes what it had not written to its disk."""
+    begins = 0.04 + 0.005 * (plan.seed % 40)
+    crash = Outage(service="locks", begins=begins, ends=begins + 1.0, forgets=True)
+    return replace(plan, locks=Locks.SERVER, outages=(crash,), writers=_ours(plan))
 
 
 FAULTS = {
@@ -160,6 +183,8 @@ FAULTS = {
     "impatience": _with_impatience,
     "foreign lockers": _with_foreign_lockers,
     "slow answers": _with_slow_answers,
+    "strangers": _with_strangers,
+    "a forgetful server": _with_a_forgetful_server,
 }
 
 

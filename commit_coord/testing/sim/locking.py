@@ -29,11 +29,13 @@ class LockDatabase:
     """The rows of the ``lease`` lock manager, and who listens for wake-ups.
 
     Args:
-        service: How it is reached; None on one host, where a question is a call.
+        service: How it is reached.
         clock: Its clock.
+        remote: Whether it is a server, or a file of the one host that all clients are on.
+        forgets: Whether its server will crash.
     """
 
-    def __init__(self, service: Service, clock: Callable[[], float], *, remote: bool) -> None:
+    def __init__(self, service: Service, clock: Callable[[], float], *, remote: bool, forgets: bool = False) -> None:
         self.service = service
         self.clock = clock
         self.remote = remote
@@ -41,6 +43,26 @@ class LockDatabase:
         for text in lease_sql.CREATE:
             self.db.execute(_sqlite_text(text))
         self.listeners: dict[str, SimulatedConnection] = {}
+        self._forgets = forgets
+        self._before: list[sqlite3.Connection] = []
+        """The rows before each transaction that is not on the disk yet."""
+
+    def begins(self, *, durable: bool) -> None:
+        """A transaction begins. One that is durable takes all before it to the disk."""
+        if durable:
+            self._before.clear()
+        elif self._forgets:
+            copy = sqlite3.connect(":memory:")
+            self.db.backup(copy)
+            self._before.append(copy)
+
+    def crash(self) -> None:
+        """Lose the last of what is not on the disk, or all of it, or nothing."""
+        kept = self.service.world.random.randrange(len(self._before) + 1)
+        if self._before[kept:]:
+            self._before[kept].backup(self.db)
+            self.service.world.note("locks", f"its last {len(self._before) - kept} removals are undone")
+        self._before.clear()
 
     def forget_listeners(self) -> None:
         """The server was restarted."""
@@ -85,8 +107,13 @@ class SimulatedConnection(SqliteConnection):
         self, steps: Sequence[Step], then: Sequence[Step] = (), *, waking: Sequence[Step] = (), durable: bool = True
     ) -> list[Rows]:
         """See :meth:`Connection.run`."""
-        work = super().run
-        rows: list[Rows] = self._send_to(lambda: work(steps, then, waking=waking, durable=durable))
+        run = super().run
+
+        def work() -> list[Rows]:
+            self._simulated.database.begins(durable=durable)
+            return run(steps, then, waking=waking, durable=durable)
+
+        rows: list[Rows] = self._send_to(work)
         return rows
 
     def ask(self, text: str, values: Mapping[str, Any]) -> Rows:

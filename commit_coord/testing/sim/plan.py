@@ -102,7 +102,7 @@ class Plan:
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
             lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{rate}")
         lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.1f} s" for f in self.faults]
-        lines += [f"{o.service} is away from {o.begins:.1f} s to {o.ends:.1f} s" for o in self.outages]
+        lines += [f"{o.service} is away from {o.begins:.3f} s to {o.ends:.3f} s" for o in self.outages]
         return "\n".join(lines)
 
 
@@ -151,13 +151,15 @@ def draw(seed: int) -> Plan:
             )
         )
     outages = []
-    if dice.random() < 0.15:
+    if dice.random() < 0.2:
         begins = dice.random() * 0.3
+        service = dice.choice(["locks", "locks", "pointer"] if locks is Locks.SERVER else ["pointer"])
         outages.append(
             Outage(
-                service=dice.choice(["locks", "pointer"] if locks is Locks.SERVER else ["pointer"]),
+                service=service,
                 begins=begins,
                 ends=begins + dice.choice([0.2, 3.0, 30.0]) * dice.random(),
+                forgets=service == "locks" and dice.random() < 0.7,
             )
         )
 

@@ -62,14 +62,14 @@ from commit_coord.testing.history import (
 from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer
 from commit_coord.testing.sim.services import Client, Condition, Files, Pointers, SimulatedFileIO, short
-from commit_coord.testing.sim.world import Event, Fault, NoAnswer, Process, Service, Unreachable, World
+from commit_coord.testing.sim.world import Event, Fault, NoAnswer, Outage, Process, Service, Unreachable, World
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
 MARK = "sim-mark"
 _SAW = "sim-saw"
 _REGISTER = "sim-register"
-_END = 100_000.0
+_END = 10_000.0
 """Seconds after which whoever is not done hangs."""
 _LEASE = LockSettings()
 
@@ -177,10 +177,15 @@ class _Run:
         location = "sim://t/metadata/00000-created.metadata.json"
         self.files.content[location] = lean.dump(created, location)
         self.pointers = Pointers(pointer_service, plan.condition, location)
-        self.locks = LockDatabase(lock_service, lambda: world.now, remote=plan.locks is Locks.SERVER)
+        self.locks = LockDatabase(
+            lock_service,
+            lambda: world.now,
+            remote=plan.locks is Locks.SERVER,
+            forgets=any(outage.forgets for outage in plan.outages),
+        )
         self.name = f"run {plan.seed}"
         for outage in plan.outages:
-            self._away(pointer_service if outage.service == "pointer" else lock_service, outage.begins, outage.ends)
+            self._away(pointer_service if outage.service == "pointer" else lock_service, outage)
         world.mourners.append(self._bury)
         self._writers = {writer.name: writer for writer in plan.writers}
         self._lives = {writer.name: writer.lives for writer in plan.writers}
@@ -248,19 +253,21 @@ class _Run:
         else:
             self.done.add(process.name)
 
-    def _away(self, service: Service, begins: float, ends: float) -> None:
+    def _away(self, service: Service, outage: Outage) -> None:
         def leave() -> None:
             service.away = True
             self.world.note(service.name, "is away")
             if service.name == "locks":
                 self.locks.forget_listeners()
+                if outage.forgets:
+                    self.locks.crash()
 
         def come_back() -> None:
             service.away = False
             self.world.note(service.name, "is back")
 
-        self.world.at(begins, leave)
-        self.world.at(ends, come_back)
+        self.world.at(outage.begins, leave)
+        self.world.at(outage.ends, come_back)
 
     def manager(self, process: Process, client: Client) -> LockManager:
         """Return the process's lock manager; what it grants is observed."""

@@ -84,11 +84,19 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A service is away, and forgets who listened."""
+    """A service is away, and forgets who listened.
+
+    Args:
+        service: Which one.
+        begins: When it goes.
+        ends: When it is back.
+        forgets: Also what it had not written to its disk.
+    """
 
     service: str
     begins: float
     ends: float
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
