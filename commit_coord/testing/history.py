@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -159,17 +159,29 @@ def check_line(location: str, read: Callable[[str], Body], *, files: float = mat
     return line, broken
 
 
-def check_changes(changes: Sequence[Change], line: Sequence[str]) -> list[str]:
-    """Each change of the pointer was made to the head that it was built on, and stands in the line."""
-    broken = [
-        f"Unbroken: {change.location} of {change.by} was built on {change.base} and put over {change.before}"
-        for change in changes
-        if change.before not in (change.base, change.location)
-    ]
+def check_changes(changes: Sequence[Change], line: Sequence[str], *, heedless: Collection[str] = ()) -> list[str]:
+    """Each change of the pointer was made to the head that it was built on, and stands in the line.
+
+    Args:
+        changes: In their order.
+        line: The metadata files.
+        heedless: Writers that set without a condition, under a lock alone. What they put theirs over is lost, and must
+            not have been acknowledged.
+    """
+    broken, lost = list[str](), set[str]()
+    for change in changes:
+        if change.before in (change.base, change.location):
+            continue
+        lost.add(change.before)
+        if change.by not in heedless:
+            broken.append(
+                f"Unbroken: {change.location} of {change.by} was built on {change.base} and put over {change.before}"
+            )
     return broken + [
-        f"Unbroken: {change.location} of {change.by} is not in the line" for change in changes
-        if change.location not in line
-    ]  # fmt: skip
+        f"Unbroken: {change.location} of {change.by} is not in the line"
+        for change in changes
+        if change.location not in line and not (heedless and change.location in lost)
+    ]
 
 
 def check_files(paths: Iterable[str], exists: Callable[[str], bool]) -> list[str]:

@@ -60,6 +60,7 @@ _GROUPS = "tests/coordinator/test_groups.py::"
 _LOST = "tests/coordinator/test_lost_replies.py::"
 _SIM = "tests/sim/test_simulation.py::test_runs_under_one_kind_of_fault_keep_every_promise"
 _SEEDS = "tests/sim/test_simulation.py::test_runs_keep_every_promise"
+_MACHINE = "tests/sim/test_lock_machine.py::test_what_is_granted_is_what_the_queue_says"
 _CARRY = "tests/contract/test_lock_managers.py::TestLockManagersThatCarry::"
 _LOCKS = "tests/contract/test_lock_managers.py::TestLockManagers::"
 
@@ -91,7 +92,7 @@ MUTANTS = (
         "locks/lease_sql.py",
         "    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})\n",
         "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o) AND (:forced = 1 OR {_EXPIRED})\n",
-        f"{_SIM}[stalls]",
+        f"{_MACHINE}[LeaseMachine]",
     ),
     Mutant(
         "base-read-under-the-latch",
@@ -260,7 +261,7 @@ MUTANTS = (
         "coordinator.py",
         "        if self._under is None:\n            return\n",
         "        return\n",
-        "tests/catalog/test_operation_locks.py",
+        "tests/catalog/test_compaction.py::test_a_compaction_that_lost_its_lease_never_publishes",
     ),
     Mutant(
         "whoever-lost-the-latch-looks-again",
@@ -301,8 +302,8 @@ MUTANTS = (
     Mutant(
         "an-offer-is-taken-once",
         "locks/lease_sql.py",
-        "    WHERE taken IS NULL AND request_id IN (\n",
-        "    WHERE request_id IN (\n",
+        "WHERE p.request_id = n.request_id AND p.taken IS NULL)),\n",
+        "WHERE p.request_id = n.request_id)),\n",
         f"{_CARRY}test_a_holder_that_settles_nothing_leaves_doubt[lease-sqlite]",
     ),
     Mutant(
@@ -338,14 +339,14 @@ MUTANTS = (
         "locks/memory.py",
         "        for place in self._watchers.get(ticket.place, ()):\n",
         "        for place in ():\n",
-        f"{_LOCKS}test_requests_are_granted_in_their_order[memory]",
+        f"{_MACHINE}[MemoryMachine]",
     ),
     Mutant(
         "a-waiter-that-left-frees-the-way",
         "locks/memory.py",
         "                del places[index]\n",
         "                pass\n",
-        f"{_LOCKS}test_a_waiter_that_leaves_lets_those_behind_it_pass[memory]",
+        f"{_MACHINE}[MemoryMachine]",
     ),
     Mutant(
         "an-offer-in-memory-is-taken-once",
@@ -374,7 +375,7 @@ MUTANTS = (
         "iceberg/rebase.py",
         "    if moved and attempt.reads_data:\n",
         "    if False:\n",
-        f"{_SEEDS}[1]",
+        "tests/catalog/test_serial_pairs.py::test_two_stale_operations_end_as_a_serial_order",
     ),
     Mutant(
         "a-property-that-was-changed-is-not-overwritten",
@@ -395,7 +396,7 @@ MUTANTS = (
         "iceberg/rebase.py",
         "        sequence_number=head.next_sequence_number(),\n",
         "        sequence_number=attempt.base_sequence_number + 1,\n",
-        f"{_SEEDS}[1]",
+        f"{_GROUPS}test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order[lease]",
     ),
     Mutant(
         "an-append-stands-on-the-head",
@@ -472,8 +473,13 @@ def _test(test: str, place: Path) -> None:
     os.chdir(place)
     sys.path.insert(0, str(place))
     sys.dont_write_bytecode = True
+    import hypothesis
     import pytest
 
+    # Whether it fails is all that is asked: no time for making the example small.
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile("mutants", phases=phases, database=None)
+    hypothesis.settings.load_profile("mutants")
     status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", test])
     found = Path(sys.modules["commit_coord"].__file__ or "")
     sys.stdout.flush()

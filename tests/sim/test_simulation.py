@@ -164,10 +164,13 @@ def _with_strangers(plan: Plan) -> Plan:
 
 
 def _with_slow_answers(plan: Plan) -> Plan:
-    """The lock service takes its time, and one writer is stopped for more than a lease."""
-    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=20.0)
-    weather = Weather(slow=0.5, lost=0.05, unanswered=0.05)
-    return replace(plan, locks=Locks.SERVER, faults=(stop,), writers=_ours(plan), lock_weather=weather)
+    """All services take their time, and one writer is stopped for more than a lease."""
+    stop = Fault(process="w1", step=5 + plan.seed % 30, blow=Blow.PAUSE, seconds=20.0)
+    slow = Weather(slow=0.8)
+    writers = tuple(replace(writer, jobs=(Job.LOCKED_APPEND,)) for writer in _ours(plan))
+    return replace(
+        plan, locks=Locks.SERVER, faults=(stop,), writers=writers, lock_weather=slow, file_weather=slow, outages=()
+    )
 
 
 def _with_a_forgetful_server(plan: Plan) -> Plan:

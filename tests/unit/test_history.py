@@ -127,6 +127,8 @@ def test_a_change_is_made_to_the_head_that_it_was_built_on() -> None:
         "Unbroken: 2 of b was built on 0 and put over 1",
         "Unbroken: 1 of a is not in the line",
     ]
+    assert check_changes([fine, over], ["2", "0"], heedless={"b"}) == []
+    assert check_changes([fine, over, fine], ["3", "0"], heedless={"b"}) == ["Unbroken: 2 of b is not in the line"]
 
 
 def test_a_file_that_is_gone_is_named() -> None:

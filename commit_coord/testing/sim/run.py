@@ -622,7 +622,8 @@ class _Run:
             return broken
         body = self._body(location)
         line, broken = check_line(location, self._body)
-        broken += check_changes(self.pointers.changes, line)
+        heedless = {writer.name for writer in self.plan.writers if writer.kind is Kind.ONLY_LOCKS}
+        broken += check_changes(self.pointers.changes, line, heedless=heedless)
         broken += check_snapshots(body)
         broken += check_appends(self.appends.values(), body, MARK)
         broken += _check_overwrites(body)
