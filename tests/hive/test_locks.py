@@ -336,7 +336,9 @@ def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) ->
 
 def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
-        manager, other = HmsLockManager(own.uri), HmsLockManager(own.uri)
+        # To start a server may take longer than a lease usually lasts.
+        settings = LockSettings(lease_ms=120_000)
+        manager, other = HmsLockManager(own.uri, settings=settings), HmsLockManager(own.uri, settings=settings)
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         waiter = Contender(other, request((X, TABLE)), seconds=90).queued()
         own.kill()
