@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
 
+from commit_coord.testing.sim.many import Tally, run_all
 from commit_coord.testing.sim.plan import draw
 from commit_coord.testing.sim.run import Outcome, simulate
 
-_CHUNK = 50
 _FAILURES = 3
 """After so many a run of many seeds ends."""
-
-Tally = Counter[str]
 
 
 def main() -> int:
@@ -30,7 +25,7 @@ def main() -> int:
     options = parser.parse_args()
     began, failed, tally, done = time.monotonic(), [], Tally(), 0
     told = began
-    for seeds, found, counted in _all(options.seed, options.runs, options.processes):
+    for seeds, found, counted in run_all(options.seed, options.runs, options.processes):
         done += seeds
         tally += counted
         failed += found
@@ -53,27 +48,6 @@ def main() -> int:
         f"{len(failed)} runs failed"
     )
     return 1 if failed else 0
-
-
-def _all(seed: int, runs: int, processes: int) -> Iterator[tuple[int, list[int], Tally]]:
-    """Yield what chunks of the runs showed, as they come."""
-    chunks = [(first, min(_CHUNK, seed + runs - first)) for first in range(seed, seed + runs, _CHUNK)]
-    if processes == 1 or len(chunks) == 1:
-        yield from map(_chunk, chunks)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(_chunk, chunks)
-
-
-def _chunk(chunk: tuple[int, int]) -> tuple[int, list[int], Tally]:
-    first, runs = chunk
-    failed, tally = [], Tally()
-    for seed in range(first, first + runs):
-        outcome = simulate(draw(seed))
-        tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
-        if outcome.broken:
-            failed.append(seed)
-    return runs, failed, tally
 
 
 def _tell(seed: int) -> None:
