@@ -105,7 +105,7 @@ def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]
 
 
 def check_snapshots(body: Body) -> list[str]:
-    """The snapshots are one line: each has the number after its parent's, and the current one is the last."""
+    """The snapshots are one line: each has the number after its parent's, the current one is the last, times grow."""
     broken = []
     parent, number = None, 0
     for snapshot in body["snapshots"]:
@@ -119,6 +119,10 @@ def check_snapshots(body: Body) -> list[str]:
         broken.append(f"Unbroken: the last sequence number is {body['last-sequence-number']} of {number}")
     if (body.get("current-snapshot-id") or None) != parent:
         broken.append("Unbroken: the current snapshot is not the last one")
+    for name in ("snapshots", "snapshot-log", "metadata-log"):
+        times = [entry["timestamp-ms"] for entry in body[name]]
+        if times != sorted(times):
+            broken.append(f"Unbroken: the times of the {name} step back")
     logged = [entry["snapshot-id"] for entry in body["snapshot-log"]]
     if logged != [snapshot["snapshot-id"] for snapshot in body["snapshots"]]:
         broken.append("Unbroken: the snapshot log is another line")

@@ -180,6 +180,15 @@ def _with_a_forgetful_server(plan: Plan) -> Plan:
     return replace(plan, locks=Locks.SERVER, outages=(crash,), writers=_ours(plan))
 
 
+def _with_interrupts(plan: Plan) -> Plan:
+    """Ctrl-C comes to two writers, while they wait for an answer; group commit, and no lock stays."""
+    blows = [
+        Fault(process=name, step=1 + (plan.seed * times) % 31, blow=Blow.INTERRUPT, seconds=0.001 * (plan.seed % 12))
+        for name, times in (("w1", 7), ("w2", 11))
+    ]
+    return replace(plan, locks=_leases(plan), faults=tuple(blows), group_max_size=16)
+
+
 FAULTS = {
     "lost answers": _with_lost_answers,
     "stalls": _with_stalls,
@@ -188,6 +197,7 @@ FAULTS = {
     "slow answers": _with_slow_answers,
     "strangers": _with_strangers,
     "a forgetful server": _with_a_forgetful_server,
+    "interrupts": _with_interrupts,
 }
 
 

@@ -36,6 +36,7 @@ def snapshot(number: int, mark: str) -> dict[str, Any]:
         "snapshot-id": 10 * number,
         "parent-snapshot-id": 10 * (number - 1) or None,
         "sequence-number": number,
+        "timestamp-ms": 1000 * number,
         "summary": {"operation": "append", MARK: mark},
     }
 
@@ -44,10 +45,10 @@ def body(*marks: str, log: tuple[str, ...] = ()) -> dict[str, Any]:
     snapshots = [snapshot(number, mark) for number, mark in enumerate(marks, 1)]
     return {
         "snapshots": snapshots,
-        "snapshot-log": [{"snapshot-id": one["snapshot-id"]} for one in snapshots],
+        "snapshot-log": [{key: one[key] for key in ("snapshot-id", "timestamp-ms")} for one in snapshots],
         "last-sequence-number": len(marks),
         "current-snapshot-id": 10 * len(marks) or None,
-        "metadata-log": [{"metadata-file": file} for file in log],
+        "metadata-log": [{"metadata-file": file, "timestamp-ms": 1} for file in log],
     }
 
 
@@ -86,6 +87,7 @@ def test_snapshots_are_one_line() -> None:
         {"sequence-number": 7},
         {"parent-snapshot-id": 77},
         {"snapshot-id": 77},
+        {"timestamp-ms": 7000},
     ):
         damaged = copy.deepcopy(body("a", "b", "c"))
         damaged["snapshots"][1] |= damage

@@ -69,6 +69,8 @@ class Plan:
     file_weather: Weather = CALM
     group_max_size: int = 16
     log_length: int = 100
+    deletes_old: bool = False
+    """Whether metadata files that fell out of the log are deleted."""
     acquire_timeout_ms: int = 60_000
 
     @property
@@ -101,7 +103,7 @@ class Plan:
         for writer in self.writers:
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
             lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{rate}")
-        lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.1f} s" for f in self.faults]
+        lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.3f} s" for f in self.faults]
         lines += [f"{o.service} is away from {o.begins:.3f} s to {o.ends:.3f} s" for o in self.outages]
         return "\n".join(lines)
 
@@ -139,9 +141,15 @@ def draw(seed: int) -> Plan:
             writers.append(Writer(name="foreign", jobs=jobs, kind=kind, begins=dice.random() * 0.2))
     faults = []
     for _ in range(dice.choice([0, 1, 1, 2, 3])):
-        blow = dice.choice([Blow.CRASH, Blow.CRASH, Blow.PAUSE, Blow.PAUSE, Blow.CLOCK] if crashes else [Blow.CLOCK])
+        blow = dice.choice([Blow.CRASH, Blow.CRASH, Blow.PAUSE, Blow.PAUSE, Blow.CLOCK, Blow.INTERRUPT])
+        if not crashes:
+            blow = dice.choice([Blow.CLOCK, Blow.INTERRUPT])
         stands_still = dice.choice([1.0, 20.0, 20.0, 90.0]) * dice.random()
-        seconds = {Blow.PAUSE: stands_still, Blow.CLOCK: dice.uniform(-3600, 3600)}
+        seconds = {
+            Blow.PAUSE: stands_still,
+            Blow.CLOCK: dice.uniform(-3600, 3600),
+            Blow.INTERRUPT: 0.02 * dice.random(),
+        }
         faults.append(
             Fault(
                 process=dice.choice(writers).name,
@@ -162,6 +170,8 @@ def draw(seed: int) -> Plan:
                 forgets=service == "locks" and dice.random() < 0.7,
             )
         )
+
+    log_length = dice.choice([100, 100, 2])
 
     def weather() -> Weather:
         if dice.random() < 0.5:
@@ -187,6 +197,7 @@ def draw(seed: int) -> Plan:
         lock_weather=weather() if locks is Locks.SERVER else CALM,
         file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
         group_max_size=dice.choice([16, 16, 2, 1]),
-        log_length=dice.choice([100, 100, 2]),
+        log_length=log_length,
+        deletes_old=log_length == 2 and dice.random() < 0.5,
         acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import math
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -171,7 +172,10 @@ class _Run:
         # What is lost on the way from one host's memory to itself is nothing; only time passes.
         lock_service = Service(world, "locks", plan.lock_weather, patience=5.0)
         self.files = Files(Service(world, "files", plan.file_weather))
-        length = {"write.metadata.previous-versions-max": str(plan.log_length)}
+        length = {
+            "write.metadata.previous-versions-max": str(plan.log_length),
+            "write.metadata.delete-after-commit.enabled": str(plan.deletes_old).lower(),
+        }
         created = _created()
         created = created.model_copy(update={"properties": {**created.properties, **length}})
         location = "sim://t/metadata/00000-created.metadata.json"
@@ -240,7 +244,10 @@ class _Run:
         self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
 
     def _live(self, process: Process, writer: Writer, be: Callable[[Process, Writer], None]) -> None:
-        be(process, writer)
+        try:
+            be(process, writer)
+        except KeyboardInterrupt:
+            process.note("ends by the interrupt")
         process.note("is done")
         self.done.add(writer.name)
 
@@ -518,7 +525,12 @@ class _Run:
             answer, why = Answer.REFUSED, _why(error)
         except CommitStateUnknown as error:
             answer, why = Answer.UNKNOWN, _why(error)
+        except KeyboardInterrupt:
+            answer, why = Answer.UNKNOWN, "interrupted"
         process.note(f"{mark}: {answer}, {why}")
+        held = [lease for other, lease in self._leases if other is process and lease.state is LeaseState.HELD]
+        if any(lease.request.scope is LockScope.COMMIT for lease in held):
+            self.broken.append(f"FreeInTheEnd: {process.name} holds the latch after {mark}")
         if is_append:
             snapshot_id = committed.snapshot_ids[-1] if committed else None
             self.appends[mark] = Append(mark=mark, answer=answer, snapshot_id=snapshot_id)
@@ -621,7 +633,9 @@ class _Run:
         if broken := check_files([location], there):
             return broken
         body = self._body(location)
-        line, broken = check_line(location, self._body)
+        line, broken = check_line(location, self._body, files=1 if self.plan.deletes_old else math.inf)
+        if self.plan.deletes_old:
+            line = [change.location for change in self.pointers.changes]
         heedless = {writer.name for writer in self.plan.writers if writer.kind is Kind.ONLY_LOCKS}
         broken += check_changes(self.pointers.changes, line, heedless=heedless)
         broken += check_snapshots(body)

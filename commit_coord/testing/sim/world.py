@@ -62,6 +62,7 @@ class Blow(StrEnum):
 
     CRASH = "crash"
     PAUSE = "pause"
+    INTERRUPT = "interrupt"
     CLOCK = "clock"
 
 
@@ -73,7 +74,7 @@ class Fault:
         process: Which one.
         step: Counted from 1.
         blow: What befalls it.
-        seconds: How long it stands still, or how far its wall clock is set.
+        seconds: How long it stands still, how far its wall clock is set, or when after the message a Ctrl-C comes.
     """
 
     process: str
@@ -157,6 +158,7 @@ class Process:
         self.name = name
         self.clock = Clock(world, rate, offset=world.random.randrange(1000, 2000))
         self.alive = True
+        self.main: Thread | None = None
         self.paused_until = 0.0
         self.steps = 0
         self.in_a_hurry = False
@@ -183,6 +185,8 @@ class Process:
                 self.paused_until = self.world.now + fault.seconds
                 self.world.block(0.0)
                 self.note("continues")
+            case Blow.INTERRUPT:
+                self.world.at(self.world.now + fault.seconds, self._interrupt)
             case Blow.CLOCK:
                 self.note(f"its wall clock is set by {fault.seconds:.0f} s")
                 self.clock.set_by += fault.seconds
@@ -193,6 +197,12 @@ class Process:
         self.alive = False
         self.world.ended(self)
         self.world.block(0.0)
+
+    def _interrupt(self) -> None:
+        """Raise KeyboardInterrupt where the main thread waits."""
+        if self.main is not None:
+            self.note("is interrupted")
+            self.world.resume(self.main, self.main.turn, KeyboardInterrupt())
 
     def note(self, what: str) -> None:
         """Write into the history."""
@@ -307,6 +317,11 @@ class Thread:
         """Block, in the thread itself; return the answer that it goes on with."""
         return self.process.world.hub.switch()
 
+    @property
+    def ended(self) -> bool:
+        """Whether its work is done."""
+        return bool(self._coroutine.dead)
+
     def end(self) -> None:
         """Raise Halt where it blocks."""
         if self._coroutine and not self._coroutine.dead:
@@ -317,7 +332,7 @@ class Thread:
             self._work()
         except Halt:
             return
-        except Exception as error:  # noqa: BLE001 - nothing may escape
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing may escape
             self.process.note(f"ends with {error!r}")
             self.process.world.escaped.append(f"{self.process.name} ended with {error!r}")
 
@@ -351,6 +366,7 @@ class World:
         """Run *work* as a thread of *process*."""
         thread = Thread(process, work)
         self._threads.append(thread)
+        process.main = process.main or thread
         self.at(self.now + after, lambda: self.resume(thread, 0, None))
 
     def block(self, seconds: float) -> Any:
@@ -360,6 +376,8 @@ class World:
         answer = thread.give_back()
         if not thread.process.alive:
             raise Halt
+        if isinstance(answer, KeyboardInterrupt):
+            raise answer
         return answer
 
     def expected(self) -> tuple[Thread, int]:
@@ -370,7 +388,7 @@ class World:
     def resume(self, thread: Thread, turn: int, answer: Any) -> None:
         """Give *thread* its turn, unless it went on from there already; later if its process is stopped."""
         process = thread.process
-        if thread.turn != turn or not process.alive:
+        if thread.turn != turn or not process.alive or thread.ended:
             return
         if process.paused_until > self.now:
             self.at(process.paused_until, lambda: self.resume(thread, turn, answer))
