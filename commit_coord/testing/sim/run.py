@@ -298,6 +298,9 @@ class _Run:
 
     def _granted(self, process: Process, lease: Lease) -> None:
         process.note(f"holds {lease.request}, generation {lease.generation}")
+        if not _believes(process, lease):
+            process.note("was stopped for longer than that lease, and finds it lost")
+            return
         wanted = dict(lease.request.locks)
         standing = []
         for other, held in self._leases:
