@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutants.mutants import MUTANTS, ROOT, Mutant, copies, killed
 
-SLICE = 2
+SLICE = 3
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
