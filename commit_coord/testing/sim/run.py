@@ -53,9 +53,11 @@ from commit_coord.testing.history import (
     Append,
     Body,
     Call,
+    Hold,
     check_appends,
     check_changes,
     check_files,
+    check_holds,
     check_line,
     check_register,
     check_snapshots,
@@ -163,6 +165,8 @@ class _Run:
         self.world = world = World(plan.seed)
         self.appends: dict[str, Append] = {}
         self.calls: list[Call] = []
+        self.holds: list[Hold] = []
+        """Operation locks that were held to the end."""
         self.broken: list[str] = []
         self.done: set[str] = set()
         self._process: Process | None = None
@@ -393,8 +397,11 @@ class _Run:
         except LockError as error:
             process.note(f"{mark}: no lock, {type(error).__name__}")
             return
+        begins = self.world.now
         with lease:
             self._append(process, coordinator, mark, under=lease)
+            if _believes(process, lease) and self.plan.clocks_keep_up:
+                self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
     def _overwrite(self, process: Process, coordinator: Coordinator, mark: str) -> None:
         request_id = str(uuid.uuid4())
@@ -656,7 +663,13 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """Prove the table."""
-        broken = [*self.world.escaped, *self.broken, *check_register(self.calls, "0"), *self._look_at_table()]
+        broken = [
+            *self.world.escaped,
+            *self.broken,
+            *check_holds(self.holds),
+            *check_register(self.calls, "0"),
+            *self._look_at_table(),
+        ]
         answers = [append.answer for append in self.appends.values()]
         return Outcome(
             plan=self.plan,
