@@ -373,15 +373,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             forced=True,
             named=named,
             waking=_waking(done),
-            settling=[*self._answers(done), *_given_back(returned, ticket.place)],
+            settling=[*self._answers(done, request.request_id, ticket.place), *_given_back(returned, ticket.place)],
             locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
         )
 
-    def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
-        """Return what ends the requests of *done* and leaves each an answer."""
+    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
+        """Return what leaves each of *done* an answer, and ends their requests while the one at *place* stands."""
         if not done:
             return []
-        ids = {"ids": id_list([entry.request_id for entry in done])}
+        ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
         lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
         return [
             *((lease_sql.REMEMBER, _remembered(entry, lifetime_ms)) for entry in done),
@@ -436,7 +436,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             forced: Whatever it is; else only if it has expired by the service's clock.
             named: Its resources and modes; None looks them up.
             waking: Chooses whom else to wake.
-            settling: Done in the same transaction.
+            settling: Done in the same transaction, before.
             locking: All requests that it touches, where these are several.
         """
         connection, request = self._store.connection, {"request_id": request_id, "place": place}
@@ -447,16 +447,16 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         results = connection.run(
             [
                 *first,
+                *settling,
                 (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
                 (lease_sql.REMOVE_LOCKS, request),
                 (lease_sql.REMOVE_OFFER, request),
-                *settling,
             ],
             then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
             waking=waking,
             durable=False,
         )
-        return bool(results[len(first)])
+        return bool(results[len(first) + len(settling)])
 
     # Look, and free by force.
 
