@@ -738,9 +738,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
                 settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
-        for operations in settling:  # Our own nodes were gone before; what was carried out was so all the same.
-            with suppress(MultiRefused):
-                self._session.multi(operations)
+        # What is left of *settling* stays undone. Our own nodes were gone before, so those whose offers we took may have
+        # been granted meanwhile: who ended their requests now would let another one in beside them. They find in the
+        # table what was carried out.
 
     def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
         """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""

@@ -276,7 +276,7 @@ MUTANTS = (
         "locks/keeping.py",
         "                ticket.word = max(ticket.word, sent)\n",
         "                ticket.word = self._clock.now()\n",
-        f"{_SIM}[slow answers]",
+        "tests/sim/test_lock_machine.py::test_a_lease_is_believed_in_no_longer_than_it_is_kept",
     ),
     Mutant(
         "a-lease-ends-by-the-holder-s-own-clock",
@@ -312,6 +312,13 @@ MUTANTS = (
         "WHERE request_id = :request_id AND taken IS NULL RETURNING request_id",
         "WHERE request_id = :request_id RETURNING request_id",
         f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[lease-sqlite]",
+    ),
+    Mutant(
+        "who-holds-is-not-ended-by-a-late-answer",
+        "locks/lease_sql.py",
+        '"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} AND {_HOLDER}"',
+        '"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}}"',
+        f"{_CARRY}test_a_holder_that_was_freed_ends_nobody[lease-sqlite]",
     ),
     Mutant(
         "only-the-taker-gives-back",
