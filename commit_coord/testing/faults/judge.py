@@ -185,8 +185,9 @@ def image_of(metadata_location: str) -> Image:
     manifests: set[str] = set()
     previous = None
     for number, key in enumerate(order):
-        # What an append lists its child lists too; so only where that ends is a list read.
-        if number + 1 == len(order) or snapshots[order[number + 1]]["summary"]["operation"] != "append":
+        # What an append lists its child lists too, if that is one: then its list is not read.
+        pair = [snapshots[one]["summary"]["operation"] for one in order[number : number + 2]]
+        if pair != ["append", "append"]:
             manifests |= _listed(snapshots[key]["manifest-list"])
         previous = key
     for key in snapshots.keys() - set(order):
