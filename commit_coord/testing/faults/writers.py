@@ -7,7 +7,7 @@ into the snapshot's summary and into a column of the rows. Kinds:
 append   ``table.append`` of ten rows to the slot's own partition
 replace  ``table.overwrite`` of that partition, under an operation lock X on it
 delete   in turns, an append to that partition, and ``table.delete`` of it under an operation lock X
-spark    ``commit_coord.spark.write_table`` of that partition, mode ``dynamic``, from a Spark session of its own
+spark    ``commit_coord.spark.write_table`` of that partition alone, from a Spark session of its own
 ======== =================================================================================================
 
 An *order* is a file that tells a slot to do something to itself when it reaches a step of the commit protocol: the
@@ -181,9 +181,11 @@ def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     warnings.simplefilter("ignore")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(
-        filename=place.folder / f"process-{os.getpid()}.log", level=logging.WARNING, format="%(asctime)s %(message)s"
-    )
+    said = place.folder / f"process-{os.getpid()}.log"
+    with said.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)  # also what Spark's JVM says
+    logging.basicConfig(filename=said, level=logging.WARNING, format="%(asctime)s %(message)s")
     for slot in slots:
         (place.folder / f"pid-{slot}").write_text(str(os.getpid()))
     watch_clock(place, min(slots))
@@ -243,6 +245,7 @@ class _Slot:
         self._obeying = obeying
         self._part = f"p{slot}"
         self._is_full = False
+        self._session: Any = None
 
     def work(self) -> None:
         self._obeying.slots.number = self._slot
@@ -302,11 +305,17 @@ class _Slot:
         from commit_coord.spark import write_table
 
         assert isinstance(self._catalog, CoordinatedCatalog)
-        frame = _session(self._place.folder / f"spark-{self._slot}").createDataFrame(
+        self._session = self._session or _session(self._place.folder / f"spark-{self._slot}")
+        frame = self._session.createDataFrame(
             [(self._part, mark, number)] * ROWS, "part string, mark string, value bigint"
         )
-        with self._locked(mark):
-            written = write_table(frame, (self._catalog, TABLE), mode="dynamic", snapshot_properties={MARK: mark})
+        written = write_table(
+            frame,
+            (self._catalog, TABLE),
+            mode="dynamic",
+            overwrite_filter=f"part = '{self._part}'",
+            snapshot_properties={MARK: mark},
+        )
         return _landed(written, mark)
 
     def _rows(self, mark: str, number: int) -> pa.Table:
