@@ -53,7 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.on is None or configuration.name in given.on:
                 chosen = [one for one in INJURIES.values() if given.only is None or one.name in given.only]
                 broken += _column(configuration, chosen, world, given, results, until)
-                _keep(given.results, given.page, results)
     _keep(given.results, given.page, results)
     for words in broken:
         print(words)
@@ -87,6 +86,7 @@ def _column(
                 if time.monotonic() > until:
                     break
                 broken += _one(rig, injury, folder / f"cell-{injury.name}", given, cells)
+                _keep(given.results, given.page, results)
                 rig.heal()
         finally:
             rig.close()

@@ -96,7 +96,10 @@ def kill_at_steps(cell: Cell) -> None:
     if cell.rig.configuration.store != "hms":
         points.append("in Swap")
     cell.dice.shuffle(points)
+    until = time.monotonic() + cell.seconds
     for point in points:
+        if time.monotonic() > until:
+            break
         if cell.obeyed(cell.dice.choice(cell.fleet.slots), Order(step=point, act="kill")):
             cell.over()
 
@@ -397,7 +400,7 @@ INJURIES = {
             **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
         }),
         Injury(name="kill-writer", inflict=kill_writers, seconds=10),
-        Injury(name="kill-at-step", inflict=kill_at_steps),
+        Injury(name="kill-at-step", inflict=kill_at_steps, seconds=60),
         Injury(name="stop-holder", inflict=stop_holders, not_on={"memory": _ONE_PROCESS}),
         Injury(name="restart-server", inflict=restart_servers, not_on=_SERVERLESS),
         Injury(name="kill-server", inflict=kill_servers, not_on=_SERVERLESS),
