@@ -105,19 +105,21 @@ def kill_at_steps(cell: Cell) -> None:
 
 
 def stop_holders(cell: Cell) -> None:
-    """SIGSTOP of a holder for longer than its lease, then SIGCONT: before its swap, inside it, after it."""
-    points = ["before Swap", "after Swap", "before Swap"] if cell.rig.configuration.ours else ["before Swap"] * 2
-    if cell.rig.configuration.store != "hms":
-        points.append("in Swap")
-    slots = [0, 5, 7, 1]  # an append, a replace under a partition lock, a delete
-    for point, slot in zip(points, slots, strict=False):
+    """SIGSTOP of a holder for longer than the others may wait, then SIGCONT: before, inside and after its swap."""
+    points = [("before Swap", 0)]  # an append
+    if cell.rig.configuration.ours:
+        points.append(("after Swap", 5))  # a replace under a partition lock
+    if cell.rig.configuration.store == "postgres":
+        # A file's lock has no server that ends it: SQLite's writer that is stopped right there keeps everybody waiting.
+        points.append(("in Swap", 6))
+    for point, slot in points:
         if not cell.obeyed(slot, Order(step=point, act="stop")):
             continue
         until = time.monotonic() + 2
         while not cell.fleet.is_stopped(slot) and time.monotonic() < until:
             time.sleep(0.01)
         cell.over()
-        cell.wait(LEASE_S + 2)
+        cell.wait(LEASE_S + 7)
         cell.fleet.signal(slot, signal.SIGCONT)
         cell.wait(1)
 
