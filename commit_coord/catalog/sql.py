@@ -321,6 +321,8 @@ def _bound_silence(engine: Engine, lease_ms: int) -> None:
 
     @event.listens_for(engine, "do_connect")
     def connecting(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
+        if not dialect.driver.startswith("psycopg"):
+            return  # no other driver hands its options to libpq
         options.setdefault("connect_timeout", max(2, lease_ms // 1000))
         options.setdefault("tcp_user_timeout", lease_ms)
 
