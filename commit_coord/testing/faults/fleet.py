@@ -52,7 +52,7 @@ class Fleet:
     def _start(self, number: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(IMPORTED)
-        process = context.Process(target=_be_writers, args=(self.place, dict(self.crews[number])), daemon=True)
+        process = context.Process(target=write, args=(self.place, dict(self.crews[number]), os.getpid()), daemon=True)
         process.start()
         self._processes[number] = process
 
@@ -100,7 +100,3 @@ class Fleet:
                 self.hung += 1
                 process.kill()
                 process.join()
-
-
-def _be_writers(place: Place, crew: dict[int, str]) -> None:
-    write(place, crew, os.getppid())

@@ -257,7 +257,7 @@ class _Slot:
                 logging.exception("the table was not loaded")  # noqa: LOG015
                 notes.line("start", type(error).__name__)
                 os._exit(3)
-            while not self._place.stop.exists() and os.getppid() == self._parent:
+            while not self._place.stop.exists() and _lives(self._parent):
                 mark = f"{self._kind}.{self._slot}.{os.getpid()}.{number}"
                 number += 1
                 notes.line("try", mark)
@@ -331,6 +331,14 @@ class _Slot:
             return nullcontext()
         wanted = {Resource.table(TABLE, f"part={self._part}"): LockMode.EXCLUSIVE}
         return self._catalog.lock_operation(wanted, statement=statement)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _landed(table: Table, mark: str) -> int | None:
