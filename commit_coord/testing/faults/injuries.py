@@ -393,7 +393,7 @@ class Injury:
     @property
     def title(self) -> str:
         """What it is, in words."""
-        return (self.inflict.__doc__ or "").strip()
+        return (self.inflict.__doc__ or "").strip() + (" One writer is a Spark application." if self.spark else "")
 
     def why_not(self, configuration: Configuration) -> str:
         """Return why the cell makes no sense, "" where it does."""
