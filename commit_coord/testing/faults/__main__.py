@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="begin no cell after so long")
     parser.add_argument("--kills", action="store_true", help="10,000 commits, a SIGKILL every two seconds, no cells")
     parser.add_argument("--commits", type=int, default=10_000, help="of --kills")
+    parser.add_argument("--logs", type=Path, help="a folder that keeps the logs of every cell")
     parser.add_argument("--results", type=Path, help="JSON; what it has of other cells stays")
     parser.add_argument("--page", type=Path, help="where to write the page of all results")
     parser.add_argument("--render", action="store_true", help="run nothing, write the page")
@@ -105,15 +107,13 @@ def _one(rig: Rig, injury: Injury, folder: Path, given: argparse.Namespace, cell
         return [f"{key}: {error}\n    {again}"] if rig.configuration.ours else []
     cells[key] = result.as_json()
     print(_line(result), flush=True)
+    if given.logs is not None:
+        shutil.copytree(folder, given.logs / f"{name}-{injury.name}-{given.seed}", dirs_exist_ok=True)
     if not result.broken or not rig.configuration.ours:
         return []
     for words in result.broken[:10]:
         print(f"    {words}")
     print(f"    {again}", flush=True)
-    kept = Path(tempfile.gettempdir()) / f"commit-coord-faults-{name}-{injury.name}-{given.seed}"
-    if not kept.exists():
-        folder.rename(kept)
-        print(f"    logs: {kept}", flush=True)
     return [f"{key}: {'; '.join(result.broken[:3])}\n    {again}"]
 
 
