@@ -32,10 +32,10 @@ between many tries for their lock; their figures fail nothing.
 How it is done: leases last {LEASE_S:.0f} s, a call to the metastore may take {CLIENT_TIMEOUT_S:.0f} s. Servers, \
 writers and the fault live
 in a network and a mount namespace of their own, where packets are dropped by `iptables` and disks are small tmpfs
-(which is why no `fsync` costs anything here); without root on Linux, `ip` and `iptables` these cells are not run. Slow networks, lost and late answers are made by a TCP proxy: `netem` is
-not in every kernel. A step of the clock is one of Python's clocks in the writer (`time`, PyIceberg's `datetime`), not
-the kernel's. The out-of-memory kill is the kernel's own, in a memory control group. "In Swap" is right before a
-database's COMMIT.
+(which is why no `fsync` costs anything here); cells that need these are not run without root on Linux, `ip` and
+`iptables`. Slow networks, lost and late answers are made by a TCP proxy: `netem` is not in every kernel. A step of the
+clock is one of Python's clocks in the writer (`time`, PyIceberg's `datetime`), not the kernel's. The out-of-memory kill
+is the kernel's own, in a memory control group. "In Swap" is right before a database's COMMIT.
 """
 
 _COLUMNS = (
