@@ -40,6 +40,11 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
 	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
 
+.PHONY: faults
+faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
+	$(with) python java postgres -- python -m commit_coord.testing.faults --results bench/results/faults.json \
+		--page docs/faults.md $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
 	$(with) python -- ruff check --fix-only --quiet

@@ -100,6 +100,7 @@ def hammer(
     faults: Sequence[Callable[[], object]] = (),
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
+    table_properties: Mapping[str, str] | None = None,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -116,13 +117,14 @@ def hammer(
             acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        table_properties: Of the table.
         timeout_s: Give up after so long; the report then says so.
         say: Told of the progress.
     """
     given = dict(properties or {})
     catalog = _open(folder, given)
     catalog.create_namespace_if_not_exists(TABLE[0])
-    catalog.create_table(TABLE, _SCHEMA)
+    catalog.create_table(TABLE, _SCHEMA, properties=dict(table_properties or {}))
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
     slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
