@@ -45,6 +45,17 @@ faults: ## Break real servers, disks, clocks and networks under writers, and wri
 	$(with) python java postgres -- python -m commit_coord.testing.faults --results bench/results/faults.json \
 		--page docs/faults.md $(ARGS)
 
+SEED ?= 1
+RUNS ?= 2000
+
+.PHONY: sim
+sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
+	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
+
+.PHONY: mutants
+mutants: ## Break the code in one place after the other; the named test of each must notice
+	$(with) python -- python -m tests.mutants.mutants $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
 	$(with) python -- ruff check --fix-only --quiet
