@@ -39,6 +39,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.cache import MetadataCache
+from commit_coord.iceberg.overwrites import Acknowledged, Note, Overwrites
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.model import (
@@ -228,6 +229,7 @@ class Coordinator:
         self.cache = MetadataCache()
         self.clock = clock
         self.events = events
+        self.overwrites = Overwrites(self.read, events)
         self.limits = limits
         self._acquire_timeout_ms = acquire_timeout_ms
         self._journal_lifetime_ms = journal_lifetime_ms
@@ -355,6 +357,8 @@ class _Commit:
         self._named = False
         """Whether a metadata file has the name that the first one has."""
         self._looked_up = False
+        self._note = Note()
+        """What is left for the next commit of the table, but for what this one adds."""
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
@@ -528,10 +532,27 @@ class _Commit:
             try:
                 if self._taken and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:
                     self._settle(self._lease, verdict)
+                if verdict is not None and verdict.status is CommitStatus.SUCCESS and verdict.plan is not None:
+                    self._leave_note(self._lease, verdict.plan)
             finally:
                 self._lease.release()
             self._lease, self._members, self._taken = None, [], []
             self._held += self._coordinator.clock.now() - self._acquired_at
+
+    def _leave_note(self, lease: Lease, plan: Planned) -> None:
+        """Have the release tell the next commit of this one, which was acknowledged."""
+        if lease.note is None:
+            return
+        payload: _Payload = plan.payload
+        head = Acknowledged(
+            location=plan.location,
+            table_uuid=str(payload.metadata.table_uuid),
+            request_id=self._attempt.request_id,
+            snapshot_ids=tuple(one for follows in payload.all for one in follows.snapshot_ids),
+            by=str(lease.request.owner),
+            at_ms=payload.metadata.last_updated_ms,
+        )
+        lease.leave(replace(self._note, head=head).to_text())
 
     def _settle(self, lease: Lease, verdict: Verdict) -> None:
         """Have the release tell the owners of what we took: carried out, or left to them."""
@@ -553,6 +574,9 @@ class _Commit:
     def _plan(self) -> PlanResult:
         coordinator, attempt = self._coordinator, self._attempt
         pointer = coordinator.store.pointer(attempt.table)
+        assert self._lease is not None
+        if pointer is not None and self._lease.note:
+            self._note = coordinator.overwrites.look_back(attempt.table, pointer, self._lease.note)
         if self._repeatable and (entry := self._already(pointer)):
             return Answered(payload=entry)
         self._looked_up = True

@@ -401,8 +401,12 @@ class CoordinatedCatalog(MetastoreCatalog):
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch."""
         table = self._table_identifier(identifier)
-        with self.operating(Operation.DROP_TABLE, table), self.coordinator.latch(table, statement="drop table"):
+        with (
+            self.operating(Operation.DROP_TABLE, table),
+            self.coordinator.latch(table, statement="drop table") as latch,
+        ):
             super().drop_table(identifier)  # type: ignore[safe-super]
+            _take_note(latch)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
@@ -418,10 +422,11 @@ class CoordinatedCatalog(MetastoreCatalog):
         name = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, name, "purge table"),
-            self.coordinator.latch(name, statement="purge table"),
+            self.coordinator.latch(name, statement="purge table") as latch,
         ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             super().drop_table(identifier)  # type: ignore[safe-super]
+            _take_note(latch)
         manifests: dict[str, ManifestFile] = {}
         for snapshot in table.metadata.snapshots:
             listed = manifest_list.read(table.io, snapshot.manifest_list)
@@ -475,3 +480,9 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
         return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
+
+
+def _take_note(latch: Lease) -> None:
+    """Tell the next holder nothing of what was committed before: the table is gone."""
+    if latch.note:
+        latch.leave("")

@@ -198,6 +198,7 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("clock", "whose clock decides on expiry"),
     ("carries", "whose commits, waiting, one commit publishes too"),
     ("deadlocks", "threads that wait in a circle are told so"),
+    ("notes", "the next commit is told of the last one, and finds it if it was overwritten"),
 )
 
 
