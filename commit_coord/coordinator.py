@@ -256,6 +256,7 @@ class Coordinator:
         replan: Replanner | None = None,
         repeatable: bool = False,
         under: Lease | None = None,
+        restores: bool = False,
     ) -> list[Committed]:
         """Land *attempts* on one table.
 
@@ -269,6 +270,7 @@ class Coordinator:
             repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
                 remember it.
             under: Locks of the operation, without which it must not land; its service is asked right before the swap.
+            restores: The request id is that of a commit that had landed, and was overwritten: its names are taken.
 
         Raises:
             CommitConflict: Another commit stands in the way.
@@ -279,7 +281,7 @@ class Coordinator:
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        return [_Commit(self, attempts[0], replan, repeatable, under).run()]
+        return [_Commit(self, attempts[0], replan, repeatable, under, restores).run()]
 
     def latch(self, *tables: Table, statement: str = "") -> Lease:
         """Take the commit latches of *tables*, all or none; a context manager.
@@ -336,6 +338,7 @@ class _Commit:
         replan: Replanner | None,
         repeatable: bool,
         under: Lease | None,
+        restores: bool,
     ) -> None:
         self._coordinator = coordinator
         self._attempt = attempt
@@ -346,7 +349,7 @@ class _Commit:
         self._lease_id = coordinator._fence
         # A caller's own request id has to be looked up under the latch first, which only its owner does. And one swap
         # can't be refused for some of those that it publishes, so whoever is fenced goes alone.
-        alone = repeatable or self._lease_id is not None or under is not None
+        alone = repeatable or restores or self._lease_id is not None or under is not None
         self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[_Member] = []
         self._taken: list[str] = []
@@ -354,7 +357,7 @@ class _Commit:
         self._rebased = False
         self._drained: set[str] = set()
         """What was swapped while somebody else may have had the latch, who is done by now."""
-        self._named = False
+        self._named = restores
         """Whether a metadata file has the name that the first one has."""
         self._looked_up = False
         self._note = Note()

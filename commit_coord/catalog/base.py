@@ -19,6 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
+from commit_coord.catalog import repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
@@ -26,6 +27,7 @@ from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
@@ -459,6 +461,25 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         with self.operating(Operation.DROP_DATABASE, Catalog.identifier_to_tuple(namespace)):
             super().drop_namespace(namespace)  # type: ignore[safe-super]
+
+    # What was overwritten, and what nobody refers to.
+
+    def find_lost(self, identifier: str | Identifier, since: Iterable[str] = ()) -> repair.Repair:
+        """Return the commits of a table that writers without our rules overwrote; see :func:`repair.find`.
+
+        Args:
+            identifier: The table.
+            since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+        """
+        return repair.find(self.coordinator, self._table_identifier(identifier), since)
+
+    def repair(self, found: repair.Repair) -> list[repair.LostCommit]:
+        """Bring back what can be of what was *found*; see :func:`repair.carry_out`."""
+        return repair.carry_out(self.coordinator, found)
+
+    def forget_lost(self, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
+        """Have the lock service forget what was lost of a table, and return what it forgot."""
+        return repair.forget(self.coordinator, self._table_identifier(identifier))
 
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""

@@ -7,14 +7,17 @@ import logging
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.types import LongType, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import InvalidArguments
 from commit_coord.events import CommitOverwritten
 from commit_coord.iceberg.overwrites import Note
-from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, coordinated, ids, kit_of, row_ids
+from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, coordinated, files_in, ids, kit, kit_of, row_ids
 
 SQL_MANAGERS = [param for param in EVERY_LOCK_MANAGER if "hms" not in str(param)]
 
@@ -149,3 +152,150 @@ def test_a_note_of_another_version_is_as_none(made: Kit, caplog: pytest.LogCaptu
         table.append(ids(2))
     assert caplog.text.count("another version") == 2
     assert note_of(coordinated(made.catalog), table).head is not None
+
+
+# Repair.
+
+
+def test_repair_brings_back_every_row_once(made: Kit) -> None:
+    table, lost = overwritten(made, commits=3)
+    catalog = coordinated(made.open())
+    catalog.load_table(table.name()).append(ids(5))
+    found = catalog.find_lost(table.name())
+    assert [(one.operation, one.files, one.rows, one.advice) for one in found.commits] == [("append", 1, 1, "")] * 3
+    assert [one.location for one in found.restorable] == [path for path, _ in lost]
+    before = files_in(table.location())
+    assert len(catalog.repair(found)) == 3
+    assert row_ids(made.again(table)) == [1, 2, 3, 4, 5, 100]
+    mended = made.again(table)
+    for path, snapshot in lost:
+        restored = mended.metadata.snapshot_by_id(snapshot.snapshot_id)
+        request_id = snapshot.summary["commit-coord.request-id"]
+        assert restored.summary["commit-coord.request-id"] == request_id
+        assert restored.summary["commit-coord.restored-from"] == path
+        assert mended.find_commit(request_id).snapshot_ids == (snapshot.snapshot_id,)
+    assert mended.current_snapshot().summary["total-records"] == "6"
+    assert before < files_in(table.location())
+    assert not [one for one in files_in(table.location()) - before if one.endswith(".parquet")]
+    assert catalog.find_lost(table.name()).commits == ()
+    repeated = made.catalog.find_lost(table.name(), since=[lost[-1][0]])
+    assert [one.restored for one in repeated.commits] == [True] * 3
+    made.catalog.repair(repeated)
+    made.catalog.repair(found)  # planned before the first one landed
+    assert row_ids(made.again(table)) == [1, 2, 3, 4, 5, 100]
+    seen = listened(catalog)
+    made.again(table).append(ids(6))
+    catalog.load_table(table.name()).append(ids(7))
+    assert seen == []
+    assert row_ids(made.stock.load_table(table.name())) == [1, 2, 3, 4, 5, 6, 7, 100]
+    catalog.close()
+
+
+def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
+    """Also where the pointer was put back to the very base, so that the next file has the number of the lost one."""
+    table = made.table(ids(1))
+    base = table.metadata_location
+    table.append(ids(2))
+    put(made, table, base)
+    found = made.catalog.find_lost(table.name())
+    made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 2]
+    assert note_of(coordinated(made.catalog), table).lost == ()
+
+
+def test_what_was_restored_and_expired_is_not_added_again(made: Kit) -> None:
+    table, lost = overwritten(made)
+    catalog = made.catalog
+    catalog.repair(catalog.find_lost(table.name()))
+    mended = made.again(table)
+    mended.append(ids(9))
+    mended.maintenance.expire_snapshots().by_id(lost[0][1].snapshot_id).commit()
+    again = catalog.find_lost(table.name(), since=[lost[0][0]])
+    assert [one.restored for one in again.commits] == [True]
+
+
+def test_what_read_the_table_or_is_no_data_is_left_to_people(made: Kit) -> None:
+    table = made.table(ids(1, 2))
+    base = table.metadata_location
+    table.append(ids(3))
+    table.append(ids(4))
+    table.overwrite(ids(40), "id = 4")
+    table.delete("id = 1")
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+    table.append(ids(5))
+    with table.transaction() as tx:
+        tx.set_properties({"owner": "ann"})
+    put(made, table, base)
+    made.again(table).append(ids(100))
+    found = made.catalog.find_lost(table.name())
+    told = [(one.operation.split(",")[0], one.restorable, one.advice.partition(":")[0]) for one in found.commits]
+    assert told == [
+        ("append", True, ""),
+        ("append", False, "a later commit that was lost too took rows of it away"),
+        ("delete", False, "it depends on the rows that it found"),
+        ("overwrite", False, "it depends on the rows that it found"),
+        ("metadata", False, "schema 1 (columns more)"),
+        ("append", False, "schema 1 of its files is lost too"),
+        ("metadata", False, "properties owner"),
+    ]
+    made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 2, 3, 100]
+    assert len(note_of(coordinated(made.catalog), table).lost) == 1
+    assert len(made.catalog.forget_lost(table.name())) == 1
+    assert made.catalog.find_lost(table.name()).commits == ()
+
+
+def test_rows_of_another_schema_of_the_same_number_are_not_mixed_up(made: Kit) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    with table.update_schema() as update:
+        update.add_column("mine", StringType())
+    table.append(ids(2))
+    lost = table.metadata_location
+    put(made, table, base)
+    again = made.again(table)
+    with again.update_schema() as update:
+        update.add_column("theirs", LongType())
+    found = made.catalog.find_lost(table.name(), since=[lost])
+    assert not found.restorable
+
+
+def test_a_manifest_that_holds_more_than_was_lost_is_written_anew(made: Kit) -> None:
+    """PyIceberg's own appends put what they add beside what was there."""
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = made.table(ids(1), ids(2), properties=merging)
+    base = table.metadata_location
+    made.stock.load_table(table.name()).append(ids(3))
+    made.again(table).append(ids(4))
+    put(made, table, base)
+    found = made.catalog.find_lost(table.name())
+    assert [(one.request_id == "", one.rows, one.advice) for one in found.commits] == [(True, 1, ""), (False, 1, "")]
+    for _ in range(2):
+        made.catalog.repair(found)
+        assert row_ids(made.again(table)) == row_ids(made.stock.load_table(table.name())) == [1, 2, 3, 4]
+
+
+def test_a_commit_whose_files_are_gone_is_left_to_people(made: Kit) -> None:
+    table = made.table(ids(1))
+    base, before = table.metadata_location, files_in(table.location())
+    table.append(ids(2))
+    (path,) = [one for one in files_in(table.location()) - before if one.endswith(".parquet")]
+    put(made, table, base)
+    Path(path).unlink()
+    (lost,) = made.catalog.find_lost(table.name()).commits
+    assert lost.advice == "1 of its 1 files are gone: write the rows again"
+    assert not lost.restorable
+
+
+def test_what_is_no_lost_file_is_refused(made: Kit) -> None:
+    table, other = made.table(ids(1)), made.table(ids(1))
+    with pytest.raises(InvalidArguments, match="another table"):
+        made.catalog.find_lost(table.name(), since=[other.metadata_location])
+    with pytest.raises(InvalidArguments, match="can't be read"):
+        made.catalog.find_lost(table.name(), since=[table.metadata_location + ".none"])
+    assert made.catalog.find_lost(table.name(), since=[table.metadata_location]).commits == ()
+    with kit("none") as bare:
+        table = bare.table(ids(1))
+        with pytest.raises(InvalidArguments, match="remembers no commits"):
+            bare.catalog.find_lost(table.name())

@@ -347,7 +347,7 @@ def alone() -> Iterator[ZooKeeperEnsemble]:
 
 @pytest.mark.zookeeper
 def test_round_trips(alone: ZooKeeperEnsemble) -> None:
-    """A latch costs four requests in two round trips: enter, list and read the note, then delete. Waiting costs none."""
+    """A latch costs four requests in two round trips: enter, list and look, then delete. Waiting costs none."""
     times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
     with Service("zookeeper", alone.connect_string) as service:
         manager, other = ours(service.open(**times)), ours(service.open(**times))
