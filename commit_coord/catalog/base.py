@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from commit_coord.catalog import repair
+from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
@@ -480,6 +480,16 @@ class CoordinatedCatalog(MetastoreCatalog):
     def forget_lost(self, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
         """Have the lock service forget what was lost of a table, and return what it forgot."""
         return repair.forget(self.coordinator, self._table_identifier(identifier))
+
+    def find_orphans(
+        self, identifier: str | Identifier, *, older_than_ms: int = orphans.OLDER_THAN_MS, force: bool = False
+    ) -> orphans.Orphans:
+        """Return the files of a table that no commit refers to and no writer can still publish; see `orphans.find`."""
+        return orphans.find(self, self._table_identifier(identifier), older_than_ms=older_than_ms, force=force)
+
+    def delete_orphans(self, found: orphans.Orphans) -> orphans.Orphans:
+        """Delete what was *found*, but for what was committed since; return what was deleted."""
+        return orphans.delete(self, found)
 
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
