@@ -30,7 +30,7 @@ integration: ## The tests on real servers of every version: in containers where 
 	$(with) python java postgres maven docker kerberos -- pytest integration $(ARGS)
 
 .PHONY: check
-check: fmt-check lint layers types test ## Everything that CI checks
+check: fmt-check lint layers types security test ## Everything that CI checks
 
 .PHONY: bench
 bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/results/
@@ -60,6 +60,14 @@ layers: ## Do imports go down only?
 .PHONY: types
 types: ## mypy, strict
 	$(with) python -- mypy
+
+.PHONY: security
+security: ## bandit
+	$(with) python -- bandit --quiet --recursive commit_coord --configfile pyproject.toml
+
+.PHONY: audit
+audit: ## Is anything known against a locked dependency? (pip-audit; asks the Python Packaging Advisory Database)
+	$(with) tools -- uv tool run pip-audit --disable-pip --requirement requirements.lock $(ARGS)
 
 .PHONY: docs
 docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from the code

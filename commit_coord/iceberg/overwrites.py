@@ -184,7 +184,7 @@ class Overwrites:
         if lost is not None and known.location not in self._reported:
             self._reported.add(known.location)
             logger.error(
-                "commits were overwritten by a writer that neither compares nor locks as we do, the last of them: %s; "
+                "commits were overwritten by a writer that did not compare, the last of them: %s; "
                 "`commit-coord repair %s --from %s` shows them and brings their rows back: %s",
                 known,
                 table_name(table),

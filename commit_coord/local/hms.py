@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape  # it writes, and parses nothing # nosec B406
 
 from commit_coord.errors import ConfigError
 from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
@@ -346,7 +346,7 @@ def fetch(version: str) -> None:
     Raises:
         ConfigError: There is no such version, or something could not be fetched.
     """
-    database = PostgresDatabase(host="", port=0, name="", user="", password="")
+    database = PostgresDatabase(host="", port=0, name="", user="", password="")  # nosec B106
     HiveMetastore(version=version, postgres=database)._jars()
     if not VERSIONS[version].schema:
         maven_archive(_ARCHIVE_3)
