@@ -67,7 +67,7 @@ security: ## bandit
 
 .PHONY: audit
 audit: ## Is anything known against a locked dependency? (pip-audit; asks the Python Packaging Advisory Database)
-	$(with) tools -- uv tool run pip-audit --disable-pip --requirement requirements.lock $(ARGS)
+	$(with) tools -- uv tool run pip-audit --strict --disable-pip --requirement requirements.lock $(ARGS)
 
 .PHONY: docs
 docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from the code

@@ -244,6 +244,7 @@ class HiveMetastore(LocalServer):
         conf = self.folder / "conf"
         for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
+        conf.chmod(0o700)  # the password of its database stands there
         site = hadoop_site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
             (conf / name).write_text(site)

@@ -749,7 +749,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     # Give back.
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
-        settling = [*self._leaving(ticket), *self._answered(ticket)]
+        leaving = self._leaving(ticket)
+        settling = [*leaving, *self._answered(ticket)]
         # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
@@ -757,10 +758,11 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             part.sent, part.nodes = False, None
         for operations in settling:  # Our own nodes were gone before; what was carried out was so all the same.
             with suppress(MultiRefused):
-                self._session.multi(operations)
+                if operations not in leaving:
+                    self._session.multi(operations)
 
     def _leaving(self, ticket: _Ticket) -> list[list[Operation]]:
-        """Return what leaves the note of *ticket*: only in the place of the one that it found, whenever it is done."""
+        """Return what leaves the note of *ticket*, in the place of the one that it found."""
         if ticket.left is None or ticket.request.table is None:
             return []
         path, text = self._layout.note(ticket.request.table), ticket.left.encode()
