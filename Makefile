@@ -40,6 +40,10 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
 	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
 
+.PHONY: soak
+soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
+	$(with) python java postgres -- python -m commit_coord.testing.soak $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
 	$(with) python -- ruff check --fix-only --quiet

@@ -397,7 +397,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if location is None and not {".", ".."}.isdisjoint((*database_name.split("/"), *table_name.split("/"))):
             raise ValueError(
-                f"a default location can't hold '.' or '..', choose another with location=: {database_name}.{table_name}"
+                f"a location can't hold '.' or '..', choose another with location=: {database_name}.{table_name}"
             )
         resolved: str = super()._resolve_table_location(location, database_name, table_name)
         if "?" in resolved or "#" in resolved:
