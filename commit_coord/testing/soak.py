@@ -330,9 +330,9 @@ def page(runs: Sequence[Run], *, command: str, load: str) -> str:
     lines = [
         "# Soak",
         "",
-        f"Measured on {when} with `{command}`: {platform.system()} {platform.machine()}, {os.cpu_count()} cores,",
-        f"Python {platform.python_version()}, load {load} when it began. `make soak` (an hour) measures anew and writes",
-        "this page.",
+        f"Measured on {when} with `{command}`:",
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load",
+        f"{load} when it began. `make soak` (an hour) measures anew and writes this page.",
         "",
         "Writers append, take operation locks, read, and now and then empty their table and expire its snapshots; two",
         "processes have half of them each (`memory`: one has all). *Slope* is that of a line through what was measured",
