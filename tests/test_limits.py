@@ -121,8 +121,18 @@ def test_5_000_tables_of_one_catalog(made: Kit) -> None:
     assert grown_mib < 500
 
 
-@pytest.mark.parametrize("manager", ["memory", "lease", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
-def test_1_000_requests_wait_for_one_latch(request: pytest.FixtureRequest, tmp_path: Path, manager: str) -> None:
+@pytest.mark.parametrize(
+    "manager, count",
+    [
+        ("memory", 1_000),
+        # Every waiter on SQLite looks for itself, ten times a second: some hundreds keep two busy cores busy.
+        ("lease", 300),
+        pytest.param("zookeeper", 1_000, marks=pytest.mark.zookeeper),
+    ],
+)
+def test_a_thousand_requests_wait_for_one_latch(
+    request: pytest.FixtureRequest, tmp_path: Path, manager: str, count: int
+) -> None:
     uri = {"lease": f"sqlite:///{tmp_path}/locks.db"}.get(manager, "")
     if manager == "zookeeper":
         uri = request.getfixturevalue("zookeeper").connect_string
@@ -136,15 +146,15 @@ def test_1_000_requests_wait_for_one_latch(request: pytest.FixtureRequest, tmp_p
             with clients[number % 4].acquire(latch(), deadline=soon(600)):
                 granted.append(number)
 
-        waiting = [threading.Thread(target=wait, args=(number,)) for number in range(1_000)]
+        waiting = [threading.Thread(target=wait, args=(number,)) for number in range(count)]
         for thread in waiting:
             thread.start()
-        until(lambda: len(clients[0].locks()) == 1_001, "a thousand in the queue", seconds=300)
+        until(lambda: len(clients[0].locks()) == count + 1, "all in the queue", seconds=300)
         states = [entry.state for entry in clients[1].locks()]
-        assert (states.count(LockState.ACQUIRED), states.count(LockState.WAITING)) == (1, 1_000)
+        assert (states.count(LockState.ACQUIRED), states.count(LockState.WAITING)) == (1, count)
         held.release()
         for thread in waiting:
             thread.join(600)
-        assert sorted(granted) == list(range(1_000))
+        assert sorted(granted) == list(range(count))
         assert all(client.locks() == [] for client in clients)
         until(lambda: threading.active_count() <= threads + 8, "the end of their threads")
