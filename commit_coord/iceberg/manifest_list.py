@@ -91,6 +91,28 @@ def numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
     return copied
 
 
+def added_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+    """Return *manifest* as one that the snapshot *snapshot_id* adds: its entries must leave theirs open."""
+    data = list(manifest._data)
+    data[_FIELD_IDS.index(503)] = snapshot_id
+    return ManifestFile(*data)
+
+
+def check_whole(io: FileIO, manifests: Iterable[ManifestFile]) -> None:
+    """Return if each of *manifests* is there and as it was written: a commit that names another one breaks its table.
+
+    Raises:
+        OSError: One is missing.
+        ValueError: One is no whole Avro file, or not as long as it was. Its entries are not decoded.
+    """
+    for manifest in manifests:
+        with io.new_input(manifest.manifest_path).open() as stream:
+            data = stream.read()
+        sync = data[-16:]
+        if len(data) != manifest.manifest_length or not data.startswith(_MAGIC) or data.count(sync) < 2:
+            raise ValueError(f"the manifest {manifest.manifest_path} is damaged")
+
+
 def write_appended(
     io: FileIO,
     location: str,

@@ -165,11 +165,20 @@ class LazyModels(Sequence[M], Generic[M]):
         cut._index, cut._indexed, cut._tail = self._index, self._indexed, self._tail
         return cut
 
-    def ids_with_summary(self, key: str, value: str) -> Iterator[int]:
-        """Yield the ids of snapshots whose summary has *key* = *value*, newest first, unparsed."""
+    def ids_with_summary(self, key: str, value: str, *, behind: int = -1) -> Iterator[int]:
+        """Yield the ids of snapshots whose summary names *value* at *key*, newest first, unparsed.
+
+        Args:
+            key: Of a list that is separated by commas.
+            value: One of it.
+            behind: The sequence number at which to stop looking.
+        """
         for item in reversed(self._items):
-            summary = item.get("summary") if isinstance(item, dict) else item.summary
-            if summary and summary.get(key) == value:
+            raw = isinstance(item, dict)
+            if ((item.get("sequence-number") if raw else item.sequence_number) or 0) <= behind:
+                return
+            summary = item.get("summary") if raw else item.summary
+            if summary and value in (summary.get(key) or "").split(","):
                 yield _snapshot_id(item)
 
     def last(self, length: int) -> LazyModels[M]:

@@ -19,7 +19,9 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.bin_packing import ListPacker
+from pyiceberg.utils.properties import property_as_bool
 
+from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import Append, Merge
 
@@ -93,7 +95,8 @@ class PureAppend(_MergeAppendFiles):
         parent, self._parent_snapshot_id = self._parent_snapshot_id, None
         with_totals = self._summary(self.snapshot_properties)
         self._parent_snapshot_id = parent
-        manifests = self._own_manifest()
+        inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
+        manifests = self._own_manifest(None if inherits else self._snapshot_id)
         return Append(
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
@@ -101,17 +104,18 @@ class PureAppend(_MergeAppendFiles):
             summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
             schema_id=metadata.current_schema_id,
             merge=self._merge(metadata, manifests) if self._merge_enabled else None,
+            inherits=inherits,
         )
 
-    def _own_manifest(self) -> list[ManifestFile]:
+    def _own_manifest(self, snapshot_id: int | None) -> list[ManifestFile]:
         if not self._added_data_files:
             return []
         with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
             for data_file in self._added_data_files:
-                writer.add(
+                writer.add_entry(
                     ManifestEntry.from_args(
                         status=ManifestEntryStatus.ADDED,
-                        snapshot_id=self._snapshot_id,
+                        snapshot_id=snapshot_id,
                         sequence_number=None,
                         file_sequence_number=None,
                         data_file=data_file,
