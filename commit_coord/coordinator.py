@@ -225,12 +225,8 @@ class _Payload:
     @property
     def superfluous(self) -> list[str]:
         """Manifests that were merged beforehand by several who share a snapshot."""
-        merges = [(part.attempt.append, member.attempt.append) for part in self.parts for member in part.members]
-        return [
-            mine.merge.merged.manifest_path
-            for shared, mine in merges
-            if shared and mine and mine.merge and mine.merge is not shared.merge
-        ]
+        prepared = {_merged(member.attempt) for part in self.parts for member in part.members}
+        return [path for path in prepared - {_merged(part.attempt) for part in self.parts} if path is not None]
 
     @property
     def metadata(self) -> TableMetadata:
@@ -951,6 +947,10 @@ def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequ
         request_id=str(uuid.uuid4()),
         offer=offer,
     )
+
+
+def _merged(attempt: Attempt) -> str | None:
+    return attempt.append.merge.merged.manifest_path if attempt.append and attempt.append.merge else None
 
 
 def _published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:

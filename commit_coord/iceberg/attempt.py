@@ -194,9 +194,13 @@ def together(first: Attempt, second: Attempt) -> Attempt | None:
             one,
             manifests=(*one.manifests, *manifests),
             summary={**said, **added},
-            merge=one.merge or other.merge,
+            merge=one.merge or (other.merge and _of_snapshot(other.merge, one.snapshot_id)),
         ),
     )
+
+
+def _of_snapshot(merge: Merge, snapshot_id: int) -> Merge:
+    return replace(merge, merged=manifest_list.added_by(merge.merged, snapshot_id))
 
 
 def _divided(summary: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
