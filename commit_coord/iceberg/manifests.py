@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import io as stdio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import fastavro
 from pyiceberg.conversions import from_bytes
@@ -24,7 +25,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
 )
-from pyiceberg.types import PrimitiveType, StructType
+from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro
 from commit_coord.iceberg.manifest_list import schema_and_names
@@ -132,21 +133,13 @@ def _summaries(manifests: Sequence[ManifestFile], partition: StructType) -> list
     found: list[PartitionFieldSummary] = []
     for position, field in enumerate(partition.fields):
         parts = [manifest.partitions[position] for manifest in manifests if manifest.partitions]
-
-        def bound(
-            values: Iterable[bytes | None],
-            choose: Callable[..., bytes],
-            type_: PrimitiveType = cast(PrimitiveType, field.field_type),
-        ) -> bytes | None:
-            known = [value for value in values if value is not None]
-            return choose(known, key=lambda value: from_bytes(type_, value)) if known else None
-
+        typed = partial(from_bytes, field.field_type)
         found.append(
             PartitionFieldSummary(
                 any(part.contains_null for part in parts),
                 any(part.contains_nan for part in parts),
-                bound((part.lower_bound for part in parts), min),
-                bound((part.upper_bound for part in parts), max),
+                min((part.lower_bound for part in parts if part.lower_bound is not None), key=typed, default=None),
+                max((part.upper_bound for part in parts if part.upper_bound is not None), key=typed, default=None),
             )
         )
     return found
