@@ -10,7 +10,7 @@ Theory of operation
     beside what it is killed in.
 
     So what must hold can be read off the logs: an id that was acknowledged stands in the table exactly once, one that
-    was only tried at most once, any other never.
+    was only tried at most once, any other never. Where appends share snapshots the rows alone have the ids.
 
 ``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
 """
@@ -40,6 +40,8 @@ import pyarrow as pa
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import COALESCE
+from commit_coord.iceberg.rebase import REQUEST_ID
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -100,6 +102,7 @@ def hammer(
     faults: Sequence[Callable[[], object]] = (),
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
+    coalesce: bool = False,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -116,13 +119,14 @@ def hammer(
             acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        coalesce: Whether appends of one commit share a snapshot.
         timeout_s: Give up after so long; the report then says so.
         say: Told of the progress.
     """
     given = dict(properties or {})
     catalog = _open(folder, given)
     catalog.create_namespace_if_not_exists(TABLE[0])
-    catalog.create_table(TABLE, _SCHEMA)
+    catalog.create_table(TABLE, _SCHEMA, properties={COALESCE: str(coalesce).lower()})
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
     slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
@@ -228,6 +232,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
     """Be the writer of *slot* until it has *appends* acknowledgements."""
     catalog = _open(folder, properties)
     table = catalog.load_table(TABLE)
+    marked = table.properties[COALESCE] == "false"  # what says different things can't share a snapshot
     before = _log(folder, slot)
     done, number = len(before.acked), len(before.tried)
     with _path(folder, slot).open("a") as log:
@@ -244,7 +249,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
             number += 1
             note("try", mark)
             try:
-                table.append(_rows(mark, number), snapshot_properties={_MARK: mark})
+                table.append(_rows(mark, number), snapshot_properties={_MARK: mark} if marked else {})
             except Exception as error:
                 logging.getLogger(__name__).exception("append %s", mark)
                 note("refused", mark, type(error).__name__)
@@ -287,21 +292,34 @@ def _prove(
     location = catalog.load_table(TABLE).metadata_location
     body: dict[str, Any] = json.loads(Path(urlsplit(location).path).read_bytes())
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
-    by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
+    found = catalog.load_table(TABLE)
+    rows = Counter(found.scan().to_arrow()["mark"].to_pylist())
+    shared = body["properties"][COALESCE] == "true"
+    if shared:
+        by_mark = Counter({mark: times // ROWS for mark, times in rows.items()})
+    else:
+        by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
     if len(acked) != writers * appends:
         broken.append(f"{len(acked)} acknowledged instead of {writers * appends}")
     broken += [f"acknowledged {mark} is there {by_mark[mark]} times" for mark in acked if by_mark[mark] != 1]
     broken += [
         f"acknowledged {mark} has another snapshot"
         for mark, snapshot_id in acked.items()
-        if snapshots.get(snapshot_id, {"summary": {}})["summary"].get(_MARK) != mark
+        if snapshot_id not in snapshots or not (shared or snapshots[snapshot_id]["summary"].get(_MARK) == mark)
     ]
+    requests = Counter(one for s in snapshots.values() for one in s["summary"][REQUEST_ID].split(","))
+    broken += [
+        f"the request {request_id} is there {times} times" for request_id, times in requests.items() if times > 1
+    ]
+    files = Counter(task.file.file_path for task in found.scan().plan_files())
+    broken += [f"the file {path} is there {times} times" for path, times in files.items() if times > 1]
+    if not len(requests) == len(files) == by_mark.total():
+        broken.append(f"{len(requests)} requests and {len(files)} files for {by_mark.total()} appends")
     broken += [f"{mark} is there {times} times" for mark, times in by_mark.items() if mark not in acked and times > 1]
     broken += [f"refused {mark} is there" for mark, error in refused if by_mark[mark] and "Unknown" not in error]
     broken += [f"{mark} is there and nobody wrote it" for mark in by_mark if mark not in tried]
     if (length := _chain(body, snapshots)) != len(snapshots):
         broken.append(f"the chain has {length} of {len(snapshots)} snapshots")
-    rows = Counter(catalog.load_table(TABLE).scan().to_arrow()["mark"].to_pylist())
     if rows != Counter({str(mark): ROWS * times for mark, times in by_mark.items()}):
         broken.append("the rows are not those of the snapshots")
     return Report(
@@ -338,6 +356,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--appends", type=int, default=200, help="for each writer")
     parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--coalesce", action="store_true", help="appends of one commit share a snapshot")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:
         report = hammer(
@@ -346,6 +365,7 @@ def main(arguments: list[str] | None = None) -> int:
             appends=given.appends,
             kill_every_s=given.kill_every_s,
             seed=given.seed,
+            coalesce=given.coalesce,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
     print(json.dumps(asdict(report), indent=2))
