@@ -22,8 +22,8 @@ def test_streams_that_break_and_appenders_land_once(
         "lock.uri": zookeeper.connect_string,
     }
     found = streams.run(
-        spark, "streams", properties, "streams.small", tmp_path / "in", queries=2, appenders=2, batches=2
+        spark, "streams", properties, "streams.small", tmp_path / "in", queries=2, appenders=2, batches=1
     )
 
     assert () == found.broken
-    assert (80, 4, 8, 2) == (found.rows, found.sources, found.snapshots, found.restarts)
+    assert (40, 4, 4, 2) == (found.rows, found.sources, found.snapshots, found.restarts)
