@@ -11,12 +11,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench import commits, cost, groups, hive, jvm, kill, locking, machine, plots, profiling, report
+from commit_coord.bench import (
+    commits,
+    cost,
+    groups,
+    hive,
+    jvm,
+    kill,
+    locking,
+    machine,
+    plots,
+    profiling,
+    report,
+    steady,
+)
 from commit_coord.errors import ConfigError
 from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 
-SUITES = ("commits", "hive", "groups", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "groups", "steady", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -133,6 +146,11 @@ def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         return None
 
 
+def _steady(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    appends, block = (200, 50) if given.quick else (20_000, 1_000)
+    return steady.run(folder, appends=appends, block=block, say=_say)
+
+
 def _java(given: argparse.Namespace) -> Callable[[Path], Sequence[str]] | None:
     """Return what makes the command of a worker in Java in a folder, None where the JVM runtime can't be had."""
     try:
@@ -192,6 +210,7 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
     "hive": _hive,
     "groups": _groups,
+    "steady": _steady,
     "cost": _cost,
     "locks": _locks,
     "kill": _kill,

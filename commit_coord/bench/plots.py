@@ -74,7 +74,7 @@ def _groups(found: dict[str, Any]) -> Any:
     shown = [cell for cell in found["cells"] if cell["layout"] == LAYOUTS[0] and cell["per_second"]]
     places = sorted({(cell["where"], cell["how"]) for cell in shown})
     figure = Figure(figsize=(11, 4 * ((len(places) + 1) // 2)), layout="constrained")
-    panels = figure.subplots((len(places) + 1) // 2, 2, squeeze=False).flat
+    panels = list(figure.subplots((len(places) + 1) // 2, 2, squeeze=False).flat)
     figure.suptitle("Appends of 10 rows to one table, acknowledged a second")
     counts = sorted({cell["writers"] for cell in shown})
     for panel, (where, how) in zip(panels, places, strict=False):
@@ -96,12 +96,13 @@ def _groups(found: dict[str, Any]) -> Any:
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
         panel.set_xticks(counts, [str(count) for count in counts])
-        panel.minorticks_off()
-        panel.grid(axis="y", alpha=0.3)
+        panel.xaxis.set_tick_params(which="minor", bottom=False)
+        panel.grid(axis="y", which="both", alpha=0.3)
         panel.set_xlabel("writers")
         panel.legend(frameon=False, fontsize=8)
-    for panel in panels:
+    for panel in panels[len(places) :]:
         panel.set_visible(False)
     return figure
 

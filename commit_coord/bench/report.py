@@ -41,6 +41,7 @@ def render(results: Results) -> str:
         "commits": ("Commits a second", _commits),
         "hive": ("Commits a second on a Hive Metastore", _hive),
         "groups": ("One swap for all that wait", _groups),
+        "steady": ("Appends in a row", _steady),
         "cost": ("The cost of one commit", _cost),
         "locks": ("Locks", _locks),
         "kill": ("Nothing lost", _kill),
@@ -167,6 +168,23 @@ def _groups(found: dict[str, Any]) -> list[str]:
         *(text, "", *_grid(head, rows), *alters, "", *shown, *_gave_up(found), *_bars(found["bars"])),
         *("![groups](groups.png)", ""),
     ]
+
+
+def _steady(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"One writer, tables of a SQL catalog on SQLite with `commit.manifest-merge.enabled`; {found['snapshots']:,} "
+        "snapshots in the end, none was expired."
+    )
+    head = ("appends", "ms each", "CPU ms each", "longest ms", "most manifests", "metadata file")
+    rows = [
+        (
+            f"{block['appends']:,}",
+            *(block[name] for name in ("ms_each", "cpu_ms_each", "longest_ms", "most_manifests")),
+            f"{block['metadata_bytes']:,}",
+        )
+        for block in found["blocks"]
+    ]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"])]
 
 
 def _cost(found: dict[str, Any]) -> list[str]:

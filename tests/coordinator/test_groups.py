@@ -84,6 +84,17 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     catalog.close()
 
 
+@pytest.fixture
+def leased(tmp_path: Path) -> Iterator[Any]:
+    """The catalog with the lock manager of SQL catalogs alone."""
+    catalog = open_catalog(tmp_path, "lease")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    yield catalog
+    assert catalog.locks.locks(Resource.table(TABLE)) == []
+    catalog.close()
+
+
 def open_catalog(folder: Path, locks: str, **properties: str) -> Any:
     return load_catalog(
         "groups",
@@ -613,18 +624,18 @@ def test_a_group_has_a_bound_in_bytes(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_large_attempt_waits_in_a_file(catalog: Any) -> None:
+def test_a_large_attempt_waits_in_a_file(leased: Any) -> None:
     """The lock service gets its name; nothing is left of it."""
-    folder = Path(catalog.load_table("db.t").location().removeprefix("file://"))
-    store = catalog.coordinator.store = Counting(catalog)
+    folder = Path(leased.load_table("db.t").location().removeprefix("file://"))
+    store = leased.coordinator.store = Counting(leased)
     large = {"said": "x" * 100_000}
-    in_line(catalog, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
-    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(catalog))
-    assert large["said"] == catalog.load_table("db.t").metadata.snapshots[2].summary["said"]
+    in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
+    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(leased))
+    assert large["said"] == leased.load_table("db.t").metadata.snapshots[2].summary["said"]
     assert [] == list(folder.rglob("*.attempt.json"))
 
 
-def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = coordinator._Commit._offer
 
     def offer(commit: Any) -> str:
@@ -635,12 +646,12 @@ def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(catalog: Any, m
 
     monkeypatch.setattr(coordinator._Commit, "_offer", offer)
     large = {"said": "x" * 100_000}
-    in_line(catalog, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
-    assert [0, 1, 3, 2] == order(catalog)
+    in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
+    assert [0, 1, 3, 2] == order(leased)
 
 
 @pytest.mark.parametrize("poison", ["missing", "cut off", "something else"])
-def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(catalog: Any, poison: str) -> None:
+def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, poison: str) -> None:
     """By the holder, which leaves it to its owner, and in its own turn; those behind it land with the holder."""
 
     def spoiled(append: Append) -> Append:
@@ -658,13 +669,13 @@ def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(catalog: Any, 
         transaction._pending.prepare = lambda: spoiled(prepare())
         return transaction.commit_transaction()
 
-    store = catalog.coordinator.store = Counting(catalog)
-    _, error, _ = in_line(catalog, appending(1), poisoned, appending(3))
+    store = leased.coordinator.store = Counting(leased)
+    _, error, _ = in_line(leased, appending(1), poisoned, appending(3))
     assert isinstance(error, CommitNotApplied)
-    assert (1, [0, 1, 3]) == (len(store.swaps), order(catalog))
+    assert (1, [0, 1, 3]) == (len(store.swaps), order(leased))
 
 
-def test_a_caller_s_request_id_travels_along(catalog: Any) -> None:
+def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
     """It is looked up by whoever carries it, and remembered by its owner."""
     request_id = str(uuid.uuid4())
 
@@ -675,10 +686,10 @@ def test_a_caller_s_request_id_travels_along(catalog: Any) -> None:
         transaction.commit_transaction()
         return transaction.answered
 
-    store = catalog.coordinator.store = Counting(catalog)
-    _, answered, again, _ = in_line(catalog, appending(1), repeatable, repeatable, appending(3))
+    store = leased.coordinator.store = Counting(leased)
+    _, answered, again, _ = in_line(leased, appending(1), repeatable, repeatable, appending(3))
     assert (False, True) == (answered, again)
-    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(catalog))
-    entry = catalog.locks.recall(request_id)
+    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(leased))
+    entry = leased.locks.recall(request_id)
     assert entry is not None
-    assert (catalog.load_table("db.t").metadata.snapshots[2].snapshot_id,) == entry.snapshot_ids
+    assert (leased.load_table("db.t").metadata.snapshots[2].snapshot_id,) == entry.snapshot_ids
