@@ -34,7 +34,10 @@ PROCESSES, THREADS = "processes", "threads"
 
 _MANY_TABLES = 8
 _LONG = 4
-"""So many times longer lasts a cell that a bar is computed from."""
+"""So many times longer lasts a cell that a bar is computed from; of one writer, whose median is asked for, half of it."""
+
+_BARS = {HIVE: {1: _LONG // 2, 4: _LONG, 16: _LONG}, SQLITE: {1: _LONG // 2, 16: _LONG}}
+"""Of each number of writers there."""
 
 _PATIENT = 3
 """And so many times longer still PyIceberg's defaults on a metastore, which acknowledge next to nothing."""
@@ -110,7 +113,7 @@ class _Bench:
         """Measure ours on SQLite, and PyIceberg's with many writers."""
         place = self._folder / "sql"
         place.mkdir()
-        self._ours(SQLITE, sql_properties("commit_coord", place), history, {}, {1, 16})
+        self._ours(SQLITE, sql_properties("commit_coord", place), history, {}, _BARS[SQLITE])
         peer = Contender(kind=PYICEBERG[0], catalog=sql_properties("pyiceberg", place))
         self._measure(SQLITE, peer, history, PROCESSES, min(16, max(self._writers)), 1, self._seconds * _LONG, {})
 
@@ -118,7 +121,7 @@ class _Bench:
         """Measure ours on PostgreSQL, catalog and locks."""
         uri = f"{COORDINATED_URI_PREFIX}{server.database('bench').url}"
         catalog = {"uri": uri, "warehouse": f"file://{self._folder}/pg", "lock-impl": "lease"}
-        self._ours(POSTGRES, catalog, history, {}, set())
+        self._ours(POSTGRES, catalog, history, {}, {})
 
     def hive(
         self,
@@ -139,7 +142,7 @@ class _Bench:
             self._locks = (hms_locks, zookeeper_locks)
             warm = Contender(kind="warming up", catalog=by_zookeeper)
             self._measure(where, warm, history, PROCESSES, 1, 1, self._seconds, {}, kept=False)
-            self._ours(where, by_zookeeper, history, servers, {1, 4, 16} if where == HIVE else set())
+            self._ours(where, by_zookeeper, history, servers, _BARS.get(where, {}))
             self.alters[where] = self._alter_rates(metastore, history, by_zookeeper)
             if where == HIVE:
                 many = min(4, max(self._writers))
@@ -159,7 +162,7 @@ class _Bench:
         catalog: Mapping[str, str],
         history: History,
         servers: Mapping[str, int],
-        of_bars: set[int],
+        of_bars: Mapping[int, int],
     ) -> None:
         both = (
             Contender(kind=QUEUE, catalog=catalog),
@@ -171,7 +174,7 @@ class _Bench:
             top = max(self._writers)
             plan += [(how, top, _MANY_TABLES) for how in (PROCESSES, THREADS) if top >= _MANY_TABLES]
         for number, (how, count, tables) in enumerate(plan):
-            lasting = self._seconds * (_LONG if how == PROCESSES and tables == 1 and count in of_bars else 1)
+            lasting = self._seconds * (of_bars.get(count, 1) if how == PROCESSES and tables == 1 else 1)
             for contender in both if number % 2 == 0 else reversed(both):
                 self._measure(where, contender, history, how, count, tables, lasting, servers)
 
