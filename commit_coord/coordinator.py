@@ -816,11 +816,12 @@ class _Commit:
         self._write_metadata(payload, plan.location)
 
     def _write_metadata(self, payload: _Payload, location: str) -> None:
-        data = lean.dump(payload.metadata, location)
+        parts = lean.dump_parts(payload.metadata, location)
         payload.written.append(location)
         with payload.io.new_output(location).create() as output:
-            output.write(data)
-        self._coordinator.cache.put(location, payload.metadata, len(data))
+            for part in parts:
+                output.write(part)
+        self._coordinator.cache.put(location, payload.metadata, sum(map(len, parts)))
 
     @staticmethod
     def _write_list(payload: _Payload, follows: Follows) -> None:

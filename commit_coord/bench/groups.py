@@ -34,7 +34,7 @@ PROCESSES, THREADS = "processes", "threads"
 
 _MANY_TABLES = 8
 _LONG = 4
-"""So many times longer lasts a cell that a bar is computed from; of one writer, whose median is asked for, half of it."""
+"""So many times longer lasts a cell that a bar is computed from; half of it that of one writer, for its median."""
 
 _BARS = {HIVE: {1: _LONG // 2, 4: _LONG, 16: _LONG}, SQLITE: {1: _LONG // 2, 16: _LONG}}
 """Of each number of writers there."""
