@@ -85,6 +85,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             events=self.events,
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
             group_max_size=settings.commit_group_max_size,
+            group_max_bytes=settings.commit_group_max_bytes,
         )
 
     def _lock_space(self) -> str:

@@ -520,8 +520,8 @@ def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
     if not _REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
         return text
     snapshots = catalog.load_table(table).metadata.snapshots
-    known = (snapshot.summary.get(REQUEST_ID) for snapshot in snapshots if snapshot.summary is not None)
-    ids = {known_id for known_id in known if known_id and known_id.startswith(text.lower())}
+    known = (snapshot.summary.get(REQUEST_ID) or "" for snapshot in snapshots if snapshot.summary is not None)
+    ids = {one for listed in known for one in listed.split(",") if one.startswith(text.lower())}
     return ids.pop() if len(ids) == 1 else text
 
 
