@@ -11,6 +11,7 @@ Theory of operation
 
     So what must hold can be read off the logs, and :mod:`commit_coord.testing.history` decides whether it does: an id
     that was acknowledged stands in the table exactly once, one that was only tried at most once, any other never.
+    Where appends share snapshots the rows alone have the ids.
 
 ``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
 """
@@ -41,8 +42,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list
-from commit_coord.testing.history import Answer, Append, check_appends, check_files, check_line, check_snapshots
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.testing.history import Answer, Append, check_files, check_line, check_places, check_snapshots
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -105,6 +108,8 @@ def hammer(
     faults: Sequence[Callable[[], object]] = (),
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
+    table_properties: Mapping[str, str] | None = None,
+    coalesce: bool = False,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -121,13 +126,16 @@ def hammer(
             acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        table_properties: Of the table.
+        coalesce: Whether appends of one commit share a snapshot.
         timeout_s: Give up after so long; the report then says so.
         say: Told of the progress.
     """
     given = dict(properties or {})
     catalog = _open(folder, given)
     catalog.create_namespace_if_not_exists(TABLE[0])
-    catalog.create_table(TABLE, _SCHEMA)
+    of_table = {**(table_properties or {}), COALESCE: str(coalesce).lower()}
+    catalog.create_table(TABLE, _SCHEMA, properties=of_table)
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
     slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
@@ -233,6 +241,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
     """Be the writer of *slot* until it has *appends* acknowledgements."""
     catalog = _open(folder, properties)
     table = catalog.load_table(TABLE)
+    marked = table.properties[COALESCE] == "false"  # what says different things can't share a snapshot
     before = _log(folder, slot)
     done, number = len(before.acked), len(before.tried)
     with _path(folder, slot).open("a") as log:
@@ -249,7 +258,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str])
             number += 1
             note("try", mark)
             try:
-                table.append(_rows(mark, number), snapshot_properties={_MARK: mark})
+                table.append(_rows(mark, number), snapshot_properties={_MARK: mark} if marked else {})
             except Exception as error:
                 logging.getLogger(__name__).exception("append %s", mark)
                 note("refused", mark, type(error).__name__)
@@ -291,24 +300,39 @@ def _prove(
     # From the file alone, so that a mistake of the library can't hide itself.
     location = catalog.load_table(TABLE).metadata_location
     body: dict[str, Any] = json.loads(_local(location).read_bytes())
-    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
-    by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
+    found = catalog.load_table(TABLE)
+    rows = Counter(found.scan().to_arrow()["mark"].to_pylist())
+    snapshots = {snapshot["snapshot-id"] for snapshot in body["snapshots"]}
+    places: dict[str, list[int]] = {}
+    if body["properties"][COALESCE] == "true":
+        # Which snapshot a row came with nobody can tell; the one that was answered must be there.
+        for mark, times in rows.items():
+            answered = acked.get(mark, 0)
+            places[mark] = [answered if answered in snapshots else 0] * (times // ROWS)
+    else:
+        for snapshot in body["snapshots"]:
+            places.setdefault(str(snapshot["summary"].get(_MARK)), []).append(snapshot["snapshot-id"])
     if len(acked) != writers * appends:
         broken.append(f"{len(acked)} acknowledged instead of {writers * appends}")
     said = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
     said |= {mark: Answer.REFUSED for mark, error in refused if "Unknown" not in error}
     told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in said.items()]
-    broken += check_appends(told, body, _MARK)
-    if None in by_mark:
-        broken.append(f"{by_mark[None]} snapshots are nobody's")
+    broken += check_places(told, places)
     broken += check_snapshots(body)
     line, uneven = check_line(location, lambda path: json.loads(_local(path).read_bytes()), files=_LINE)
     lists = [snapshot["manifest-list"] for snapshot in body["snapshots"]]
     manifests = [one.manifest_path for one in manifest_list.read(PyArrowFileIO(), lists[-1])] if lists else []
     broken += uneven
     broken += check_files([*line, *lists, *manifests], lambda path: _local(path).exists())  # the rows need the others
-    rows = Counter(catalog.load_table(TABLE).scan().to_arrow()["mark"].to_pylist())
-    if rows != Counter({str(mark): ROWS * times for mark, times in by_mark.items()}):
+    requests = Counter(one for s in body["snapshots"] for one in s["summary"][REQUEST_ID].split(","))
+    broken += [
+        f"the request {request_id} is there {times} times" for request_id, times in requests.items() if times > 1
+    ]
+    files = Counter(task.file.file_path for task in found.scan().plan_files())
+    broken += [f"the file {path} is there {times} times" for path, times in files.items() if times > 1]
+    if not len(requests) == len(files) == sum(map(len, places.values())):
+        broken.append(f"{len(requests)} requests and {len(files)} files for {sum(map(len, places.values()))} appends")
+    if rows != Counter({mark: ROWS * len(found) for mark, found in places.items()}):
         broken.append("the rows are not those of the snapshots")
     return Report(
         seconds=round(seconds, 2),
@@ -319,7 +343,7 @@ def _prove(
         ),
         acknowledged=len(acked),
         unanswered=len(unanswered),
-        unanswered_landed=sum(by_mark[mark] for mark in unanswered),
+        unanswered_landed=sum(len(places.get(mark, ())) for mark in unanswered),
         snapshots=len(snapshots),
         failures=dict(Counter(error for _, error in refused)),
         locks_left=len(left),
@@ -338,6 +362,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--appends", type=int, default=200, help="for each writer")
     parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--coalesce", action="store_true", help="appends of one commit share a snapshot")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:
         report = hammer(
@@ -346,6 +371,7 @@ def main(arguments: list[str] | None = None) -> int:
             appends=given.appends,
             kill_every_s=given.kill_every_s,
             seed=given.seed,
+            coalesce=given.coalesce,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
     print(json.dumps(asdict(report), indent=2))

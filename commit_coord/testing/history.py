@@ -7,7 +7,6 @@ returns what does not hold, in words; nothing is the proof. The names in bold in
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -85,23 +84,28 @@ def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]
         body: The table.
         mark: The summary property that holds the mark. Snapshots without it are nobody's.
     """
-    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
-    times = Counter(s["summary"][mark] for s in snapshots.values() if mark in s["summary"])
+    places: dict[str, list[int]] = {}
+    for snapshot in body["snapshots"]:
+        if mark in snapshot["summary"]:
+            places.setdefault(snapshot["summary"][mark], []).append(snapshot["snapshot-id"])
+    return check_places(appends, places)
+
+
+def check_places(appends: Iterable[Append], places: Mapping[str, Sequence[int]]) -> list[str]:
+    """As :func:`check_appends`, of marks and the snapshots in which each was found, once for each time."""
     broken, known = list[str](), set[str]()
     for append in appends:
         known.add(append.mark)
-        found = times[append.mark]
-        if append.answer is Answer.ACKNOWLEDGED and found == 0:
+        found = places.get(append.mark, ())
+        if append.answer is Answer.ACKNOWLEDGED and not found:
             broken.append(f"AcknowledgedStays: {append.mark} is not there")
-        elif found > 1:
-            broken.append(f"NoneTwice: {append.answer} {append.mark} is there {found} times")
+        elif len(found) > 1:
+            broken.append(f"NoneTwice: {append.answer} {append.mark} is there {len(found)} times")
         elif append.answer is Answer.REFUSED and found:
             broken.append(f"RefusedNever: {append.mark} is there")
-        elif append.snapshot_id is not None:
-            summary = snapshots.get(append.snapshot_id, {"summary": {}})["summary"]
-            if summary.get(mark) != append.mark:
-                broken.append(f"AcknowledgedStays: {append.mark} is there as another snapshot than was answered")
-    return broken + [f"NoneTwice: {each} is there and nobody wrote it" for each in times if each not in known]
+        elif append.snapshot_id is not None and append.snapshot_id not in found:
+            broken.append(f"AcknowledgedStays: {append.mark} is there as another snapshot than was answered")
+    return broken + [f"NoneTwice: {each} is there and nobody wrote it" for each in places if each not in known]
 
 
 def check_snapshots(body: Body) -> list[str]:

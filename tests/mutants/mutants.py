@@ -210,8 +210,8 @@ MUTANTS = (
     Mutant(
         "one-s-own-append-is-looked-for",
         "coordinator.py",
-        "        if attempt.append is not None and head.snapshot_by_id(attempt.append.snapshot_id) is not None:\n",
-        "        if False:\n",
+        "        if (own := self._own_snapshot(pointer)) is not None:\n",
+        "        if (own := None) is not None:\n",
         f"{_GROUPS}test_a_swap_that_comes_in_late_carries_its_members_once[lease]",
     ),
     Mutant(
@@ -231,15 +231,15 @@ MUTANTS = (
     Mutant(
         "each-carried-attempt-follows-the-one-before",
         "coordinator.py",
-        "                carried.append((member, result))\n                head = result.metadata\n",
-        "                carried.append((member, result))\n",
+        "                result = self._follow(attempt, last.follows.metadata, None)\n",
+        "                result = self._follow(attempt, head, None)\n",
         f"{_GROUPS}test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order[lease]",
     ),
     Mutant(
         "a-named-request-is-looked-up",
         "coordinator.py",
-        "        if self._repeatable and (entry := self._already(pointer)):\n",
-        "        if False and (entry := self._already(pointer)):\n",
+        "        if self._repeatable and (entry := self._already(attempt, pointer)):\n",
+        "        if False and (entry := self._already(attempt, pointer)):\n",
         "tests/catalog/test_request_ids.py::test_racing_repeats_of_one_request_land_once",
     ),
     Mutant(
