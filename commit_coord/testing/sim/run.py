@@ -75,6 +75,8 @@ _REGISTER = "sim-register"
 _END = 10_000.0
 """Seconds after which whoever is not done hangs."""
 _LEASE = LockSettings()
+_MANIFEST = b"Obj\x01" + 2 * b"16 bytes of sync"
+"""What a commit looks at of a manifest: that it is a whole Avro file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ def _created() -> TableMetadata:
 def _manifest(path: str, snapshot_id: int) -> ManifestFile:
     return ManifestFile.from_args(
         manifest_path=path,
-        manifest_length=1,
+        manifest_length=len(_MANIFEST),
         partition_spec_id=0,
         content=ManifestContent.DATA,
         sequence_number=-1,
@@ -553,7 +555,7 @@ class _Run:
         made = request_id or str(uuid.uuid4())
         snapshot_id = hash_of(made)
         path = f"sim://t/metadata/{mark}-{uuid.uuid4()}-m0.avro"
-        self.files.content[path] = b""
+        self.files.content[path] = _MANIFEST
         return Attempt(
             request_id=made,
             table=TABLE,
