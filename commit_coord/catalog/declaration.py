@@ -16,9 +16,7 @@ from collections.abc import Callable, Mapping
 
 from commit_coord.errors import ConfigError
 from commit_coord.locks.registry import LOCK_MANAGERS
-
-LOCK_IMPL = "commit-coord.lock-impl"
-"""Table property: the lock manager that this table's writers use. Each change of it is a new metadata location."""
+from commit_coord.protocol.migration import LOCK_IMPL
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
 """Table property of Iceberg's: with ``false`` Java does not lock in the metastore, it compares and sets."""

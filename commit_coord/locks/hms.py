@@ -98,6 +98,10 @@ _INTERNAL = "__"
 """How the names of databases begin that Hive 4 locks for itself."""
 
 
+class Guarded(LockRefused):
+    """The latch was refused: the table's guard stands in the metastore."""
+
+
 _Beats = dict[int, tuple[tuple[int, int], float]]
 """Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
 
@@ -255,6 +259,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._turns: dict[str, Lease] = {}
         self._beats: _Beats = {}
         self._hold = 0.0
+
+    @property
+    def client(self) -> str:
+        """The name by which this client's requests are told from others'."""
+        self._here()
+        return self._client
 
     def latch_of(self, table: Resource) -> Lease | None:
         """Return the lease by which this client holds the commit latch of *table*."""
@@ -462,7 +472,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 if said is not None and said.request_id == request.request_id and said.client != self._client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
                 if said is not None and said.guard:
-                    raise LockRefused(
+                    raise Guarded(
                         "the table is guarded: its writers use another lock manager than the metastore's",
                         locks=request,
                         guard=said.request_id,

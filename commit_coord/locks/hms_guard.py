@@ -111,6 +111,10 @@ class HmsGuards:
             for guard in self._listed(table):
                 self._metastore.unlock(guard.lock_id)
 
+    def forget(self, table: Table) -> None:
+        """Look for the guard of *table* again before the next swap: it may have been removed and be due again."""
+        self._known.pop(table, None)
+
     def close(self) -> None:
         """Extend them no more. They stay."""
         self.heartbeat.stop()
