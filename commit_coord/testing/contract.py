@@ -69,10 +69,11 @@ class Service:
         name: The manager's name in the registry.
         uri: Where the service is.
         space: Separates this test from others at the same service.
+        options: Arguments that this manager takes beyond those of all.
     """
 
-    def __init__(self, name: str, uri: str, space: str = "") -> None:
-        self.name, self.uri, self.space = name, uri, space or uuid.uuid4().hex
+    def __init__(self, name: str, uri: str, space: str = "", **options: Any) -> None:
+        self.name, self.uri, self.space, self.options = name, uri, space or uuid.uuid4().hex, options
         self.seen: list[Event] = []
         self._events = Events()
         self._events.subscribe(self.seen.append)
@@ -81,7 +82,7 @@ class Service:
     def open(self, **settings: int) -> LockManager:
         """Return another client."""
         manager = create_lock_manager(
-            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space
+            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space, options=self.options
         )
         self._clients.append(manager)
         return manager

@@ -8,9 +8,9 @@ from commit_coord.catalog.declaration import LOCK_ENABLED, successor
 from commit_coord.catalog.hive_table import folder_refused, value_refused
 from commit_coord.catalog.protection import Beside, Protection
 from commit_coord.errors import ConfigError
-from commit_coord.protocol.migration import LOCK_IMPL
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.protocol.migration import LOCK_IMPL
 
 TOLD = {LOCK_ENABLED: "false"}
 
