@@ -70,19 +70,28 @@ _AGAIN = Backoff(initial_ms=20, maximum_ms=500)
 _NEVER_MOVED = State(phase=Phase.HMS, epoch=0)
 
 
-class _Quiet(Events):
-    """The events of the two managers, without those that tell of the request: it is one."""
+class _Inner(Events):
+    """The events of the two managers. A request is one, so what they tell of their parts of it is not passed on.
 
-    def __init__(self, outer: Events) -> None:
+    But for its end: of a lease that nobody refers to any more they alone hear.
+    """
+
+    def __init__(self, outer: Events, ended: Callable[[LockEnded], None]) -> None:
         super().__init__()
-        self._outer = outer
+        self._outer, self._ended = outer, ended
 
     @property
     def heard(self) -> bool:
-        return False
+        return self._outer.heard
 
     def emit(self, event: Event) -> None:
-        self._outer.emit(event)
+        match event:
+            case LockRequested() | LockAcquired() | LockNotAcquired():
+                pass
+            case LockEnded():
+                self._ended(event)
+            case _:
+                self._outer.emit(event)
 
 
 class _StepBack(Exception):
@@ -145,17 +154,14 @@ class MigratingLease(Lease):
 
     def release(self) -> None:
         """See :meth:`Lease.release`. The second lock first: whoever gets the first one finds it free."""
-        if self._transition(LeaseState.RELEASED):
-            self._manager._ended(self.request, lost=False)
+        self._transition(LeaseState.RELEASED)
         for lease in reversed(self._held):
             lease.release()
 
     def _follow(self, state: LeaseState) -> None:
         """Note that one of the two is in *state*."""
         if state in (LeaseState.LOST, LeaseState.SUSPECT):
-            lost = state is LeaseState.LOST
-            if self._transition(state, next((lease._reason for lease in self._held if lease._reason), "")) and lost:
-                self._manager._ended(self.request, lost=True)
+            self._transition(state, next((lease._reason for lease in self._held if lease._reason), ""))
         elif state is LeaseState.HELD and all(lease._state is LeaseState.HELD for lease in self._held):
             self._transition(LeaseState.HELD)
 
@@ -231,7 +237,7 @@ class MigratingLockManager(LockManager):
         **options: Any,
     ) -> None:
         self._events, self._clock = events or Events(), clock
-        common: dict[str, Any] = {"settings": settings, "clock": clock, "events": _Quiet(self._events)}
+        common: dict[str, Any] = {"settings": settings, "clock": clock, "events": _Inner(self._events, self._ended)}
         self.hms = HmsLockManager(metastore, **common)
         self.zookeeper = ZooKeeperLockManager(uri, space=space, **common, **options)
         self.settings = self.hms.settings
@@ -244,8 +250,15 @@ class MigratingLockManager(LockManager):
         self.writers = Writers(lambda: self.zookeeper._session, self.zookeeper._layout, lambda: self.hms.client, clock)
         self._states: dict[Resource, State] = {}
         self._leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        self._granted_at: dict[str, float] = {}
+        self._told_of: dict[str, tuple[LockRequest, float]] = {}
+        """Requests whose grant was told, and when they were granted."""
         self._thread = threading.local()
+        self._closings = 0
+
+    @property
+    def _acquiring(self) -> dict[str, tuple[int, int]]:
+        """The requests under way; the first lock is the one that is waited for."""
+        return self.hms._acquiring | self.zookeeper._acquiring
 
     # Phases.
 
@@ -314,7 +327,7 @@ class MigratingLockManager(LockManager):
 
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`. What is returned is what the tables ask for at that time."""
-        with self._told(request):
+        with self._told(request) as started:
             while True:
                 lease = self._take(replace(request, offer=""), deadline, policy)
                 assert isinstance(lease, MigratingLease)
@@ -325,25 +338,27 @@ class MigratingLockManager(LockManager):
                     if changed:
                         self._release_quietly(lease)
                 if not changed:
-                    return self._granted(lease)
+                    return self._granted(lease, started)
 
     def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
         """See :meth:`LockManager.submit`. The caller asks the lease whether it suits the table."""
-        with self._told(request):
-            started = self._clock.now()
+        with self._told(request) as started:
             lease = self._take(request, deadline, None)
             if isinstance(lease, JournalEntry):
-                self._not_acquired(request, started, "carried")
+                self._not_granted(request, started, "carried")
                 return lease
             for table, phase in lease.phases.items():
                 self.writers.latched(table, phase, (self._clock.now() - started) * 1000)
-            return self._granted(lease)
+            return self._granted(lease, started)
 
     def _take(self, request: LockRequest, deadline: float, policy: Policy | None) -> MigratingLease | JournalEntry:
         """Take what the phases ask for that are believed in, until that can be had."""
         self.writers.appear()
         tries = denials = 0
+        closings = self._closings
         while True:
+            if closings != self._closings:
+                raise LockRefused("the client was closed while it waited", locks=request)
             phases = self._believed(request)
             try:
                 return self._take_all(request, phases, deadline, policy)
@@ -435,25 +450,23 @@ class MigratingLockManager(LockManager):
     # Tell.
 
     @contextmanager
-    def _told(self, request: LockRequest) -> Iterator[None]:
-        """Tell of *request*, and of its end unless it is granted."""
+    def _told(self, request: LockRequest) -> Iterator[float]:
+        """Tell of *request*, and of its end unless it is granted. Gives the time when it began."""
         started = self._clock.now()
         if self._events.heard:
-            self._granted_at[request.request_id] = started
             self._events.emit(
                 LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
             )
         try:
-            yield
+            yield started
         except BaseException as error:
-            self._not_acquired(request, started, error.kind if isinstance(error, LockError) else "interrupted")
+            self._not_granted(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
 
-    def _granted(self, lease: MigratingLease) -> MigratingLease:
+    def _granted(self, lease: MigratingLease, started: float) -> MigratingLease:
         request, now = lease.request, self._clock.now()
-        started = self._granted_at.get(request.request_id)
-        if started is not None:
-            self._granted_at[request.request_id] = now
+        if self._events.heard:
+            self._told_of[request.request_id] = request, now
             self._events.emit(
                 LockAcquired(
                     request_id=request.request_id,
@@ -465,8 +478,8 @@ class MigratingLockManager(LockManager):
             )
         return lease
 
-    def _not_acquired(self, request: LockRequest, started: float, outcome: str) -> None:
-        if self._granted_at.pop(request.request_id, None) is not None:
+    def _not_granted(self, request: LockRequest, started: float, outcome: str) -> None:
+        if self._events.heard:
             self._events.emit(
                 LockNotAcquired(
                     request_id=request.request_id,
@@ -477,16 +490,17 @@ class MigratingLockManager(LockManager):
                 )
             )
 
-    def _ended(self, request: LockRequest, *, lost: bool) -> None:
-        granted = self._granted_at.pop(request.request_id, None)
-        if granted is not None:
+    def _ended(self, part: LockEnded) -> None:
+        """Tell of the end of a request, if its grant was told, with the first of its parts."""
+        request, granted = self._told_of.pop(part.request_id, (None, 0.0))
+        if request is not None:
             self._events.emit(
                 LockEnded(
                     request_id=request.request_id,
                     request=str(request),
                     scope=request.scope.value,
                     held_ms=(self._clock.now() - granted) * 1000,
-                    lost=lost,
+                    lost=part.lost,
                 )
             )
 
@@ -547,6 +561,7 @@ class MigratingLockManager(LockManager):
 
     def close(self) -> None:
         """See :meth:`LockManager.close`."""
+        self._closings += 1
         self.writers.close()
         for lease in list(self._leases.values()):
             if not lease.request.explicit:
