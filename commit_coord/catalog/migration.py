@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -158,7 +158,7 @@ class Migration:
                 for one in fnmatch.filter(databases, database)
                 for table in fnmatch.filter(self._iceberg_tables(one), name or "*")
             ]
-            if not chosen and not (databases_of(pattern) and database in databases):
+            if not chosen and not (_is_whole(pattern) and fnmatch.filter(databases, database)):
                 raise NoSuchTableError(f"no Iceberg table is named {pattern}")
             found.update(dict.fromkeys(chosen))
         return sorted(found)
@@ -382,23 +382,15 @@ class Migration:
 
     # New tables.
 
-    def default_of(self, database: str) -> Phase:
-        """Return the phase in which tables of *database* are made."""
-        return self._catalog.phase_of_new(database)
+    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
+        """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*."""
+        databases = self._catalog.metastore.get_all_databases()
+        whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
+        for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
+            if self._catalog.phase_of_new(database) is not phase:
+                self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
 
-    def set_default(self, database: str, phase: Phase) -> None:
-        """Have tables of *database* be made in *phase* from now on."""
-        if self.default_of(database) is not phase:
-            self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
 
-
-def databases_of(pattern: str) -> bool:
+def _is_whole(pattern: str) -> bool:
     """Return whether *pattern* names whole databases."""
-    _, _, name = pattern.partition(".")
-    return name in ("", "*")
-
-
-def whole_databases(patterns: Iterable[str], databases: Iterable[str]) -> list[str]:
-    """Return those of *databases* that *patterns* name as a whole."""
-    wanted = [pattern.lower().partition(".")[0] for pattern in patterns if databases_of(pattern)]
-    return sorted({database for one in wanted for database in fnmatch.filter(databases, one)})
+    return pattern.partition(".")[2] in ("", "*")
