@@ -297,7 +297,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 continue  # Nothing was sent; what the other server can do is another question.
             if result is SwapResult.SWAPPED:
                 self._overwrites.landed(table, location)
-            if result is not SwapResult.MOVED and self._declared(location) in COMMON_LOCK:
+            if result is not SwapResult.MOVED and self._is_handed_back(base, location):
                 self._unguard(table)
             return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
@@ -329,6 +329,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
 
     def _declared(self, location: str) -> str | None:
         return self.coordinator.read(location).properties.get(LOCK_IMPL)
+
+    def _is_handed_back(self, base: str, location: str) -> bool:
+        return self._declared(location) in COMMON_LOCK and self._declared(base) not in COMMON_LOCK
 
     def _impl(self, properties: Mapping[str, str]) -> str:
         """Return as which lock manager we write to a table with *properties*."""

@@ -248,22 +248,24 @@ class Migration:
         seen: Seen | None = None,
         window_s: float = 0.0,
         force: bool = False,
+        back: bool = True,
         on_moved: Callable[[Moved], None] = lambda _: None,
     ) -> list[Moved]:
         """Bring *tables* to *target*, a few at a time; return what became of each, in their order.
 
         Args:
             tables: Which.
-            target: Where to. ``both`` leaves tables where they are that are further on.
+            target: Where to.
             seen: Who was seen in the lock service; without it nobody holds a table up.
             window_s: How far back a table's history counts.
             force: Go on to ``zookeeper`` whoever was seen.
+            back: Whether tables that are further on go back; else they stay.
             on_moved: Told of each, as it ends.
         """
         done: dict[Table, Moved] = {}
         with ThreadPoolExecutor(_TOGETHER) as pool:
             running = {
-                pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force): table
+                pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force, back=back): table
                 for table in tables
             }
             for future in as_completed(running):
@@ -272,7 +274,14 @@ class Migration:
         return [done[table] for table in tables]
 
     def move(
-        self, table: Table, target: Phase, *, seen: Seen | None = None, window_s: float = 0.0, force: bool = False
+        self,
+        table: Table,
+        target: Phase,
+        *,
+        seen: Seen | None = None,
+        window_s: float = 0.0,
+        force: bool = False,
+        back: bool = True,
     ) -> Moved:
         """Bring *table* to *target* step by step; see :meth:`move_all`."""
         started, name = self._clock.now(), table_name(table)
@@ -293,8 +302,8 @@ class Migration:
             before = after = self._state(table)
             if target is Phase.ZOOKEEPER and before.phase is Phase.HMS:
                 return ended(Outcome.REFUSED, "it locks in the metastore alone: `migrate start` it first")
-            if target is Phase.BOTH and before.phase is Phase.ZOOKEEPER:
-                target = Phase.ZOOKEEPER  # it was started before, and has gone on
+            if not back and list(Phase).index(target) < list(Phase).index(before.phase):
+                target = before.phase
             tries = 0
             while (step := after.phase.toward(target)) is not None:
                 if step is Phase.ZOOKEEPER and seen is not None and not force:

@@ -111,7 +111,7 @@ def watch(
         seconds: How long.
         own: The client that is watching; what it locks is not counted.
     """
-    found: dict[tuple[str, str], dict[int, tuple[ListedLock, int]]] = {}
+    found: dict[tuple[str, str, str], dict[int, tuple[ListedLock, int]]] = {}
     ready = {own}
     ids: set[int] = set()
     started = clock.now()
@@ -122,13 +122,15 @@ def watch(
             ids.add(listed.lock_id)
             if listed.part.type is not LockType.SHARED_READ and listed.part.db != hms_names.OPERATIONS:
                 table = f"{listed.part.db}.{listed.part.table}" if listed.part.table else listed.part.db
-                found.setdefault((table, _who(listed)), {})[listed.lock_id] = listed, now_ms
+                said = hms_names.Agent.parse(listed.agent)
+                key = table, _who(listed), said.client if said is not None else ""
+                found.setdefault(key, {})[listed.lock_id] = listed, now_ms
         if clock.now() - started >= seconds:
             break
         clock.sleep(_EVERY)
     ready.update(writer.client for writer in registry())  # whoever has just begun may be heard of a moment later
     sightings = []
-    for (table, who), locks in found.items():
+    for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))
         said = hms_names.Agent.parse(listed.agent)
         if said is not None and said.client == own:

@@ -124,7 +124,7 @@ def start(
     with _migration(choice, why) as migration:
         patterns = _patterns(tables, all_)
         migration.set_defaults(patterns, Phase.BOTH)
-        _move(output, migration, patterns, Phase.BOTH, window=None, force=False, wait=wait)
+        _move(output, migration, patterns, Phase.BOTH, window=None, force=False, wait=wait, back=False)
 
 
 @migrate.command()
@@ -286,6 +286,7 @@ def _move(
     window: float | None,
     force: bool,
     wait: float,
+    back: bool = True,
 ) -> None:
     """Move, show the progress, answer, and end with the code that fits."""
     from commit_coord.catalog.migration import Outcome
@@ -297,7 +298,7 @@ def _move(
         seen = _watched(output, migration, window) if window is not None and not force else None
         with _progress(output, len(left)) as progress:
             for one in migration.move_all(
-                left, target, seen=seen, window_s=window or 0.0, force=force, on_moved=progress
+                left, target, seen=seen, window_s=window or 0.0, force=force, back=back, on_moved=progress
             ):
                 done[one.table] = one
         left = [one for one in left if done[".".join(one)].outcome is Outcome.WAITS]
