@@ -62,7 +62,7 @@ MEANINGS: dict[ExitCode, str] = {
 
 _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LOCK_TIMEOUT: "`commit-coord locks` shows who holds it",
-    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check that lock.uri names a database that is up and may be written",
+    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri, and that the service is up and may be written",
     ErrorKind.COMMIT_STATE_UNKNOWN: "ask `commit-coord commits TABLE --request-id ID` before anything is repeated",
     ErrorKind.INTERNAL: "please report this",
 }

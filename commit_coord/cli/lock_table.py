@@ -24,7 +24,8 @@ of `operation-locks` in the last column, until its transaction ends. `EXPLAIN LO
 * Partitions whose values only the rows will tell (`PARTITION (day)`) lock the prefix that is known, else the table.
 * A table that has had more than one partition spec locks as a whole.
 * More partitions than `lock.max-partitions` lock their prefixes.
-* Calls of tables from Python lock the whole table, but for `compact`; statements and jobs of Spark lock partitions.
+* A call of a table from Python locks the partitions that its filter fixes and its rows lie in. `upsert`, `add_files`
+  and everything inside a transaction that the caller opened lock the whole table.
 
 ## The commands of Hive's manual
 

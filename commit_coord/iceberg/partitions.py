@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
+from collections.abc import Iterable
+from itertools import product, takewhile
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg import expressions as E
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 
 from commit_coord.protocol.hierarchy import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def fixed_partitions(filters: E.BooleanExpression, spec: PartitionSpec, schema: Schema) -> list[Partition]:
@@ -23,6 +27,40 @@ def fixed_partitions(filters: E.BooleanExpression, spec: PartitionSpec, schema: 
             levels.append([None] if values is None else [partition_level(field, schema, value) for value in values])
         result.extend(product(*levels))
     return result
+
+
+def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[Partition]:
+    """Return the partitions that *rows* lie in, by level.
+
+    Raises:
+        ValueError, NotImplementedError: *rows* lack a column that partitions are made of, or there is no way to tell.
+    """
+    values = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id)
+        if column not in rows.column_names:
+            raise ValueError(f"no such column: {column}")
+        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(rows[column]))
+    names = [str(position) for position in range(len(values))]
+    distinct = rows.from_arrays(values, names).group_by(names).aggregate([]).to_pylist() if names else []
+    return [
+        [
+            partition_level(field, schema, partition_record_value(field, row[name], schema))
+            for field, name in zip(spec.fields, names, strict=True)
+        ]
+        for row in distinct
+    ]
+
+
+def lockable(partitions: Iterable[Partition]) -> list[Partition]:
+    """Return what of *partitions* has to be locked: none, which stands for the table, if one may be anywhere in it.
+
+    What lies in another one of them needs no lock of its own.
+    """
+    known = {tuple(takewhile(lambda level: level is not None, levels)): levels for levels in partitions}
+    if () in known:
+        return []
+    return [levels for path, levels in known.items() if not any(path[:depth] in known for depth in range(1, len(path)))]
 
 
 def partition_level(field: PartitionField, schema: Schema, value: Any) -> str:

@@ -302,6 +302,9 @@ class HiveMetastore(LocalServer):
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS),
             f"-Dlog4j.configurationFile={self.folder / 'conf' / 'log4j2.properties'}",
             f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
+            # Hive 4 answers one call on Derby at a time, and keeps a lock call's rows while that waits for its second
+            # turn. Whose turn it is may want these rows: after a minute by default it is rolled back, and tries again.
+            *(("-Dderby.locks.waitTimeout=2",) if self._version.archive is not None else ()),
             "-Dhive.async.log.enabled=false",
             # Nobody else shall find the server that only makes its tables.
             f"-Dmetastore.address={LOOPBACK if self._making_lock_tables else self._address}",

@@ -37,8 +37,9 @@ A lost reply
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,7 +47,7 @@ from functools import partial
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.events import Events
-from commit_coord.hms.client import ListedLock, MetastoreClient
+from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
 from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
@@ -69,6 +70,7 @@ from commit_coord.model import (
 )
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.lease import LeaseEvent
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,10 @@ _NAMES = [(hms_names.OPERATIONS, hms_names.REQUESTS)]
 
 _INTERNAL = "__"
 """How the names of databases begin that Hive 4 locks for itself."""
+
+
+_LAST = sys.maxsize
+"""The place of a request that has given back its place."""
 
 
 class Guarded(LockRefused):
@@ -138,6 +144,11 @@ class _Standing:
     @property
     def said(self) -> hms_names.Agent | None:
         return hms_names.Agent.parse(self.listed[0].agent)
+
+    @property
+    def agent(self) -> str:
+        """The thread that asked for it; what is not ours is nobody's who waits for anything else."""
+        return hms_names.thread_of(self.listed[0]) or self.request_id
 
     @property
     def request_id(self) -> str:
@@ -235,6 +246,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         journal=False,
         clock="client",
         carries="process",
+        deadlocks=True,
     )
 
     def __init__(
@@ -350,7 +362,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                     lock_id, acquired = self.metastore.lock(
                         parts,
                         user=hms_names.user(owner),
-                        host=hms_names.host(owner),
+                        host=hms_names.host(owner, self._agent),
                         agent=agent,
                         patience_ms=min(_PART_MS * len(parts), left_ms),
                     )
@@ -508,6 +520,41 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 and (one.acquired or one.lock_id < ticket.lock_id)
                 and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
             ]
+
+    def _waits(self, request: LockRequest) -> Sequence[Wait]:
+        if not _is_operation(request):
+            return ()  # Whoever holds a latch waits for nothing.
+        with _translated(request):
+            standing = _grouped(self.metastore.show_locks(hms_names.OPERATIONS))
+        ticket = self._tickets[request.request_id]
+        return _waits_among([*standing, self._apart(ticket)] if ticket.stepped_back else standing)
+
+    def _apart(self, ticket: _Ticket) -> _Standing:
+        """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
+        owner = ticket.request.owner
+        host, user = hms_names.host(owner, self._agent), hms_names.user(owner)
+        agent = hms_names.agent(ticket.request, client=self._client, requested_ms=0, lease_ms=self.settings.lease_ms)
+        return _Standing(
+            _LAST,
+            [
+                ListedLock(
+                    lock_id=_LAST,
+                    part=part,
+                    acquired=False,
+                    heartbeat_ms=0,
+                    acquired_ms=None,
+                    user=user,
+                    host=host,
+                    agent=agent,
+                )
+                for part in hms_names.parts(ticket.request)
+            ],
+        )
+
+    def _all_stand(self, places: Mapping[str, int]) -> bool:
+        with _translated(None):
+            standing = {one.request_id: one.lock_id for one in _grouped(self.metastore.show_locks(*_NAMES[0]))}
+        return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _is_over(self, standing: _Standing, asked: float, answered: float, beats: _Beats | None = None) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
@@ -772,6 +819,46 @@ def _grouped(listed: Iterable[ListedLock]) -> list[_Standing]:
     for one in listed:
         found.setdefault(one.lock_id, _Standing(one.lock_id, [])).listed.append(one)
     return [found[lock_id] for lock_id in sorted(found)]
+
+
+def _waits_among(standing: Sequence[_Standing]) -> list[Wait]:
+    """Return the operation requests among *standing* that wait, each with what is in its way."""
+    index: dict[tuple[str, str | None], list[tuple[_Standing, LockPart]]] = {}
+    for one in standing:
+        for listed in one.listed:
+            index.setdefault((listed.part.table, listed.part.partition), []).append((one, listed.part))
+    found: list[Wait] = []
+    for one in standing:
+        in_the_way = {
+            other.lock_id: (other, listed.part)
+            for listed in one.listed
+            for other, part in index[listed.part.table, listed.part.partition]
+            if other is not one
+            and (other.acquired or other.lock_id < one.lock_id)
+            and hms_names.conflict(listed.part, part)
+        }
+        said = one.said
+        if one.acquired or said is None or not in_the_way:
+            continue
+        _, wanted = in_the_way[max(in_the_way)]
+        found.append(
+            Wait(
+                request_id=one.request_id,
+                place=one.lock_id,
+                agent=one.agent,
+                owner=hms_names.owner_of(one.listed[0], said),
+                wanted=(hms_names.resource_of(wanted)[1], hms_names.mode_of(wanted)),
+                obstacles=[
+                    Obstacle(
+                        request_id=other.request_id,
+                        place=other.lock_id,
+                        agent=other.agent,
+                    )
+                    for other, _ in in_the_way.values()
+                ],
+            )
+        )
+    return found
 
 
 def _nearest(waiting: _Standing, by_table: dict[tuple[str, str], list[_Standing]]) -> _Standing | None:

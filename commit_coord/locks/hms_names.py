@@ -32,6 +32,7 @@ REQUESTS = "requests"
 
 _MARK = "commit-coord"
 _COLUMN = 128
+_THREAD = 12
 _PARTITION = 700
 """Of 767 characters that a partition may have in Hive 2."""
 
@@ -100,10 +101,16 @@ def agent(request: LockRequest, *, client: str, requested_ms: int, lease_ms: int
     )
 
 
-def host(owner: Owner) -> str:
-    """Return the owner's host and process as one column."""
-    process = owner.process or f"::{owner.pid}:"
+def host(owner: Owner, thread: str = "") -> str:
+    """Return the owner's host, process and *thread*, a word without colons, as one column."""
+    process = f"{owner.process or f'::{owner.pid}:'} {thread[:_THREAD]}".rstrip()
     return _fitting(f"{owner.host[: _COLUMN - 1 - len(process)]} {process}")
+
+
+def thread_of(listed: ListedLock) -> str:
+    """Return the thread that asked for *listed*, as a word that no other thread ever has; empty if it does not say."""
+    thread = listed.host.rpartition(" ")[2]
+    return "" if ":" in thread else thread
 
 
 def user(owner: Owner) -> str:
@@ -115,7 +122,7 @@ def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
     """Return who asked for *listed*."""
     if said is None:
         return Owner(user=listed.user, host=listed.host, pid=0, application=listed.agent)
-    name, _, process = listed.host.rpartition(" ")
+    name, _, process = listed.host.removesuffix(f" {thread_of(listed)}").rpartition(" ")
     pid = process.split(":")[2] if process.count(":") == 3 else ""
     return Owner(
         user=listed.user,

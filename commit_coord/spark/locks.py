@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from commit_coord.errors import ConfigError
-from commit_coord.iceberg.partitions import fixed_partitions, partition_level
+from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation, calls_take, operation_locks
 
@@ -38,11 +38,9 @@ def write_locks(
     if not calls_take(operation, setting):
         return {}
     name = Resource.table(table.name())
-    partitions = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
-    # A partition without any known value is the table itself.
-    named = partitions if partitions and all(levels and levels[0] is not None for levels in partitions) else []
+    found = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
     live = len(table.metadata.partition_specs)
-    return dict(operation_locks(operation, name, named, live_specs=live, escalate_above=at_most))
+    return dict(operation_locks(operation, name, lockable(found), live_specs=live, escalate_above=at_most))
 
 
 def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:

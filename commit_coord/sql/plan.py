@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from sqlglot import expressions as sql
 
 from commit_coord.iceberg.named_partitions import partition_levels
-from commit_coord.iceberg.partitions import fixed_partitions
+from commit_coord.iceberg.partitions import fixed_partitions, lockable
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
@@ -97,7 +97,7 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
         case Insert(table=name, overwrite=overwrite, partition=partition, query=query):
             yield from _reads(query, tables)
             table, operation = tables(name), Operation.OVERWRITE if overwrite else Operation.INSERT
-            yield operation, table, _known([partition_levels(table, partition.named)] if partition else [])
+            yield operation, table, lockable([partition_levels(table, partition.named)] if partition else [])
         case SetSerde(table=name, serializer=serializer):
             yield Operation.SET_SERIALIZER if serializer else Operation.SET_SERDE_PROPERTIES, tables(name), []
         case AddPartitions(table=name, partitions=located):
@@ -115,7 +115,7 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
             yield Operation.TOUCH_PARTITION, table, [partition_levels(table, partition.named)]
         case Truncate(table=name, partition=partition):
             table = tables(name)
-            yield Operation.TRUNCATE, table, _known([partition_levels(table, partition.named)] if partition else [])
+            yield Operation.TRUNCATE, table, lockable([partition_levels(table, partition.named)] if partition else [])
         case Delete(table=name, where=where):
             table = tables(name)
             yield Operation.DELETE, table, _filtered(where, table)
@@ -147,7 +147,7 @@ def _filtered(where: sql.Expr | None, table: Table) -> list[hierarchy.Partition]
     if where is None:
         return []
     try:
-        return _known(fixed_partitions(weakest_filter(where), table.spec(), table.schema()))
+        return lockable(fixed_partitions(weakest_filter(where), table.spec(), table.schema()))
     except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
         return []
 
@@ -172,8 +172,3 @@ def _sources(select: sql.Select) -> list[sql.Table]:
     """Return the tables in FROM and JOIN of *select* itself."""
     clauses = [select.args.get("from_"), *(select.args.get("joins") or [])]
     return [clause.this for clause in clauses if clause is not None and isinstance(clause.this, sql.Table)]
-
-
-def _known(partitions: list[hierarchy.Partition]) -> list[hierarchy.Partition]:
-    """Return *partitions*, none when one of them may be anywhere: that is the whole table."""
-    return partitions if all(levels and levels[0] is not None for levels in partitions) else []

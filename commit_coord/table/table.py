@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.maintenance import MaintenanceTable
@@ -20,14 +21,19 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
+from commit_coord.errors import LockReentered
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
+from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
-from commit_coord.protocol.hierarchy import Partition
+from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.transaction import CoordinatedTransaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class CoordinatedTable(Table):
@@ -69,6 +75,89 @@ class CoordinatedTable(Table):
     def maintenance(self) -> MaintenanceTable:
         """Return the maintenance operations."""
         return _Maintenance(self)
+
+    # Calls that say which rows they touch lock only the partitions of these; a transaction locks the whole table.
+
+    def append(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Append rows. Re-based on any head: an append never fails by conflict."""
+        with self._holding(Operates.APPEND, lambda: self._of_rows(df)):
+            super().append(df, snapshot_properties, branch)
+
+    def overwrite(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace the rows that match *overwrite_filter*, as of the moment at which the commit lands."""
+        with self._holding(Operates.OVERWRITE, lambda: [*self._of_filter(overwrite_filter), *self._of_rows(df)]):
+            super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+
+    def dynamic_partition_overwrite(
+        self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> None:
+        """Replace the partitions that *df* falls in."""
+        with self._holding(Operates.OVERWRITE, lambda: self._of_rows(df)):
+            super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+
+    def delete(
+        self,
+        delete_filter: BooleanExpression | str = AlwaysTrue(),
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
+        with self._holding(Operates.DELETE, lambda: self._of_filter(delete_filter)):
+            super().delete(delete_filter, snapshot_properties, case_sensitive, branch)
+
+    @contextmanager
+    def _holding(self, operation: Operates, partitions: Callable[[], list[Partition]]) -> Iterator[Lease | None]:
+        """Hold what a call of *operation* takes on *partitions*, and see the table as it is by then.
+
+        What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
+        """
+        catalog: Any = self.catalog
+        if not calls_take(operation, catalog.settings.operation_locks):
+            yield None
+            return
+        while True:
+            planned = self._planned(partitions)
+            try:
+                taken: Lease | None = catalog.lock_call(operation, *planned)
+            except LockReentered:
+                taken = None
+            with taken or nullcontext():
+                self.refresh()
+                # Somebody may have changed the partitions while we waited.
+                if taken is None or planned == self._planned(partitions):
+                    yield taken
+                    return
+
+    def _planned(self, partitions: Callable[[], list[Partition]]) -> tuple[Resource, list[Partition], int]:
+        return Resource.table(self.name()), lockable(partitions()), len(self.metadata.partition_specs)
+
+    def _of_filter(self, row_filter: BooleanExpression | str) -> list[Partition]:
+        """Return the partitions that matching rows lie in; an open one where that can't be told."""
+        try:
+            parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
+            return fixed_partitions(parsed, self.spec(), self.schema())
+        except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
+            return [[]]
+
+    def _of_rows(self, rows: pa.Table | pa.RecordBatchReader) -> list[Partition]:
+        """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
+        try:
+            return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
+        except (ValueError, NotImplementedError):
+            return [[]]
 
     def commit_files(
         self,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, UnknownTransform
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 from commit_coord.errors import LockTimeout
 from commit_coord.events import Event, LockAcquired
+from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 
@@ -108,6 +112,120 @@ def test_a_call_takes_what_the_table_says(made: Kit, call: Call, first: str, loc
     settings = ["off", "iceberg", "hive"]
     takes = settings.index(made.properties["operation-locks"]) >= settings.index(first)
     assert ([locks] if takes else []) == taken
+
+
+BY_DAY = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()), NestedField(3, "day", DateType()))
+"""Partitioned by s, then by day."""
+
+SPEC = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "s"), PartitionField(3, 1001, IdentityTransform(), "day")
+)
+
+
+def _at(*rows: tuple[int, str | None, int]) -> pa.Table:
+    """Return rows of these ids, s and days of January."""
+    written = [{"id": number, "s": s, "day": date(2026, 1, day)} for number, s, day in rows]
+    return pa.Table.from_pylist(written, schema=BY_DAY.as_arrow())
+
+
+# What is called on a table with partitions, the first setting with which it takes locks, and which.
+PARTITIONED: dict[str, tuple[Callable[[Any], object], str, str]] = {
+    "append": (
+        lambda table: table.append(_at((8, "a", 1), (9, "b", 2), (10, "b", 2))),
+        "hive",
+        "S db/t, S db/t/s=a, X db/t/s=a/day=2026-01-01, S db/t/s=b, X db/t/s=b/day=2026-01-02",
+    ),
+    "append without a partition value": (
+        lambda table: table.append(_at((8, None, 1))),
+        "hive",
+        "S db/t, S db/t/s=null, X db/t/s=null/day=2026-01-01",
+    ),
+    "delete of a prefix": (lambda table: table.delete("s = 'a'"), "iceberg", "S db/t, X db/t/s=a"),
+    "delete of two prefixes": (
+        lambda table: table.delete("s = 'a' or s = 'b'"),
+        "iceberg",
+        "S db/t, X db/t/s=a, X db/t/s=b",
+    ),
+    "delete anywhere": (lambda table: table.delete("id = 1"), "iceberg", "X db/t"),
+    "delete anywhere or in a prefix": (lambda table: table.delete("id = 1 or s = 'a'"), "iceberg", "X db/t"),
+    "overwrite": (lambda table: table.overwrite(_at((9, "a", 3)), "s = 'a'"), "iceberg", "S db/t, X db/t/s=a"),
+    "overwrite with rows beside what they replace": (
+        lambda table: table.overwrite(_at((9, "b", 3)), "s = 'a'"),
+        "iceberg",
+        "S db/t, X db/t/s=a, S db/t/s=b, X db/t/s=b/day=2026-01-03",
+    ),
+    "overwrite of all": (lambda table: table.overwrite(_at((9, "a", 3))), "iceberg", "X db/t"),
+    "dynamic overwrite": (
+        lambda table: table.dynamic_partition_overwrite(_at((9, "a", 1))),
+        "iceberg",
+        "S db/t, S db/t/s=a, X db/t/s=a/day=2026-01-01",
+    ),
+    "upsert": (lambda table: table.upsert(_at((1, "a", 1)), join_cols=["id"]), "iceberg", "X db/t"),
+}
+
+
+@pytest.mark.parametrize("call, first, locks", PARTITIONED.values(), ids=PARTITIONED)
+def test_a_call_locks_the_partitions_that_it_touches(
+    made: Kit, call: Callable[[Any], object], first: str, locks: str
+) -> None:
+    table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
+    table.append(_at((1, "a", 1), (2, "b", 2)))
+    taken: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, LockAcquired) and event.scope == "operation":
+            taken.append(event.request)
+
+    made.catalog.events.subscribe(note)
+    call(table)
+    settings = ["off", "iceberg", "hive"]
+    takes = settings.index(made.properties["operation-locks"]) >= settings.index(first)
+    assert ([locks] if takes else []) == taken
+
+
+def test_transforms_name_partitions_as_iceberg_does() -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
+    fields = (
+        PartitionField(2, 1000, DayTransform(), "at_day"),
+        PartitionField(1, 1001, BucketTransform(4), "id_bucket"),
+    )
+    moment = datetime(2026, 1, 1, 13, tzinfo=UTC).replace(tzinfo=None)
+    rows = pa.Table.from_pylist([{"id": 1, "at": moment}, {"id": 1, "at": None}], schema=schema.as_arrow())
+    found = partitions_of_rows(rows, PartitionSpec(*fields), schema)
+    assert [["at_day=2026-01-01", "id_bucket=0"], ["at_day=null", "id_bucket=0"]] == found
+    with pytest.raises(NotImplementedError):
+        partitions_of_rows(rows, PartitionSpec(PartitionField(1, 1000, UnknownTransform("newer"), "n")), schema)
+    with pytest.raises(ValueError, match="at"):
+        partitions_of_rows(rows.drop_columns("at"), PartitionSpec(*fields), schema)
+
+
+def test_deletes_of_two_partitions_run_side_by_side(made: Kit) -> None:
+    """And one of the same partition waits."""
+    table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
+    table.append(_at((1, "a", 1), (2, "b", 2)))
+    busy = {Resource((*table.name(), "s=a")): LockMode.EXCLUSIVE}
+    other = made.open()
+    with other.lock_operation(busy, statement="a long job"):
+        table.delete("s = 'b'")
+        if made.properties["operation-locks"] != "off":
+            with pytest.raises(LockTimeout, match="a long job"):
+                table.delete("s = 'a'")
+    other.close()
+    assert [1] == row_ids(made.again(table))
+
+
+def test_a_call_whose_partitions_changed_while_it_waited_locks_those_that_are_there_now(made: Kit) -> None:
+    table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
+    table.append(_at((1, "a", 1), (2, "b", 2)))
+    stale = made.catalog.load_table(table.name())
+    with table.update_spec() as change:
+        change.remove_field("day")
+    taken: list[str] = []
+    made.catalog.events.subscribe(lambda event: taken.append(getattr(event, "request", "")))
+    stale.delete("s = 'a'")
+    if made.properties["operation-locks"] != "off":
+        assert [lock for lock in taken if "db/t" in lock][-1] == "X db/t"
+    assert [2] == row_ids(made.again(table))
 
 
 def test_a_builder_waits_for_its_lock_and_builds_on_what_is_there_then(made: Kit) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockRefused, LockTimeout
+from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access
 from commit_coord.local import HiveMetastore
@@ -18,7 +19,18 @@ from commit_coord.locks import hms_names
 from commit_coord.locks.base import LockManager, LockSettings
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
-from commit_coord.testing.contract import PART_A, TABLE, Contender, Service, latch, request, soon, standing, until
+from commit_coord.testing.contract import (
+    PART_A,
+    PATIENCE,
+    TABLE,
+    Contender,
+    Service,
+    latch,
+    request,
+    soon,
+    standing,
+    until,
+)
 from tests.hive.proxy import Proxy
 
 X, S = LockMode.EXCLUSIVE, LockMode.SHARED
@@ -193,6 +205,45 @@ def test_a_lock_statement_of_a_host_that_is_gone_is_spared(service: Service, pla
     assert standing(manager) == {wanted.request_id: LockState.ACQUIRED}
 
 
+def test_a_reader_that_stepped_back_is_the_one_to_give_in(service: Service) -> None:
+    """Its wait is in no queue, so nobody else can see the circle that it closes."""
+    ann, bob, writers = service.open(), service.open(), service.open()
+    held, wanted = Resource(("db", "t", "day=1")), Resource(("db", "t2", "day=1"))
+    stepped = threading.Event()
+    ended: list[BaseException | None] = []
+
+    def reads_past_the_writer() -> None:
+        with ann.acquire(request((X, held)), deadline=soon()):
+            writer.queued()
+            try:
+                ann.acquire(request((S, wanted), statement="ann"), deadline=soon()).release()
+            except LockDeadlock as error:
+                ended.append(error)
+
+    def holds_and_waits_for_her() -> None:
+        with bob.acquire(request((S, wanted), statement="bob holds"), deadline=soon()):
+            ready.set()
+            assert stepped.wait(PATIENCE)
+            bob.acquire(request((X, held), statement="bob"), deadline=soon()).release()
+
+    ready = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        second = pool.submit(holds_and_waits_for_her)
+        assert ready.wait(PATIENCE)
+        writer = Contender(writers, request((X, wanted), statement="writer"))
+        first = pool.submit(reads_past_the_writer)
+        until(lambda: any(ticket.stepped_back for ticket in list(hive(ann)._tickets.values())), "a step back")
+        stepped.set()
+        first.result(PATIENCE)
+        second.result(PATIENCE)
+    writer.release()
+    (error,) = ended
+    assert isinstance(error, LockDeadlock)
+    assert "ann" in error.details["cycle"]
+    assert "bob" in error.details["cycle"]
+    assert standing(writers) == {}
+
+
 def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(service: Service) -> None:
     manager = hive(service.open())
     first = latch()
@@ -285,7 +336,9 @@ def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) ->
 
 def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
-        manager, other = HmsLockManager(own.uri), HmsLockManager(own.uri)
+        # To start a server may take longer than a lease usually lasts.
+        settings = LockSettings(lease_ms=120_000)
+        manager, other = HmsLockManager(own.uri, settings=settings), HmsLockManager(own.uri, settings=settings)
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         waiter = Contender(other, request((X, TABLE)), seconds=90).queued()
         own.kill()
