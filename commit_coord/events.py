@@ -106,7 +106,7 @@ class PhaseChange:
         before: The phase that it leaves.
         after: The phase that it goes to.
         epoch: That it has then.
-        stage: ``begun``, ``done`` or ``refused``. One that was begun and has no end was killed: the table tells.
+        stage: ``begun``; then ``done``, ``refused`` or ``unknown``. One without an end was killed: the table tells.
         by: Who does it.
         at_ms: When, by this host's wall clock.
         why: In words; for ``refused`` the error.

@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -116,7 +116,7 @@ class Verified:
 
     table: str
     state: State
-    problems: Sequence[str] = field(default=())
+    problems: Sequence[str]
 
 
 class Migration:
