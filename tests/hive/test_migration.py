@@ -31,7 +31,8 @@ from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import zookeeper_client
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.migrating import MigratingLockManager
-from commit_coord.model import LockMode, LockScope, Resource
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 from commit_coord.testing.hammer import hammer
 from tests.catalog.kit import SCHEMA, ids, row_ids
@@ -287,6 +288,26 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
     waiting.join(20)
     assert not waiting.is_alive()
     assert row_ids(table.refresh()) == [1]
+
+
+def test_an_operator_that_died_with_the_metastores_lock_does_not_hold_up_the_guard(world: World) -> None:
+    """In phase zookeeper nobody else waits for that lock, so nobody else would free it."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    world.move(Phase.BOTH)
+    world.move(Phase.ZOOKEEPER)
+    world.catalog._unguard(world.name)
+    child = os.fork()
+    if not child:
+        HmsLockManager(world.plain.service).acquire(_latch(world.name), deadline=time.monotonic() + 1e6)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    table.append(ids(1))
+    assert world.guarded()
+
+
+def _latch(table: tuple[str, str]) -> LockRequest:
+    locks = {Resource(table): LockMode.EXCLUSIVE}
+    return LockRequest.of(LockScope.COMMIT, locks, owner=this_owner(), request_id=os.urandom(8).hex())
 
 
 # Operation locks.
