@@ -312,8 +312,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         Raises:
             ConfigError: They use another one than this catalog.
         """
-        if isinstance(self.locks, MigratingLockManager):
-            after = self._moved(self.locks, table, before, after)
+        after = self._moved(table, before, after)
         try:
             return declaration.successor(
                 before,
@@ -337,20 +336,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """Return as which lock manager we write to a table with *properties*."""
         return State.of(properties).phase.lock_impl if self.settings.lock_impl == MIGRATING else self._guarded_impl
 
-    def _moved(
-        self, locks: MigratingLockManager, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _moved(self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
         """Return the properties *after*, of a new table in its database's phase; asked under the latch.
 
         Raises:
             ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
         """
+        locks = self.locks if isinstance(self.locks, MigratingLockManager) else None
         if not before:
-            phase = self.phase_of_new(table[0])
+            phase = self.phase_of_new(table[0]) if locks is not None else Phase.HMS
             return {**after, **(State(phase=phase, epoch=0).changed_to(phase) if phase is not Phase.HMS else {})}
         if all(before.get(key) == after.get(key) for key in (LOCK_PHASE, LOCK_EPOCH)):
             return dict(after)
-        if not locks.is_changing:
+        if locks is None or not locks.is_changing:
             raise ConfigError(
                 "the phase of a table is changed by `commit-coord migrate` alone",
                 table=table_name(table),

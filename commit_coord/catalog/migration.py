@@ -225,7 +225,7 @@ class Migration:
                 for key in (LOCK_PHASE, LOCK_EPOCH, LOCK_IMPL)
                 if shown.get(key) != properties.get(key)
             ]
-        if state.phase is Phase.ZOOKEEPER and protection.guard is None:
+        if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
             problems.append("no guard stands in the metastore: `migrate advance` sets it, as does the next commit")
         if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
             problems.append(
@@ -355,6 +355,7 @@ class Migration:
         )
         if State.of(metadata.properties) != state:
             raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
+        self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:
             with self._locks.changing():

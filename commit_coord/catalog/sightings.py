@@ -19,7 +19,7 @@ from commit_coord.locks import hms_names
 from commit_coord.locks.writers import Writer
 from commit_coord.model import Owner
 
-_EVERY = 0.05
+_EVERY = 0.1
 """Seconds between two listings of the locks."""
 
 _JAVA_AGENT = "Iceberg-"
