@@ -48,7 +48,7 @@ WRITERS: dict[str, Kind] = {
 
 def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java, tmp_path: Path) -> None:
     """Refused while writers know only the metastore's lock; nothing lost, doubled, or refused to those that move."""
-    metastore, ensemble = servers.metastore(), servers.zookeeper(3)
+    metastore, ensemble = servers.metastore(), servers.zookeeper(1)
     stock = load_catalog("stock", type="hive", uri=metastore.uri)
     stock.create_namespace("moves")
     stock.create_table("moves.t", SCHEMA, properties=PROPERTIES)

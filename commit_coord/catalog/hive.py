@@ -217,7 +217,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if isinstance(self.locks, MigratingLockManager):
             self._guarded_impl = Phase.ZOOKEEPER.lock_impl
             self.locks.look = self._state
-            self.locks.unguard = lambda table: self._unguard(table.path)
+            self.locks.unguard = self._sweep_guard
             self.locks.moved = lambda table, _: self._look_for_guard(table.path)
         if settings.hive_guard and settings.lock_impl not in (*COMMON_LOCK, NoneLockManager.name):
             self._guards = HmsGuards(
@@ -401,6 +401,14 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
     def _look_for_guard(self, table: tuple[str, ...]) -> None:
         if self._guards is not None:
             self._guards.forget(table)
+
+    def _sweep_guard(self, table: Resource) -> bool:
+        """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move."""
+        declared = self.coordinator.load(table.path)[0].properties.get(LOCK_IMPL)
+        if declared not in (None, *(phase.lock_impl for phase in Phase)):
+            return False
+        self._unguard(table.path)
+        return True
 
     def stand_guard(self, table: tuple[str, ...]) -> None:
         """Guard *table*, whose writers lock in ZooKeeper. Call it under ZooKeeper's latch.

@@ -242,8 +242,8 @@ class MigratingLockManager(LockManager):
         self.zookeeper = ZooKeeperLockManager(uri, space=space, **common, **options)
         self.settings = self.hms.settings
         self.look = look or (lambda _: _NEVER_MOVED)
-        self.unguard: Callable[[Resource], None] = lambda _: None
-        """Removes the guards of a table. Called under ZooKeeper's latch."""
+        self.unguard: Callable[[Resource], bool] = lambda _: False
+        """Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock managers."""
         self.moved: Callable[[Resource, State], None] = lambda *_: None
         """Told when a table was seen in another state than before."""
         self.heartbeat = _Heartbeats(self.hms, self.zookeeper)
@@ -368,9 +368,8 @@ class MigratingLockManager(LockManager):
                 assert isinstance(policy, DenyPolicy)
                 denials = self.hms._pause(policy, denials, deadline, denied.refused)
             except Guarded:
-                if not self._have_changed(phases):
-                    self._sweep(phases, deadline)
-                if self._clock.now() >= deadline:
+                may_go_on = self._have_changed(phases) or self._sweep(phases, deadline)
+                if not may_go_on or self._clock.now() >= deadline:
                     raise
                 self._clock.sleep(next_wait(_AGAIN, tries, self._clock.random()))
                 tries += 1
@@ -424,13 +423,15 @@ class MigratingLockManager(LockManager):
                     raise
                 raise _Denied(refused) from refused
 
-    def _sweep(self, phases: Phases, deadline: float) -> None:
-        """Remove guards that no phase asks for."""
+    def _sweep(self, phases: Phases, deadline: float) -> bool:
+        """Remove guards that no phase asks for; return whether all of them could be removed."""
+        removed = True
         for table in [table for table, phase in phases.items() if HMS in locks_of(phase, changing=self.is_changing)]:
             with self.latched_in_zookeeper(table, "remove a guard that was left", deadline=deadline):
                 if self._now(table) is not Phase.ZOOKEEPER:
-                    logger.warning("%s is not in phase zookeeper, and guarded: its guard is removed", table)
-                    self.unguard(table)
+                    logger.warning("%s is not in phase zookeeper, and guarded: the guard is swept", table)
+                    removed &= self.unguard(table)
+        return removed
 
     def latched_in_zookeeper(self, table: Resource, statement: str, *, deadline: float) -> Lease:
         """Take ZooKeeper's latch of *table* whatever its phase: so long nobody can bring it to another one."""

@@ -257,6 +257,14 @@ def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> N
             world.move(Phase.BOTH)
 
 
+def test_the_guard_of_another_lock_manager_is_not_swept(world: World, tmp_path: Path) -> None:
+    lease = world.open(**{"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/locks.db"})
+    lease.create_table(world.name, SCHEMA).append(ids(1))
+    with pytest.raises(CommitNotApplied, match="guarded"):
+        world.catalog.load_table(world.name).append(ids(2))
+    assert world.guarded()
+
+
 def test_a_guard_that_was_removed_and_is_due_again_is_set_again(world: World) -> None:
     """Also by a process whose own word of it is young."""
     table = world.catalog.create_table(world.name, SCHEMA)
