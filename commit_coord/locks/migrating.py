@@ -31,12 +31,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused, LockTimeout
+from commit_coord.errors import LockError, LockRefused
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.hms import Guarded, HmsLockManager
 from commit_coord.locks.writers import Writers
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
@@ -60,9 +61,6 @@ from commit_coord.protocol.migration import HMS, MIGRATING, Phase, State, locks_
 logger = logging.getLogger(__name__)
 
 Phases = dict[Resource, Phase]
-
-_LOOKS = 0.5
-"""Seconds between two looks at the phase of whoever waits for its second lock."""
 
 _AGAIN = Backoff(initial_ms=20, maximum_ms=500)
 """Between two tries that met a guard."""
@@ -117,6 +115,11 @@ class MigratingLease(Lease):
         self.is_changing = manager.is_changing
         for lease in held:
             lease.add_listener(_Forward(self))
+
+    @property
+    def name(self) -> str:
+        """The request id under which the services know it."""
+        return self._held[0].request.request_id
 
     @property
     def state(self) -> LeaseState:
@@ -327,9 +330,10 @@ class MigratingLockManager(LockManager):
 
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`. What is returned is what the tables ask for at that time."""
+        names = _names(request)
         with self._told(request) as started:
             while True:
-                lease = self._take(replace(request, offer=""), deadline, policy)
+                lease = self._take(replace(request, offer=""), names, deadline, policy)
                 assert isinstance(lease, MigratingLease)
                 changed = True
                 try:
@@ -343,7 +347,7 @@ class MigratingLockManager(LockManager):
     def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
         """See :meth:`LockManager.submit`. The caller asks the lease whether it suits the table."""
         with self._told(request) as started:
-            lease = self._take(request, deadline, None)
+            lease = self._take(request, _names(request), deadline, None)
             if isinstance(lease, JournalEntry):
                 self._not_granted(request, started, "carried")
                 return lease
@@ -351,8 +355,14 @@ class MigratingLockManager(LockManager):
                 self.writers.latched(table, phase, (self._clock.now() - started) * 1000)
             return self._granted(lease, started)
 
-    def _take(self, request: LockRequest, deadline: float, policy: Policy | None) -> MigratingLease | JournalEntry:
-        """Take what the phases ask for that are believed in, until that can be had."""
+    def _take(
+        self, request: LockRequest, names: Iterator[str], deadline: float, policy: Policy | None
+    ) -> MigratingLease | JournalEntry:
+        """Take what the phases ask for that are believed in, until that can be had.
+
+        Each try has a name of its own in the services: what is being given back there, maybe in the background, must
+        not be taken for what is asked for anew.
+        """
         self.writers.appear()
         tries = denials = 0
         closings = self._closings
@@ -361,7 +371,7 @@ class MigratingLockManager(LockManager):
                 raise LockRefused("the client was closed while it waited", locks=request)
             phases = self._believed(request)
             try:
-                return self._take_all(request, phases, deadline, policy)
+                return self._take_all(request, next(names), phases, deadline, policy)
             except _StepBack:
                 continue
             except _Denied as denied:
@@ -375,12 +385,12 @@ class MigratingLockManager(LockManager):
                 tries += 1
 
     def _take_all(
-        self, request: LockRequest, phases: Phases, deadline: float, policy: Policy | None
+        self, request: LockRequest, name: str, phases: Phases, deadline: float, policy: Policy | None
     ) -> MigratingLease | JournalEntry:
         held: list[Lease] = []
         asked: list[tuple[HmsLockManager | ZooKeeperLockManager, LockRequest]] = []
         try:
-            for manager, part in self._parts(request, phases):
+            for manager, part in self._parts(replace(request, request_id=name), phases):
                 asked.append((manager, part))
                 if held:
                     held.append(self._second(manager, part, phases, deadline, policy))
@@ -392,7 +402,7 @@ class MigratingLockManager(LockManager):
                 else:
                     held.append(manager.acquire(part, deadline=deadline, policy=policy))
             lease = MigratingLease(self, request, held, phases)
-            self._leases[request.request_id] = lease
+            self._leases[name] = lease
             return lease
         except BaseException:
             # By the request, not by what was noted: an interrupt may have come in between.
@@ -409,19 +419,25 @@ class MigratingLockManager(LockManager):
         policy: Policy | None,
     ) -> Lease:
         """Return the second lock, or step back from waiting for it; see the module."""
+        started = self._clock.now()
+
+        def watch() -> None:
+            if self._have_changed(phases):
+                raise _StepBack
+
         at_once = DenyPolicy(numretries=0) if isinstance(policy, DenyPolicy) else None
-        while True:
-            try:
-                return manager.acquire(part, deadline=min(deadline, self._clock.now() + _LOOKS), policy=at_once)
-            except LockTimeout:
-                if self._have_changed(phases):
-                    raise _StepBack from None
-                if self._clock.now() >= deadline:
-                    raise
-            except LockRefused as refused:
-                if at_once is None:
-                    raise
-                raise _Denied(refused) from refused
+        try:
+            with manager.watching(watch):
+                return manager.acquire(part, deadline=deadline, policy=at_once)
+        except Interrupted as error:
+            # A wait that is watched is a row of short ones, and a service that is slow for a moment must not end it.
+            if self._clock.now() - started >= self.settings.lease_ms / 1000:
+                raise
+            raise _StepBack from error
+        except LockRefused as refused:
+            if at_once is None:
+                raise
+            raise _Denied(refused) from refused
 
     def _sweep(self, phases: Phases, deadline: float) -> bool:
         """Remove guards that no phase asks for; return whether all of them could be removed."""
@@ -467,7 +483,7 @@ class MigratingLockManager(LockManager):
     def _granted(self, lease: MigratingLease, started: float) -> MigratingLease:
         request, now = lease.request, self._clock.now()
         if self._events.heard:
-            self._told_of[request.request_id] = request, now
+            self._told_of[lease.name] = request, now
             self._events.emit(
                 LockAcquired(
                     request_id=request.request_id,
@@ -569,6 +585,13 @@ class MigratingLockManager(LockManager):
                 lease.release()
         self.hms.close()
         self.zookeeper.close()
+
+
+def _names(request: LockRequest) -> Iterator[str]:
+    """Yield the names of *request*, one for each try."""
+    yield request.request_id
+    for number in count(1):
+        yield f"{request.request_id}-{number}"
 
 
 def _merged(first: Sequence[LockEntry], second: Sequence[LockEntry]) -> list[LockEntry]:
