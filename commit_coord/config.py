@@ -255,6 +255,14 @@ PROPERTIES: tuple[Property, ...] = (
         _number(1),
     ),
     _property(
+        "commit.group.max-bytes",
+        "bytes, a whole number, at least 1",
+        "1048576",
+        "How large the attempts may be, all together, that one commit carries beside its own; most have 2 to 3 KB. A "
+        "larger one commits alone.",
+        _number(1),
+    ),
+    _property(
         "lease.max-duration-ms",
         "milliseconds, a whole number, at least 1",
         "86400000",
@@ -380,6 +388,22 @@ PROPERTIES: tuple[Property, ...] = (
     ),
 )
 
+COALESCE = "commit.group.coalesce"
+"""Property of a table: the appends that one commit publishes share a snapshot."""
+
+TABLE_PROPERTIES: tuple[Property, ...] = (
+    _property(
+        COALESCE,
+        "true or false",
+        "false",
+        "The appends that one commit publishes share one snapshot, whose summary lists the request ids of all of them "
+        "at `commit-coord.request-id`: for a table that would otherwise drown in snapshots. Those to other branches, "
+        "and those whose snapshot properties differ, have snapshots of their own.",
+        strtobool,
+    ),
+)
+"""Properties of Iceberg tables that we read there, beside Iceberg's own."""
+
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
 _BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
 _OURS = re.compile(
@@ -398,7 +422,7 @@ class Settings:
     """The values of :data:`PROPERTIES` for one catalog."""
 
     lock_impl: str
-    lock_uri: str
+    lock_uri: str = field(repr=False)
     lock_acquire_timeout_ms: int
     lock_heartbeat_timeout_ms: int
     lock_heartbeat_interval_ms: int
@@ -412,6 +436,7 @@ class Settings:
     operation_locks: str
     commit_journal_lifetime_ms: int
     commit_group_max_size: int
+    commit_group_max_bytes: int
     lease_max_duration_ms: int
     hive_client_timeout_ms: int
     hive_compare_and_set: str
@@ -424,7 +449,7 @@ class Settings:
     lock_zk_user: str
     lock_zk_password: str = field(repr=False)
     lock_zk_service: str
-    lock_zk_acl: str
+    lock_zk_acl: str = field(repr=False)
     lock_zk_tls: bool
     lock_zk_tls_ca: str
     lock_zk_tls_cert: str
@@ -456,7 +481,7 @@ class Configuration:
 
     name: str
     settings: Settings
-    properties: dict[str, str]
+    properties: dict[str, str] = field(repr=False)
     origins: dict[str, str]
 
 
@@ -639,6 +664,16 @@ def render() -> str:
         default = f"`{prop.default}`" if prop.default is not None else ""
         aliases = ", ".join(f"`{alias}`" for alias in prop.aliases)
         lines.append(f"| `{prop.key}` | {prop.type} | {default} | {prop.description} | {aliases} |")
+    lines += [
+        "",
+        "## Of a table",
+        "",
+        "Set by `table.transaction().set_properties(...)` or when the table is created; every writer reads them there.",
+        "",
+        "| property | value | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    lines += [f"| `{p.key}` | {p.type} | `{p.default}` | {p.description} |" for p in TABLE_PROPERTIES]
     return "\n".join(lines) + "\n"
 
 

@@ -79,6 +79,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         configuration = configure(name, properties)
         self._lease_ms = configuration.settings.lock_heartbeat_timeout_ms
         self._type_filter = ""
+        _refuse_malformed(configuration.properties["uri"])
         try:
             SqlCatalog.__init__(self, name, **configuration.properties)
         except ModuleNotFoundError as error:
@@ -296,6 +297,16 @@ def _service(uri: str) -> str:
         # SQLite's own spelling, file:/path, carries options such as ?mode=ro.
         url = url.set(database=os.path.realpath(url.database.removeprefix("file:")))
     return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
+
+
+def _refuse_malformed(uri: str) -> None:
+    try:
+        make_url(uri)
+    except (SQLAlchemyError, ValueError):  # the latter: a port that is no number
+        shown = uri.rpartition("@")[2]
+        raise ConfigError(
+            "not a database URL", key="uri", value=shown, accepted="coord+postgresql://user@host:5432/database"
+        ) from None
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

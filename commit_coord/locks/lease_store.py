@@ -32,6 +32,7 @@ from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted
 from commit_coord.process import process_name
+from commit_coord.redaction import without_passwords
 
 if TYPE_CHECKING:
     import psycopg
@@ -159,8 +160,10 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise ConfigError("not a database URL", key="lock.uri", value=url, accepted=ACCEPTED) from None
+    except (ArgumentError, ValueError):  # the latter: a port that is no number
+        # What may be a user and a password stands before the last '@'.
+        shown = url.rpartition("@")[2]
+        raise ConfigError("not a database URL", key="lock.uri", value=shown, accepted=ACCEPTED) from None
     match parsed.get_backend_name():
         case "sqlite":
             return SqliteStore(parsed, clock)
@@ -173,7 +176,7 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
 
 
 def _shown(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
+    return without_passwords(url.render_as_string(hide_password=True))
 
 
 # --- SQLite -------------------------------------------------------------------------------------------------------

@@ -68,8 +68,11 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
             "mode": "X",
             "clock": "c",
             "forced": 1,
+            "queue": "q",
+            "note": "n",
         }
-        for name in ("LOOK", "WAKE", "LOCKS_OF", "REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "FIND", "RETRACT"):
+        removing = ("REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "LEAVE_NOTE", "TAKE_NOTE")
+        for name in ("LOOK", "WAKE", "LOCKS_OF", *removing, "FIND", "RETRACT"):
             text, values = getattr(lease_sql, name), one
             explain = "EXPLAIN" if "postgres" in connection._store.shown else "EXPLAIN QUERY PLAN"
             plan = "\n".join(str(row) for row in connection.ask(f"{explain} {text}", values))
