@@ -40,6 +40,22 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
 	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
 
+.PHONY: faults
+faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
+	$(with) python java postgres -- python -m commit_coord.testing.faults --results bench/results/faults.json \
+		--page docs/faults.md $(ARGS)
+
+SEED ?= 1
+RUNS ?= 2000
+
+.PHONY: sim
+sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
+	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
+
+.PHONY: mutants
+mutants: ## Break the code in one place after the other; the named test of each must notice
+	$(with) python -- python -m tests.mutants.mutants $(ARGS)
+
 .PHONY: soak
 soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
 	$(with) python java postgres -- python -m commit_coord.testing.soak $(ARGS)

@@ -15,15 +15,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
+import orjson
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import MetadataLogEntry
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.clock import Clock
+from commit_coord.config import COALESCE
 from commit_coord.errors import (
     CommitConflict,
     CommitLockFailed,
@@ -37,7 +39,7 @@ from commit_coord.errors import (
 from commit_coord.events import CommitBegan, CommitEnded, Events, SwapEnded
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
-from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.attempt import Attempt, table_name, together
 from commit_coord.iceberg.cache import MetadataCache
 from commit_coord.iceberg.overwrites import Acknowledged, Note, Overwrites
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
@@ -77,6 +79,7 @@ from commit_coord.protocol.commit import (
     Verdict,
     Where,
     Write,
+    WrongLatch,
     commit,
 )
 
@@ -88,7 +91,10 @@ _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 """Between the looks after a lost reply: half a minute in all."""
 
 _OFFER_MAX = 64 * 1024
-"""Characters of an attempt that may wait in a lock service; a larger one (thousands of manifests) commits alone."""
+"""Bytes of an attempt that may wait in a lock service; of a larger one a file waits there by its name."""
+
+_IN_FILE = b'{"file":'
+"""How an offer begins that only names the file of its attempt."""
 
 _LIMITS = Limits()
 
@@ -178,10 +184,30 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One snapshot of a swap, or whatever else our own attempt changes.
+
+    Args:
+        attempt: What it carries out; several appends together where they share a snapshot.
+        head: What it stands on; None where the table is created.
+        location: The file of *head*; None where that is another part.
+        follows: The table with it.
+        members: Those whose attempts it has, without us.
+    """
+
+    attempt: Attempt
+    head: TableMetadata | None
+    location: str | None
+    follows: Follows
+    members: tuple[_Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
-    own: Follows
-    carried: list[tuple[_Member, Follows]]
-    """Behind our own, in the order in which they waited."""
+    parts: list[_Part]
+    """The first has our own attempt. Behind it, in the order in which they waited, those of others."""
+    alone: _Part
+    """Our own attempt and no other."""
     io: FileIO
     base: TableMetadata | None
     written: list[str]
@@ -189,13 +215,25 @@ class _Payload:
     """Manifests that were merged beforehand and are not in the list: another writer was faster."""
 
     @property
-    def all(self) -> list[Follows]:
-        return [self.own, *(follows for _, follows in self.carried)]
+    def own(self) -> Follows:
+        """What became of our own attempt."""
+        return self.parts[0].follows
+
+    @property
+    def carried(self) -> list[tuple[_Member, Follows]]:
+        """What became of those of others."""
+        return [(member, part.follows) for part in self.parts for member in part.members]
+
+    @property
+    def superfluous(self) -> list[str]:
+        """Manifests that were merged beforehand by several who share a snapshot."""
+        prepared = {_merged(member.attempt) for part in self.parts for member in part.members}
+        return [path for path in prepared - {_merged(part.attempt) for part in self.parts} if path is not None]
 
     @property
     def metadata(self) -> TableMetadata:
         """What the swap publishes."""
-        return self.all[-1].metadata
+        return self.parts[-1].follows.metadata
 
 
 class Coordinator:
@@ -209,6 +247,7 @@ class Coordinator:
         events: Told of every end of a commit.
         journal_lifetime_ms: How long a caller's request id is remembered.
         group_max_size: Appends that one swap may publish.
+        group_max_bytes: Of the attempts that it may publish beside the holder's own.
         limits: Of the protocol.
     """
 
@@ -222,6 +261,7 @@ class Coordinator:
         events: Events,
         journal_lifetime_ms: int,
         group_max_size: int = 1,
+        group_max_bytes: int = 1 << 20,
         limits: Limits = _LIMITS,
     ) -> None:
         self.store = store
@@ -234,6 +274,7 @@ class Coordinator:
         self._acquire_timeout_ms = acquire_timeout_ms
         self._journal_lifetime_ms = journal_lifetime_ms
         self._group_max_size = group_max_size
+        self._group_max_bytes = group_max_bytes
         self._fences = threading.local()
 
     @contextmanager
@@ -281,7 +322,8 @@ class Coordinator:
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        return [_Commit(self, attempts[0], replan, repeatable, under, restores).run()]
+        attempt = replace(attempts[0], repeatable=repeatable)
+        return [_Commit(self, attempt, replan, repeatable, under, restores).run()]
 
     def latch(self, *tables: Table, statement: str = "") -> Lease:
         """Take the commit latches of *tables*, all or none; a context manager.
@@ -291,11 +333,9 @@ class Coordinator:
         """
         return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
 
-    def _latch_or_answer(self, attempt: Attempt, *, offering: bool) -> Lease | JournalEntry:
-        """Take the latch of *attempt*'s table, unless whoever holds it carries *attempt* along."""
-        statement = f"commit {attempt.request_id}"
-        offer = attempt.to_json().decode() if offering else ""
-        request = _latch([attempt.table], statement, offer if len(offer) <= _OFFER_MAX else "")
+    def _latch_or_answer(self, attempt: Attempt, offer: str) -> Lease | JournalEntry:
+        """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
+        request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())
 
     def _deadline(self) -> float:
@@ -347,13 +387,16 @@ class _Commit:
         self._under = under
         self._lease: Lease | None = None
         self._lease_id = coordinator._fence
-        # A caller's own request id has to be looked up under the latch first, which only its owner does. And one swap
-        # can't be refused for some of those that it publishes, so whoever is fenced goes alone.
-        alone = repeatable or restores or self._lease_id is not None or under is not None
+        # One swap can't be refused for some of those that it publishes, so whoever is fenced goes alone.
+        alone = restores or self._lease_id is not None or under is not None
         self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[_Member] = []
         self._taken: list[str] = []
         """The lock requests of all offers that we took, readable or not."""
+        self._offered_in: str | None = None
+        """The file that our offer names."""
+        self._doubtful = False
+        """Whether somebody else may have carried our attempt out."""
         self._rebased = False
         self._drained: set[str] = set()
         """What was swapped while somebody else may have had the latch, who is done by now."""
@@ -377,6 +420,8 @@ class _Commit:
         finally:
             if self._lease is not None:
                 self._lease.release()  # an interrupt came while an effect was being performed
+            if self._offered_in is not None:
+                delete_quietly(self._coordinator.store.file_io({}, self._offered_in), self._offered_in)
         self._ended(verdict.status, tries=verdict.tries, carried=len(_carried(verdict)))
         return self._outcome(verdict)
 
@@ -480,7 +525,9 @@ class _Commit:
         clock = self._coordinator.clock
         asked_at = clock.now()
         try:
-            granted = self._coordinator._latch_or_answer(self._attempt, offering=offering and self._groups)
+            self._doubtful |= not offering
+            offer = self._offer() if offering and self._groups else ""
+            granted = self._coordinator._latch_or_answer(self._attempt, offer)
         finally:
             self._acquired_at = clock.now()
             self._waited += self._acquired_at - asked_at
@@ -488,6 +535,40 @@ class _Commit:
             self._lease = granted
             return None
         return Answered(payload=granted)
+
+    def _offer(self) -> str:
+        """Return what lets others carry our attempt out; "" when it can't be offered."""
+        data = self._attempt.to_json()
+        if len(data) <= _OFFER_MAX:
+            return data.decode()
+        assert self._attempt.base_location is not None
+        folder = self._attempt.base_location.rpartition("/")[0]
+        self._offered_in = f"{folder}/{self._attempt.request_id}.attempt.json"
+        try:
+            with self._file_io(self._offered_in).new_output(self._offered_in).create(overwrite=True) as output:
+                output.write(data)
+        except Exception:
+            logger.warning("a large attempt could not be written down; committing alone", exc_info=True)
+            return ""
+        return (_IN_FILE + orjson.dumps([self._offered_in, len(data)]) + b"}").decode()
+
+    def _file_io(self, location: str) -> FileIO:
+        return self._coordinator.store.file_io({}, location)
+
+    def _offered(self, text: str, room: int) -> tuple[Attempt, int]:
+        """Return the attempt that somebody offers, and its size in bytes.
+
+        Raises:
+            Exception: It can't be read, or is larger than *room*.
+        """
+        data = text.encode()
+        location, size = orjson.loads(data)["file"] if data.startswith(_IN_FILE) else (None, len(data))
+        if size > room:
+            raise ValueError(f"it has {size} bytes, and there is room for {room}")
+        if location is not None:
+            with self._file_io(location).new_input(location).open() as stream:
+                data = stream.read()
+        return Attempt.from_json(data), size
 
     def _carried_along(self, entry: JournalEntry) -> Committed:
         """Return our attempt as another holder published it.
@@ -514,20 +595,23 @@ class _Commit:
         if not self._groups:
             return
         assert self._lease is not None
-        self._lease.retract()  # from here on a failure of ours is our own
+        # From here on a failure of ours is our own.
+        self._doubtful |= not self._lease.retract()
         try:
             offers = self._lease.take(self._coordinator._group_max_size - 1)
         except LockError:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
+        self._taken = [offer.request_id for offer in offers]
+        room = self._coordinator._group_max_bytes
         for offer in offers:
-            self._taken.append(offer.request_id)
             try:
-                attempt = Attempt.from_json(offer.text.encode())
+                attempt, size = self._offered(offer.text, room)
             except Exception:
-                logger.warning("the offer of another version can't be read: %s", offer.request_id, exc_info=True)
+                logger.warning("an offer can't be read, or is too large: %s", offer.request_id, exc_info=True)
             else:
+                room -= size
                 self._members.append(_Member(lock_id=offer.request_id, attempt=attempt))
 
     def _release(self, verdict: Verdict | None) -> None:
@@ -551,7 +635,7 @@ class _Commit:
             location=plan.location,
             table_uuid=str(payload.metadata.table_uuid),
             request_id=self._attempt.request_id,
-            snapshot_ids=tuple(one for follows in payload.all for one in follows.snapshot_ids),
+            snapshot_ids=tuple(one for part in payload.parts for one in part.follows.snapshot_ids),
             by=str(lease.request.owner),
             at_ms=payload.metadata.last_updated_ms,
         )
@@ -580,7 +664,10 @@ class _Commit:
         assert self._lease is not None
         if pointer is not None and self._lease.note:
             self._note = coordinator.overwrites.look_back(attempt.table, pointer, self._lease.note)
-        if self._repeatable and (entry := self._already(pointer)):
+        if (own := self._own_snapshot(pointer)) is not None:
+            # A holder took our offer, swapped, and was gone before it could tell us.
+            return Answered(payload=own)
+        if self._repeatable and (entry := self._already(attempt, pointer)):
             return Answered(payload=entry)
         self._looked_up = True
         if attempt.base_location is None:
@@ -588,10 +675,13 @@ class _Commit:
         if pointer is None:
             return Refusal(reason="the table was dropped since it was read")
         head = coordinator.read(pointer)
+        assert self._lease is not None
+        if (reason := self._lease.unsuited(head.properties)) is not None:
+            return WrongLatch(reason=reason)
         self._rebased |= pointer != attempt.base_location
-        if attempt.append is not None and head.snapshot_by_id(attempt.append.snapshot_id) is not None:
-            # A holder took our offer, swapped, and was gone before it could tell us.
-            return Answered(payload=_published(head, pointer, (attempt.append.snapshot_id,)))
+        if attempt.append is not None and pointer != attempt.base_location:
+            # Whoever went before us may have left us alone because of them.
+            self._check_manifests(attempt, head)
         result = self._follow(attempt, head, pointer)
         match result:
             case Refused(reason=reason):
@@ -601,10 +691,40 @@ class _Commit:
             case Follows() if result.metadata is head:
                 return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
             case Follows():
-                made = coordinator.store.successor(attempt.table, head, result.metadata)
-                return self._planned(replace(result, metadata=made), head, pointer)
+                return self._planned(self._succeeding(result, head), head, pointer)
             case _:
                 assert_never(result)
+
+    def _succeeding(self, follows: Follows, head: TableMetadata | None) -> Follows:
+        made = self._coordinator.store.successor(self._attempt.table, head, follows.metadata)
+        return replace(follows, metadata=made)
+
+    def _own_snapshot(self, pointer: str | None) -> Committed | None:
+        """Return our append as somebody else has published it."""
+        attempt, append = self._attempt, self._attempt.append
+        if append is None or pointer is None or (self._repeatable and not self._doubtful):
+            return None  # A repeated request is known by its id.
+        head = self._coordinator.read(pointer)
+        if head.snapshot_by_id(append.snapshot_id) is not None:
+            return _published(head, pointer, (append.snapshot_id,))
+        if not append.inherits:
+            return None
+        own = {manifest.manifest_path for manifest in append.manifests}
+        snapshots: lean.LazyModels[Snapshot] = head.__dict__["snapshots"]
+        for found in snapshots.ids_with_summary(REQUEST_ID, attempt.request_id, behind=attempt.base_sequence_number):
+            # An earlier commit of the same request had other manifests. Ours are then in no table, and can go.
+            snapshot = snapshots.by_id(found)
+            assert snapshot is not None
+            listed = manifest_list.read(self._file_io(snapshot.manifest_list), snapshot.manifest_list)
+            if not attempt.repeatable or own & {manifest.manifest_path for manifest in listed}:
+                return _published(head, pointer, (found,))
+        return None
+
+    def _check_manifests(self, attempt: Attempt, head: TableMetadata) -> None:
+        assert attempt.append is not None
+        manifest_list.check_whole(
+            self._coordinator.store.file_io(head.properties, head.location), attempt.append.manifests
+        )
 
     def _follow(self, attempt: Attempt, head: TableMetadata, location: str | None) -> Follows | Stale | Refused:
         assert self._lease is not None
@@ -617,23 +737,43 @@ class _Commit:
             file_id=str(uuid.uuid4()),
         )
 
-    def _carry(self, own: Follows) -> list[tuple[_Member, Follows]]:
-        """Return those of the attempts that we took which may stand behind *own*, each behind the one before."""
-        carried: list[tuple[_Member, Follows]] = []
-        head = own.metadata
+    def _carry(self, own: _Part) -> list[_Part]:
+        """Return *own* and behind it those of the attempts that we took which may stand there."""
+        parts, ids, head = [own], {self._attempt.request_id}, own.follows.metadata
         if head.format_version < 2:
-            return carried  # Without sequence numbers a table could not tell that it shows less than its file.
+            return parts  # Without sequence numbers a table could not tell that it shows less than its file.
+        coalesces = property_as_bool(head.properties, COALESCE, False)
         for member in self._members:
+            attempt = member.attempt
             try:
-                result = self._follow(member.attempt, head, None)
+                if attempt.request_id in ids or (attempt.repeatable and self._already(attempt, own.location)):
+                    continue  # Its owner will find it in the table.
+                self._check_manifests(attempt, head)
+                last = parts[-1]
+                result = self._follow(attempt, last.follows.metadata, None)
+                if not isinstance(result, Follows):
+                    continue
+                both = together(last.attempt, attempt) if coalesces else None
+                if both is None:
+                    part = _Part(attempt=attempt, head=last.follows.metadata, location=None, follows=result)
+                else:
+                    part = self._rejoined(replace(last, attempt=both), first=last is parts[0])
+                    parts.pop()
             except Exception:
                 # Whatever is wrong with it must not harm the others. Its owner meets the same error, in its turn.
-                logger.warning("an offered attempt can't be carried: %s", member.attempt.request_id, exc_info=True)
+                logger.warning("an offered attempt can't be carried: %s", attempt.request_id, exc_info=True)
                 continue
-            if isinstance(result, Follows):
-                carried.append((member, result))
-                head = result.metadata
-        return carried
+            parts.append(replace(part, members=(*part.members, member)))
+            ids.add(attempt.request_id)
+        return parts
+
+    def _rejoined(self, part: _Part, *, first: bool) -> _Part:
+        """Return *part* after one more append has joined its attempt."""
+        assert part.head is not None
+        result = self._follow(part.attempt, part.head, part.location)
+        if not isinstance(result, Follows):
+            raise InternalError("appends that may follow each other can't stand together", reason=result.reason)
+        return replace(part, follows=self._succeeding(result, part.head) if first else result)
 
     def _plan_creation(self, pointer: str | None) -> PlanResult:
         if pointer is not None:
@@ -645,7 +785,7 @@ class _Commit:
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None) -> Planned:
-        carried = self._carry(follows)
+        alone = _Part(attempt=self._attempt, head=head, location=base, follows=follows)
         metadata = follows.metadata
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
@@ -654,11 +794,11 @@ class _Commit:
         self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
-        payload = _Payload(own=follows, carried=carried, io=io, base=head, written=[], unused=[])
+        payload = _Payload(parts=self._carry(alone), alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
-    def _already(self, pointer: str | None) -> Committed | None:
-        coordinator, attempt = self._coordinator, self._attempt
+    def _already(self, attempt: Attempt, pointer: str | None) -> Committed | None:
+        coordinator = self._coordinator
         entry = coordinator.locks.recall(attempt.request_id)
         if pointer is None:
             return None
@@ -675,7 +815,7 @@ class _Commit:
 
     def _write(self, plan: Planned) -> None:
         payload: _Payload = plan.payload
-        if not payload.carried:
+        if len(payload.parts) == 1 and not payload.parts[0].members:
             # The two do not read each other, and on an object store each is a round trip under the latch.
             writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
             try:
@@ -690,23 +830,29 @@ class _Commit:
             else:
                 writing.result()
             return
-        self._write_list(payload, payload.own)
-        for position, (member, follows) in enumerate(payload.carried):
+        for position, part in enumerate(tuple(payload.parts)):
             try:
-                self._write_list(payload, follows)
+                self._write_list(payload, part.follows)
             except Exception:
+                if not part.members:
+                    raise  # It is ours.
                 # Those behind it stand on it, so they are left to their owners too.
-                logger.warning("an offered attempt can't be carried: %s", member.attempt.request_id, exc_info=True)
-                del payload.carried[position:]
+                ids = ", ".join(member.attempt.request_id for member in part.members)
+                logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
+                del payload.parts[position:]
                 break
+        if not payload.parts:
+            payload.parts.append(payload.alone)
+            self._write_list(payload, payload.own)
         self._write_metadata(payload, plan.location)
 
     def _write_metadata(self, payload: _Payload, location: str) -> None:
-        data = lean.dump(payload.metadata, location)
+        parts = lean.dump_parts(payload.metadata, location)
         payload.written.append(location)
         with payload.io.new_output(location).create() as output:
-            output.write(data)
-        self._coordinator.cache.put(location, payload.metadata, len(data))
+            for part in parts:
+                output.write(part)
+        self._coordinator.cache.put(location, payload.metadata, sum(map(len, parts)))
 
     @staticmethod
     def _write_list(payload: _Payload, follows: Follows) -> None:
@@ -791,19 +937,23 @@ class _Commit:
                 f"whether an earlier commit of this request landed could not be found out: {verdict.reason}", **facts
             ) from verdict.error
         if verdict.status is CommitStatus.FAILURE:
-            if verdict.cause is Cause.LOCK:
+            if verdict.cause in (Cause.LOCK, Cause.PHASE):
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             if verdict.cause is Cause.CONFLICT:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             raise CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
         if verdict.answered is not None:
             found: Committed | JournalEntry = verdict.answered.payload
-            return self._carried_along(found) if isinstance(found, JournalEntry) else found
+            if not isinstance(found, JournalEntry):
+                return found
+            if self._repeatable:
+                self._remember(replace(found, request_id=attempt.request_id))
+            return self._carried_along(found)
         assert verdict.plan is not None
         payload: _Payload = verdict.plan.payload
         if self._repeatable:
             self._remember(self._entry(attempt, payload.own, verdict, attempt.request_id))
-        for path in payload.unused:
+        for path in (*payload.unused, *payload.superfluous):
             delete_quietly(payload.io, path)
         _delete_old_metadata(payload)
         if not payload.carried:
@@ -829,6 +979,10 @@ def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequ
         request_id=str(uuid.uuid4()),
         offer=offer,
     )
+
+
+def _merged(attempt: Attempt) -> str | None:
+    return attempt.append.merge.merged.manifest_path if attempt.append and attempt.append.merge else None
 
 
 def _published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:

@@ -204,7 +204,7 @@ class Java:
     """
 
     def __init__(self, spark: Any) -> None:
-        self._spark = spark
+        self.spark = spark
         self._catalogs: dict[str, str] = {}
 
     def catalog(self, metastore: Metastore, **properties: str) -> str:
@@ -212,14 +212,14 @@ class Java:
         name = f"java_{len(self._catalogs)}"
         self._catalogs[name] = metastore.uri
         place = f"spark.sql.catalog.{name}"
-        self._spark.conf.set(place, "org.apache.iceberg.spark.SparkCatalog")
+        self.spark.conf.set(place, "org.apache.iceberg.spark.SparkCatalog")
         for key, value in {"type": "hive", "uri": metastore.uri, **properties}.items():
-            self._spark.conf.set(f"{place}.{key.replace('__', '.')}", value)
+            self.spark.conf.set(f"{place}.{key.replace('__', '.')}", value)
         return name
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """Run *statement* and return its rows."""
-        return [tuple(row) for row in self._spark.sql(statement).collect()]
+        return [tuple(row) for row in self.spark.sql(statement).collect()]
 
 
 @pytest.fixture(scope="session")

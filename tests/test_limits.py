@@ -86,7 +86,7 @@ def test_a_manifest_list_of_10_000_entries(made: Kit) -> None:
     (entry,) = manifest_list.read(table.io, snapshot.manifest_list)
     Path(local(snapshot.manifest_list)).unlink()
     with write_manifest_list(
-        2, table.io.new_output(snapshot.manifest_list), snapshot.snapshot_id, None, 1, "gzip"
+        2, table.io.new_output(snapshot.manifest_list), snapshot.snapshot_id, None, 1, "deflate"
     ) as writer:
         writer.add_manifests([entry] * 10_000)
     for number in range(3):

@@ -11,12 +11,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench import commits, cost, hive, jvm, kill, locking, machine, plots, profiling, report
+from commit_coord.bench import (
+    commits,
+    cost,
+    groups,
+    hive,
+    jvm,
+    kill,
+    locking,
+    machine,
+    plots,
+    profiling,
+    report,
+    steady,
+)
 from commit_coord.errors import ConfigError
 from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 
-SUITES = ("commits", "hive", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "groups", "steady", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -65,8 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
-    parser.add_argument("--seconds", type=float, help="of a cell of commits and hive (20), locks (5), profile (10)")
-    parser.add_argument("--writers", help="numbers of writer processes (1,2,4,8,16)")
+    parser.add_argument("--seconds", type=float, help="of a cell: commits, hive 20, groups, locks 5, profile 10")
+    parser.add_argument("--writers", help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32)")
+    parser.add_argument("--more", action="store_true", help="groups also on PostgreSQL and HMS 4.0.1")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")
     parser.add_argument("--postgres-url", help="a server to measure instead of a private one")
@@ -79,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(given: argparse.Namespace) -> str:
     """Return the command without what names places of this machine, or a server and its password."""
-    shown = ("only", "quick", "seconds", "writers", "managers", "rows", "seed")
+    shown = ("only", "quick", "seconds", "writers", "more", "managers", "rows", "seed")
     words = [f"--{name}" if value is True else f"--{name} {value}" for name in shown if (value := getattr(given, name))]
     return " ".join(["commit-coord bench", *words])
 
@@ -113,6 +127,28 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     except (ModuleNotFoundError, NotInstalled) as error:
         _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
         return None
+
+
+def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    counts = given.writers or ("1,4" if given.quick else "1,4,16,32")
+    try:
+        return groups.run(
+            folder,
+            seconds=given.seconds or (0.5 if given.quick else 5.0),
+            writers=[int(count) for count in counts.split(",")],
+            snapshots=20 if given.quick else 200,
+            more=given.more,
+            java=_java(given),
+            say=_say,
+        )
+    except (ModuleNotFoundError, NotInstalled) as error:
+        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        return None
+
+
+def _steady(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    appends, block = (200, 50) if given.quick else (20_000, 1_000)
+    return steady.run(folder, appends=appends, block=block, say=_say)
 
 
 def _java(given: argparse.Namespace) -> Callable[[Path], Sequence[str]] | None:
@@ -173,6 +209,8 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
     "hive": _hive,
+    "groups": _groups,
+    "steady": _steady,
     "cost": _cost,
     "locks": _locks,
     "kill": _kill,
@@ -182,13 +220,13 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
 
 def _broken(name: str, found: dict[str, Any]) -> list[str]:
     """Return what does not hold that must, whatever the speed."""
-    if name in ("commits", "hive"):
+    if name in ("commits", "hive", "groups"):
         unproved = [
             f"{cell['layout']}, {cell['writers']} writers, {cell['kind']}: {cell['acknowledged']} acknowledged, "
             f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, {cell['missing_files']} files missing, "
             f"{cell['locks_left']} locks left"
             for cell in found["cells"]
-            if cell["kind"].startswith("commit_coord") and not cell["proved"]
+            if cell["kind"].startswith(("commit_coord", *groups.OURS)) and not cell["proved"]
         ]
         return unproved + [what for what in found.get("gave_up", {}) if what.startswith("commit_coord")]
     if name == "cost" and found["locks_left"]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from commit_coord.bench.fleet import PYTHON, run_together
+from commit_coord.bench.fleet import PYTHON, Fleet, run_together
 from commit_coord.bench.tables import ROWS, History, catalog_of, inspect, locks_left, missing_files
 
 LAYOUTS = ("one table", "one table each")
@@ -56,6 +56,9 @@ def measure(
     seconds: float,
     *,
     prefix: str = "",
+    tables: int | None = None,
+    threads: int = 1,
+    fleet: Fleet | None = None,
     locks: Callable[[Catalog], int] = locks_left,
 ) -> dict[str, Any]:
     """Measure one cell on new tables and look at them afterwards.
@@ -64,32 +67,40 @@ def measure(
         folder: Where the tables' new files go; removed afterwards.
         history: What the tables begin with.
         contender: Whose writers.
-        layout: One of :data:`LAYOUTS`.
-        writers: How many processes.
+        layout: One of :data:`LAYOUTS`, or what *tables* amounts to.
+        writers: How many.
         seconds: For how long they begin appends.
         prefix: Of the tables' names, where cells share a catalog.
+        tables: How many tables there are; None as *layout* says.
+        threads: How many of the writers are threads of one process.
+        fleet: Whose processes write; None starts new ones, as the contender's writers have to be in another language.
         locks: Says how many locks are left.
 
     Raises:
         WorkerFailed: A writer ended, or its last append did not.
     """
     folder.mkdir(parents=True)
-    names = [f"{prefix}t"] if layout == LAYOUTS[0] else [f"{prefix}t{worker}" for worker in range(writers)]
+    count = tables or (1 if layout == LAYOUTS[0] else writers)
+    names = [f"{prefix}t{number}" for number in range(count)]
     catalog = catalog_of(contender.catalog)
     for name in names:
         history.place(catalog, folder / "tables", name, contender.table)
     specs = [
         {
             "catalog": dict(contender.catalog),
-            "table": names[worker % len(names)],
+            "tables": names if threads > 1 else [names[worker % len(names)]],
+            "threads": threads,
             "scratch": f"{prefix}warm_{worker}",
             "seconds": seconds,
             **contender.spec,
         }
-        for worker in range(writers)
+        for worker in range(writers // threads)
     ]
     timeout = seconds + _PATIENCE_S
-    answers = run_together("append_for_a_while", specs, timeout=timeout, command=contender.command)
+    if fleet is not None and contender.command == PYTHON:
+        answers = fleet.run(specs, timeout=timeout)
+    else:
+        answers = run_together("append_for_a_while", specs, timeout=timeout, command=contender.command)
     found = [inspect(catalog, name) for name in names]
     acknowledged = sum(answer["acknowledged"] for answer in answers)
     added = sum(finding.snapshots - history.snapshots for finding in found)
@@ -126,6 +137,8 @@ def measure(
         "cpu_ms_each": _rounded(sum(answer["cpu_s"] for answer in answers) * 1000 / max(1, acknowledged)),
         "attempts_each": _rounded(attempts / acknowledged) if acknowledged else None,
         "attempts_per_swap": _rounded(acknowledged / swaps) if swaps else None,
+        "swaps": swaps,
+        "swaps_per_second": _rounded(swaps / seconds),
         "snapshots_added": added,
         "unbroken": unbroken,
         "missing_files": missing,

@@ -113,7 +113,7 @@ def compare(
                     count,
                     lasting,
                     prefix=place,
-                    locks=lambda _: _left(locks),
+                    locks=lambda _: locks_left_in(locks),
                 )
             except WorkerFailed as error:
                 gave_up[f"{contender.kind}, {layout}, {count} writers"] = str(error)
@@ -157,7 +157,7 @@ def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Seq
     ]
 
 
-def _left(services: Iterable[LockManager]) -> int:
+def locks_left_in(services: Iterable[LockManager]) -> int:
     """Return how many locks of the bench were left, and free them: the next cell counts its own.
 
     Appends take EXCLUSIVE ones. What else there is stands for good: it keeps from a table those who only lock.

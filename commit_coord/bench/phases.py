@@ -44,7 +44,7 @@ class Phases:
             (lean, "apply_updates", f"{latched}plan: follow: apply updates"),
             (coordinator.Coordinator, "read", f"{latched}plan: read head"),
             (manifest_list, "write_appended", f"{latched}write: manifest list"),
-            (lean, "dump", f"{latched}write: dump metadata"),
+            (lean, "dump_parts", f"{latched}write: dump metadata"),
         ):
             self._wrap(owner, name, label)
 

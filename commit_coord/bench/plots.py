@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commit_coord.bench import hive
+from commit_coord.bench import groups, hive
 from commit_coord.bench.cells import LAYOUTS
 from commit_coord.bench.tables import KINDS
 
@@ -30,6 +30,13 @@ _HIVE_LOOKS = {
 }
 
 
+_GROUP_LOOKS = {
+    groups.QUEUE: {"color": _BLUE, "marker": "o"},
+    groups.SINGLE: {"color": _BLUE, "marker": "o", "markerfacecolor": "white", "linestyle": "--"},
+    **{kind: {key: value for key, value in looks.items() if key != "label"} for kind, looks in _HIVE_LOOKS.items()},
+}
+
+
 def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
     """Write a PNG for every suite that has one; return their paths."""
     import matplotlib as mpl
@@ -37,7 +44,13 @@ def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
     mpl.use("Agg")
     mpl.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "savefig.dpi": 120})
     drawn = []
-    for name, figure in (("commits", _commits), ("hive", _hive), ("cost", _cost), ("locks", _locks)):
+    for name, figure in (
+        ("commits", _commits),
+        ("hive", _hive),
+        ("groups", _groups),
+        ("cost", _cost),
+        ("locks", _locks),
+    ):
         if name in results:
             path = folder / f"{name}.png"
             figure(results[name]).savefig(path, bbox_inches="tight")
@@ -52,6 +65,46 @@ def _commits(found: dict[str, Any]) -> Any:
 def _hive(found: dict[str, Any]) -> Any:
     annotated = (hive.OURS[0], hive.PYICEBERG[0])
     return _appends(found, _HIVE_LOOKS, annotated=annotated, quantiles=("p99",), scale="log")
+
+
+def _groups(found: dict[str, Any]) -> Any:
+    """Draw rates by the number of writers: of one table, a panel for each place and kind of writer."""
+    from matplotlib.figure import Figure
+
+    shown = [cell for cell in found["cells"] if cell["layout"] == LAYOUTS[0] and cell["per_second"]]
+    places = sorted({(cell["where"], cell["how"]) for cell in shown})
+    figure = Figure(figsize=(11, 4 * ((len(places) + 1) // 2)), layout="constrained")
+    panels = list(figure.subplots((len(places) + 1) // 2, 2, squeeze=False).flat)
+    figure.suptitle("Appends of 10 rows to one table, acknowledged a second")
+    counts = sorted({cell["writers"] for cell in shown})
+    for panel, (where, how) in zip(panels, places, strict=False):
+        for kind, looks in _GROUP_LOOKS.items():
+            cells = sorted(
+                (
+                    c
+                    for c in shown
+                    # A process with one thread stands for both.
+                    if c["where"] == where and c["kind"] == kind and (c["how"] == how or c["writers"] == 1)
+                ),
+                key=lambda c: c["writers"],
+            )
+            if cells:
+                panel.plot([c["writers"] for c in cells], [c["per_second"] for c in cells], label=kind, **looks)
+        if limit := found["alters"].get(where, {}).get("1 tables"):
+            panel.axhline(limit, color="grey", linestyle=":", label="alters of the metastore alone")
+        panel.set_title(f"{where}, {how}", fontsize=10)
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("{x:g}")
+        panel.set_xticks(counts, [str(count) for count in counts])
+        panel.xaxis.set_tick_params(which="minor", bottom=False)
+        panel.grid(axis="y", which="both", alpha=0.3)
+        panel.set_xlabel("writers")
+        panel.legend(frameon=False, fontsize=8)
+    for panel in panels[len(places) :]:
+        panel.set_visible(False)
+    return figure
 
 
 def _appends(

@@ -40,6 +40,8 @@ def render(results: Results) -> str:
     sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         "commits": ("Commits a second", _commits),
         "hive": ("Commits a second on a Hive Metastore", _hive),
+        "groups": ("One swap for all that wait", _groups),
+        "steady": ("Appends in a row", _steady),
         "cost": ("The cost of one commit", _cost),
         "locks": ("Locks", _locks),
         "kill": ("Nothing lost", _kill),
@@ -119,6 +121,70 @@ def _hive(found: dict[str, Any]) -> list[str]:
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
     return [text, "", *_grid(head, rows), *missing, *_gave_up(found), *_bars(found["bars"]), "![hive](hive.png)", ""]
+
+
+def _groups(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"{found['seconds']:g} s a cell, those of the bars four times as long, on tables with "
+        f"{found['snapshots_before']} snapshots, of metastores with a tenth. *CPU ms*: of the writers, of the "
+        "metastore, by acknowledged append. *proved*: as for *hive*."
+    )
+    head = (
+        *("where, writers", "commits", "acknowledged/s", "swaps/s", "appends a swap", "p50 ms", "p99 ms", "max ms"),
+        *("CPU ms", "of HMS", "latch held p50 ms", "failed", "proved"),
+    )
+    names = ("per_second", "swaps_per_second", "attempts_per_swap", "p50_ms", "p99_ms", "max_ms", "cpu_ms_each")
+    rows = [
+        (
+            f"{cell['where']}, {cell['layout']}, {cell['writers']} {cell['how']}",
+            cell["kind"],
+            *(cell[name] or None for name in names),
+            cell.get("HMS_cpu_ms_each"),
+            cell["latch_held_ms_p50"],
+            cell["failed"],
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["where"], c["layout"], c["how"], c["writers"], c["kind"]))
+    ]
+    alters = [
+        f"{where}: alters alone, on a condition that holds: {', '.join(f'{v:g}/s of {n}' for n, v in rates.items())}."
+        for where, rates in found["alters"].items()
+    ]
+    profile = found["profile"]
+    steps = [
+        (step, f"{ms / profile['swaps']:.2f}", f"{cpu_ms / profile['swaps']:.2f}", f"{times / profile['swaps']:.2f}")
+        for step, (times, ms, cpu_ms) in sorted(profile.get("phases", {}).items())
+    ]
+    shown = (
+        [
+            f"Where the time goes, {profile['writers']} processes on a metastore, by swap:",
+            "",
+            *_grid(("step", "ms", "CPU ms", "times"), steps),
+        ]
+        if steps
+        else []
+    )
+    return [
+        *(text, "", *_grid(head, rows), *alters, "", *shown, *_gave_up(found), *_bars(found["bars"])),
+        *("![groups](groups.png)", ""),
+    ]
+
+
+def _steady(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"One writer, tables of a SQL catalog on SQLite with `commit.manifest-merge.enabled`; {found['snapshots']:,} "
+        "snapshots in the end, none was expired."
+    )
+    head = ("appends", "ms each", "CPU ms each", "longest ms", "most manifests", "metadata file")
+    rows = [
+        (
+            f"{block['appends']:,}",
+            *(block[name] for name in ("ms_each", "cpu_ms_each", "longest_ms", "most_manifests")),
+            f"{block['metadata_bytes']:,}",
+        )
+        for block in found["blocks"]
+    ]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"])]
 
 
 def _cost(found: dict[str, Any]) -> list[str]:

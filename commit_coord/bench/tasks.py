@@ -49,46 +49,74 @@ def _written_bytes() -> int:
     return 0
 
 
+def append_on_request() -> Perform:
+    """Do :func:`append_for_a_while` as the ``spec`` of a request says, with the ``start`` of the next one."""
+    prepared: list[Perform] = []
+
+    def perform(request: dict[str, Any]) -> Answer:
+        if "spec" in request:
+            prepared.append(append_for_a_while(**request["spec"]))
+            return {}
+        return prepared.pop()(request)
+
+    return perform
+
+
 def append_for_a_while(
-    *, catalog: dict[str, str], table: str, scratch: str, seconds: float, phases: bool = False
+    *,
+    catalog: dict[str, str],
+    tables: list[str],
+    scratch: str,
+    seconds: float,
+    threads: int = 1,
+    phases: bool = False,
 ) -> Perform:
-    """Append to *table* as often as possible from ``start`` for *seconds*.
+    """Append to *tables* as often as possible from ``start`` for *seconds*, each of *threads* to one of them.
 
     An append is acknowledged when it returned, failed when it raised. The table object is kept, as a user would; it is
-    refreshed after a failure. *scratch* is a table to warm up on.
+    refreshed after a failure. *scratch* is a table to warm up on. The catalog is closed in the end.
     """
     opened = catalog_of(catalog)
     warm = opened.create_table((NAMESPACE, scratch), ROWS.schema)
     for _ in range(_WARM_APPENDS):
         warm.append(ROWS)
-    target = opened.load_table((NAMESPACE, table))
+    targets = [opened.load_table((NAMESPACE, tables[number % len(tables)])) for number in range(threads)]
     ended: list[CommitEnded] = []
     attempts = _attempts(opened, ended)
     stopwatch = Phases() if phases else None
 
-    def perform(request: dict[str, Any]) -> Answer:
-        wait_until(request["start"])
-        cpu, end = _cpu_s(), request["start"] + seconds
-        acknowledged_ms: list[float] = []
-        failed_ms: list[float] = []
-        errors: Counter[str] = Counter()
-        in_time = 0
-        while (began := time.monotonic()) < end:
+    def append(target: Table, start: float, outcomes: list[tuple[float, float, str | None]]) -> None:
+        wait_until(start)
+        while (began := time.monotonic()) < start + seconds:
             error = _append(target)
-            now = time.monotonic()
-            if error is None:
-                acknowledged_ms.append((now - began) * 1000)
-                in_time += now <= end
-            else:
-                failed_ms.append((now - began) * 1000)
-                errors[error] += 1
+            outcomes.append((began, time.monotonic(), error))
+
+    def perform(request: dict[str, Any]) -> Answer:
+        start: float = request["start"]
+        outcomes: list[list[tuple[float, float, str | None]]] = [[] for _ in targets]
+        beside = [
+            threading.Thread(target=append, args=(target, start, found), daemon=True)
+            for target, found in zip(targets[1:], outcomes[1:], strict=True)
+        ]
+        for thread in beside:
+            thread.start()
+        wait_until(start)
+        cpu = _cpu_s()
+        append(targets[0], start, outcomes[0])
+        for thread in beside:
+            thread.join()
+        used = _cpu_s() - cpu
+        if isinstance(opened, CoordinatedCatalog):
+            opened.close()
+        done = [(began, ended, error) for found in outcomes for began, ended, error in found]
+        acknowledged = [(began, ended) for began, ended, error in done if error is None]
         return {
-            "acknowledged": len(acknowledged_ms),
-            "in_time": in_time,
-            "acknowledged_ms": acknowledged_ms,
-            "failed_ms": failed_ms,
-            "errors": dict(errors),
-            "cpu_s": _cpu_s() - cpu,
+            "acknowledged": len(acknowledged),
+            "in_time": sum(ended <= start + seconds for _, ended in acknowledged),
+            "acknowledged_ms": [(ended - began) * 1000 for began, ended in acknowledged],
+            "failed_ms": [(ended - began) * 1000 for began, ended, error in done if error is not None],
+            "errors": dict(Counter(error for _, _, error in done if error is not None)),
+            "cpu_s": used,
             "waited_ms": [event.waited_ms for event in ended],
             "held_ms": [event.held_ms for event in ended if event.tries],
             "attempts": attempts(),

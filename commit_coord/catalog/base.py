@@ -75,7 +75,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             SYSTEM_CLOCK,
             self.events,
             space=self._lock_space(),
-            options=settings.lock_options,
+            options=settings.lock_options | self._lock_options(),
         )
         self.coordinator = Coordinator(
             store,
@@ -85,11 +85,16 @@ class CoordinatedCatalog(MetastoreCatalog):
             events=self.events,
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
             group_max_size=settings.commit_group_max_size,
+            group_max_bytes=settings.commit_group_max_bytes,
         )
 
     def _lock_space(self) -> str:
         """Return what tells this catalog's tables from others of the same names at the same lock service."""
         return self.name
+
+    def _lock_options(self) -> dict[str, Any]:
+        """Return what this catalog's lock manager takes beyond what the settings say."""
+        return {}
 
     # Operation locks.
 

@@ -98,6 +98,12 @@ def expiry(entry: LockEntry) -> str:
     return duration(entry.expires_in_ms) if entry.expires_in_ms > 0 else "over"
 
 
+def _request_ids(listed: str | None, wide: bool) -> str:
+    """Return the first of the request ids of a snapshot, and how many more there are."""
+    first, *more = (listed or "").split(",")
+    return (first if wide else short(first)) + (f" and {len(more)} more" if more else "")
+
+
 def short(request_id: str | None) -> str:
     """Return the beginning of a request id, as git shortens its own; ``unlock`` takes it."""
     return (request_id or "")[:8]
@@ -141,7 +147,7 @@ def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Table 
             f"{record['snapshot_id']}" + (" [green]●[/]" if record["current"] else ""),
             record["operation"] or "–",
             rows,
-            (record["request_id"] if wide else short(record["request_id"])) or "[dim]not coordinated[/]",
+            _request_ids(record["request_id"], wide) or "[dim]not coordinated[/]",
             "–" if record["generation"] is None else str(record["generation"]),
             _escaped(record["writer"] or "–"),
         )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.snapshots import (
+    CHANGED_PARTITION_COUNT_PROP,
+    CHANGED_PARTITION_PREFIX,
+    PARTITION_SUMMARY_PROP,
+)
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from commit_coord.iceberg import manifest_list
@@ -41,6 +46,7 @@ class Append:
         schema_id: The schema that the files were written with.
         merge: Manifests of the head that ``commit.manifest.*`` asks to be merged, prepared beforehand;
             used only if all of them are still in the head's list.
+        inherits: The entries of its manifests leave the snapshot's id open: others may share the snapshot.
     """
 
     snapshot_id: int
@@ -49,6 +55,7 @@ class Append:
     summary: dict[str, str]
     schema_id: int
     merge: Merge | None = None
+    inherits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,8 @@ class Attempt:
             also an insert-only upsert and an overwrite whose filter matched nothing, which look like appends in
             their updates. Such an attempt is planned again when the head has moved, never re-based.
         properties_read: The value that each property had, which *updates* set or remove.
+        repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
+        joined: Request ids of further attempts that share the snapshot. Only whoever publishes them sets it.
     """
 
     request_id: str
@@ -89,6 +98,8 @@ class Attempt:
     append: Append | None = None
     reads_data: bool = False
     properties_read: dict[str, str | None] = field(default_factory=dict)
+    repeatable: bool = False
+    joined: tuple[str, ...] = ()
 
     @property
     def is_pure_append(self) -> bool:
@@ -108,6 +119,7 @@ class Attempt:
                 "merged": manifest_list.to_json(self.append.merge.merged),
                 "replaced": sorted(self.append.merge.replaced),
             },
+            "inherits": self.append.inherits,
         }
         return orjson.dumps(
             {
@@ -121,6 +133,7 @@ class Attempt:
                 "append": append,
                 "reads-data": self.reads_data,
                 "properties-read": self.properties_read,
+                "repeatable": self.repeatable,
             }
         )
 
@@ -147,10 +160,53 @@ class Attempt:
                 schema_id=append["schema-id"],
                 merge=merge
                 and Merge(merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])),
+                inherits=append["inherits"],
             ),
             reads_data=raw["reads-data"],
             properties_read=raw["properties-read"],
+            repeatable=raw["repeatable"],
         )
+
+
+_UNSUMMED = (CHANGED_PARTITION_COUNT_PROP, CHANGED_PARTITION_PREFIX, PARTITION_SUMMARY_PROP)
+"""Of a summary what is known of each append alone: two may have changed the same partition."""
+
+
+def together(first: Attempt, second: Attempt) -> Attempt | None:
+    """Return one attempt that adds the files of both in one snapshot; None where each must have its own.
+
+    Each must have when they go to different branches, when a manifest names its snapshot, and when their summaries say
+    different things: nothing that a writer put there gets lost.
+    """
+    one, other = first.append, second.append
+    if one is None or other is None or not (one.inherits and other.inherits) or one.branch != other.branch:
+        return None
+    counts, said = _divided(one.summary)
+    more, also_said = _divided(other.summary)
+    if said != also_said:
+        return None
+    added = {key: str(int(counts.get(key, 0)) + int(more.get(key, 0))) for key in counts | more}
+    manifests = tuple(manifest_list.added_by(manifest, one.snapshot_id) for manifest in other.manifests)
+    return replace(
+        first,
+        joined=(*first.joined, second.request_id),
+        append=replace(
+            one,
+            manifests=(*one.manifests, *manifests),
+            summary={**said, **added},
+            merge=one.merge or (other.merge and _of_snapshot(other.merge, one.snapshot_id)),
+        ),
+    )
+
+
+def _of_snapshot(merge: Merge, snapshot_id: int) -> Merge:
+    return replace(merge, merged=manifest_list.added_by(merge.merged, snapshot_id))
+
+
+def _divided(summary: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what *summary* counts as added, and what else it says."""
+    counts = {key: value for key, value in summary.items() if key.startswith("added-") and value.isdigit()}
+    return counts, {k: v for k, v in summary.items() if k not in counts and not k.startswith(_UNSUMMED)}
 
 
 def table_name(table: Sequence[str]) -> str:

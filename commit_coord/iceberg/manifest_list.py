@@ -10,10 +10,9 @@ Small blocks would pile up, one an append, so every ``_FOLD`` of them are folded
 from __future__ import annotations
 
 import io as stdio
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import fastavro
 import orjson
@@ -29,6 +28,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 
+from commit_coord.iceberg import avro
+
 _FIELD_IDS = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields]
 _SUMMARY_IDS = [509, 518, 510, 511]
 """``field_summary``: contains_null, contains_nan, lower_bound, upper_bound. Source: specification, "Manifest lists"."""
@@ -36,19 +37,6 @@ _SUMMARY_IDS = [509, 518, 510, 511]
 _REQUIRED = {1: {500, 501, 502, 503}, 2: set(_FIELD_IDS) - {507, 519}}
 """What a list of a format version must be able to hold; a list with fewer fields is written anew."""
 
-
-def _deflate(data: bytes) -> bytes:
-    compressor = zlib.compressobj(wbits=-15)  # raw, as Avro has it
-    return compressor.compress(data) + compressor.flush()
-
-
-_CODECS: dict[bytes, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
-    b"null": (bytes, bytes),
-    b"deflate": (_deflate, lambda data: zlib.decompress(data, wbits=-15)),
-}
-"""Compress and decompress; lists with another codec are decoded and written anew."""
-
-_MAGIC = b"Obj\x01"
 
 _FOLD = 64
 """Trailing blocks of one entry that are folded into one block."""
@@ -89,6 +77,28 @@ def numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
     if copied.min_sequence_number == UNASSIGNED_SEQ:
         copied.min_sequence_number = sequence_number
     return copied
+
+
+def added_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+    """Return *manifest* as one that the snapshot *snapshot_id* adds: its entries must leave theirs open."""
+    data = list(manifest._data)
+    data[_FIELD_IDS.index(503)] = snapshot_id
+    return ManifestFile(*data)
+
+
+def check_whole(io: FileIO, manifests: Iterable[ManifestFile]) -> None:
+    """Return if each of *manifests* is there and as it was written: a commit that names another one breaks its table.
+
+    Raises:
+        OSError: One is missing.
+        ValueError: One is no whole Avro file, or not as long as it was. Its entries are not decoded.
+    """
+    for manifest in manifests:
+        with io.new_input(manifest.manifest_path).open() as stream:
+            data = stream.read()
+        sync = data[-16:]
+        if len(data) != manifest.manifest_length or not data.startswith(avro.MAGIC) or data.count(sync) < 2:
+            raise ValueError(f"the manifest {manifest.manifest_path} is damaged")
 
 
 def write_appended(
@@ -151,6 +161,13 @@ def write_appended(
     return use_merged
 
 
+def count(io: FileIO, location: str) -> int:
+    """Return how many manifests the list at *location* has, without a look at them."""
+    with io.new_input(location).open() as stream:
+        data = stream.read()
+    return sum(block.records for block in avro.blocks(data, avro.header(data)[1]))
+
+
 def read(io: FileIO, location: str) -> list[ManifestFile]:
     """Return the manifests of the list at *location*, by whatever engine it was written.
 
@@ -207,20 +224,20 @@ def _grown(
 
     Source: Avro specification, "Object Container Files".
     """
-    meta, start = _header(old)
+    meta, start = avro.header(old)
     codec = meta.get("avro.codec", b"null")
-    schema, names = _schema(meta["avro.schema"])
-    if not _REQUIRED[format_version] <= names.keys() or codec not in _CODECS:
+    schema, names = schema_and_names(meta["avro.schema"])
+    if not _REQUIRED[format_version] <= names.keys() or codec not in avro.CODECS:
         return None
     sync = old[start - 16 : start]
-    blocks = list(_blocks(old, start))
+    blocks = list(avro.blocks(old, start))
     records = stdio.BytesIO()
     kept_end, count = len(old), 0
     if len(blocks) >= _FOLD and all(block.records == 1 for block in blocks[-_FOLD:]):
         # A block is its records, one behind the other: to fold blocks, put them behind each other.
         kept_end, count = blocks[-_FOLD].begin, _FOLD
         for block in blocks[-_FOLD:]:
-            records.write(_CODECS[codec][1](old[block.payload : block.payload + block.size]))
+            records.write(avro.CODECS[codec][1](old[block.payload : block.payload + block.size]))
     for manifest in added:
         fastavro.schemaless_writer(records, schema, _record(manifest, names))
         count += 1
@@ -232,74 +249,13 @@ def _grown(
     }
     if format_version == 1:
         del meta["sequence-number"]
-    pairs = b"".join(_sized(key.encode()) + _sized(value) for key, value in meta.items())
-    header = _MAGIC + _long(len(meta)) + pairs + _long(0) + sync
     # An append of no rows adds no manifest, hence no block.
-    fresh = _long(count) + _sized(_CODECS[codec][0](records.getvalue())) + sync if count else b""
-    return header + old[start:kept_end] + fresh
-
-
-class _Block(NamedTuple):
-    """A block of an Avro file: where it begins, its records, where and how long its payload is."""
-
-    begin: int
-    records: int
-    payload: int
-    size: int
-
-
-def _header(data: bytes) -> tuple[dict[str, bytes], int]:
-    """Return the metadata of an Avro file and where its first block begins."""
-    meta: dict[str, bytes] = {}
-    at = len(_MAGIC)
-    while True:
-        count, at = _read_long(data, at)
-        if count == 0:
-            return meta, at + 16
-        if count < 0:  # a negative count is followed by the size of the pairs
-            count, (_, at) = -count, _read_long(data, at)
-        for _ in range(count):
-            size, at = _read_long(data, at)
-            key, at = data[at : at + size].decode(), at + size
-            size, at = _read_long(data, at)
-            meta[key], at = data[at : at + size], at + size
-
-
-def _blocks(data: bytes, at: int) -> Iterator[_Block]:
-    while at < len(data):
-        count, payload = _read_long(data, at)
-        size, payload = _read_long(data, payload)
-        yield _Block(at, count, payload, size)
-        at = payload + size + 16
-
-
-def _read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the zigzag number at *at* and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-
-
-def _long(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _sized(data: bytes) -> bytes:
-    return _long(len(data)) + data
+    fresh = avro.one_block(count, records.getvalue(), codec, sync) if count else b""
+    return avro.put_together(meta, sync, old[start:kept_end] + fresh)
 
 
 @lru_cache(maxsize=32)
-def _schema(text: bytes) -> tuple[Any, dict[int, str]]:
+def schema_and_names(text: bytes) -> tuple[Any, dict[int, str]]:
     """Return a writer schema made ready, and its names by field id; a table's lists share one."""
     schema = orjson.loads(text)
     return fastavro.parse_schema(schema), _names(schema)

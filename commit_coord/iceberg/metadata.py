@@ -62,7 +62,7 @@ class LazyModels(Sequence[M], Generic[M]):
         self._index: dict[int, int] | None = None
         self._indexed = 0
         self._tail: dict[int, int] = {}
-        self._json: tuple[int, bytes] = (0, b"")
+        self._json: tuple[int, tuple[bytes, ...]] = (0, ())
 
     @overload
     def __getitem__(self, index: int) -> M: ...
@@ -127,13 +127,14 @@ class LazyModels(Sequence[M], Generic[M]):
                 a head that another writer made differs by the last few entries.
         """
         if known is not None:
-            done, old = known._json
-            if 0 < done == len(known) and text.startswith(old) and text[len(old) : len(old) + 1] in (b"", b","):
-                grown: LazyModels[M] = known + orjson.loads(b"[" + text[len(old) + 1 :] + b"]")
-                grown._json = (len(grown), text)
+            done, chunks = known._json
+            at = _end_of(chunks, text)
+            if 0 < done == len(known) and text[at : at + 1] in (b"", b",") and at > 0:
+                grown: LazyModels[M] = known + orjson.loads(b"[" + text[at + 1 :] + b"]")
+                grown._json = (len(grown), _with(chunks, text[at:]))
                 return grown
         made: LazyModels[M] = cls(orjson.loads(b"[" + text + b"]"), parse)
-        made._json = (len(made), text)
+        made._json = (len(made), _with((), text))
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LazyModels[M]:
@@ -165,11 +166,20 @@ class LazyModels(Sequence[M], Generic[M]):
         cut._index, cut._indexed, cut._tail = self._index, self._indexed, self._tail
         return cut
 
-    def ids_with_summary(self, key: str, value: str) -> Iterator[int]:
-        """Yield the ids of snapshots whose summary has *key* = *value*, newest first, unparsed."""
+    def ids_with_summary(self, key: str, value: str, *, behind: int = -1) -> Iterator[int]:
+        """Yield the ids of snapshots whose summary names *value* at *key*, newest first, unparsed.
+
+        Args:
+            key: Of a list that is separated by commas.
+            value: One of it.
+            behind: The sequence number at which to stop looking.
+        """
         for item in reversed(self._items):
-            summary = item.get("summary") if isinstance(item, dict) else item.summary
-            if summary and summary.get(key) == value:
+            raw = isinstance(item, dict)
+            if ((item.get("sequence-number") if raw else item.sequence_number) or 0) <= behind:
+                return
+            summary = item.get("summary") if raw else item.summary
+            if summary and value in (summary.get(key) or "").split(","):
                 yield _snapshot_id(item)
 
     def last(self, length: int) -> LazyModels[M]:
@@ -186,18 +196,38 @@ class LazyModels(Sequence[M], Generic[M]):
         """Return the sequence of ``change(item)``, where an item is a raw object or a model."""
         return LazyModels([change(item) for item in self._items], self._parse)
 
-    def json(self, dump: Callable[[M], bytes]) -> bytes:
+    def json(self, dump: Callable[[M], bytes]) -> tuple[bytes, ...]:
         """Return the entries as a JSON array without its brackets; what was dumped before is not dumped again.
+
+        In parts, to be written one behind the other: a history has megabytes, and whoever put it together for each
+        commit would copy all of it for one more entry.
 
         Args:
             dump: Makes JSON of a model. Always the same for one table, so its output may be kept.
         """
-        done, text = self._json
+        done, chunks = self._json
         if done < len(self._items):
             parts = [orjson.dumps(i) if isinstance(i, dict) else dump(i) for i in self._items[done:]]
-            text = b",".join([text, *parts] if done else parts)
-            self._json = (len(self._items), text)
-        return text
+            chunks = _with(chunks, (b"," if done else b"") + b",".join(parts))
+            self._json = (len(self._items), chunks)
+        return chunks
+
+
+def _with(chunks: tuple[bytes, ...], text: bytes) -> tuple[bytes, ...]:
+    """Return *chunks* with *text* behind them, as few as a binary counter has digits: no byte is copied often."""
+    while chunks and text and len(chunks[-1]) <= len(text):
+        chunks, text = chunks[:-1], chunks[-1] + text
+    return (*chunks, text) if text else chunks
+
+
+def _end_of(chunks: tuple[bytes, ...], text: bytes) -> int:
+    """Return where *chunks* end in *text*, 0 when it does not begin with them."""
+    at = 0
+    for chunk in chunks:
+        if not text.startswith(chunk, at):
+            return 0
+        at += len(chunk)
+    return at
 
 
 def _snapshot_id(item: Any) -> int:
@@ -339,7 +369,12 @@ def _read_history(data: bytes, known: TableMetadata | None) -> _Parts:
 
 
 def dump(metadata: TableMetadata, location: str) -> bytes:
-    """Return the bytes of the metadata file for *location*, gzipped when the name says so.
+    """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
+    return b"".join(dump_parts(metadata, location))
+
+
+def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
+    """Return what :func:`dump` does, in parts to be written one behind the other.
 
     The two parts of the history stand last, where :func:`parse` finds them without reading what is known.
     """
@@ -352,12 +387,15 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
     snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
     snapshot_log: LazyModels[SnapshotLogEntry] = whole.__dict__["snapshot_log"]
     metadata_log: LazyModels[MetadataLogEntry] = whole.__dict__["metadata_log"]
-    body["metadata-log"] = orjson.Fragment(b"[" + metadata_log.json(lambda e: e.model_dump_json().encode()) + b"]")
+    body["metadata-log"] = orjson.Fragment(
+        b"".join((b"[", *metadata_log.json(lambda e: e.model_dump_json().encode()), b"]"))
+    )
     history = snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
     log = snapshot_log.json(lambda e: e.model_dump_json().encode())
-    # Put together by one copy: the history is megabytes, and orjson's buffer would be copied as it grows.
-    data = b"".join((orjson.dumps(body)[:-1], _SNAPSHOTS, history, _LOG, log, b"]}"))
-    return gzip.compress(data, compresslevel=6) if location.endswith(".gz.metadata.json") else data
+    parts = (orjson.dumps(body)[:-1], _SNAPSHOTS, *history, _LOG, *log, b"]}")
+    if location.endswith(".gz.metadata.json"):
+        return (gzip.compress(b"".join(parts), compresslevel=6),)
+    return parts
 
 
 def read(io: FileIO, location: str, known: TableMetadata | None = None) -> LeanMetadata:

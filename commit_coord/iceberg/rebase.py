@@ -38,7 +38,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
 
 REQUEST_ID = "commit-coord.request-id"
-"""Summary property of every snapshot that a coordinated commit adds."""
+"""Summary property of every snapshot that a coordinated commit adds; those of several appends, separated by commas."""
 
 GENERATION = "commit-coord.generation"
 """Summary property: the generation of the latch that covered the commit."""
@@ -191,7 +191,7 @@ def _fitted(
 
 
 def _marks(attempt: Attempt, generation: int | None) -> dict[str, str]:
-    marks = {REQUEST_ID: attempt.request_id}
+    marks = {REQUEST_ID: ",".join((attempt.request_id, *attempt.joined))}
     if generation is not None:
         marks[GENERATION] = str(generation)
     return marks

@@ -713,6 +713,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             event, reason = LeaseEvent.DENIED, "the session was lost"
         super()._observe(ticket, event, reason)
 
+    def _lost(self, ticket: _Ticket) -> None:
+        """Delete the nodes of a lease that is over, if nobody else does.
+
+        1. Our heartbeats come too late, on a busy machine: by our clock the lease is LOST, which is final.
+        2. kazoo's heartbeats came in time. The session lives on, and with it the nodes, as long as this process.
+        """
+        self._unreleased.add(ticket)
+        self.heartbeat.ensure_running()
+
     def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:
         """Ask through the leader: about the marker of each request, and about all of its nodes where it matters."""
         paths = {

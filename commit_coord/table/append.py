@@ -18,9 +18,10 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
-from pyiceberg.utils.bin_packing import ListPacker
+from pyiceberg.utils.properties import property_as_bool
 
-from commit_coord.iceberg import manifest_list
+from commit_coord.config import COALESCE
+from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import Append, Merge
 
 _TOTALS = {
@@ -93,25 +94,27 @@ class PureAppend(_MergeAppendFiles):
         parent, self._parent_snapshot_id = self._parent_snapshot_id, None
         with_totals = self._summary(self.snapshot_properties)
         self._parent_snapshot_id = parent
-        manifests = self._own_manifest()
+        inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
+        own = self._own_manifest(None if inherits else self._snapshot_id)
         return Append(
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
-            manifests=tuple(manifests),
+            manifests=tuple(own),
             summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
             schema_id=metadata.current_schema_id,
-            merge=self._merge(metadata, manifests) if self._merge_enabled else None,
+            merge=self._merge(metadata, own) if self._merge_enabled else None,
+            inherits=inherits,
         )
 
-    def _own_manifest(self) -> list[ManifestFile]:
+    def _own_manifest(self, snapshot_id: int | None) -> list[ManifestFile]:
         if not self._added_data_files:
             return []
         with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
             for data_file in self._added_data_files:
-                writer.add(
+                writer.add_entry(
                     ManifestEntry.from_args(
                         status=ManifestEntryStatus.ADDED,
-                        snapshot_id=self._snapshot_id,
+                        snapshot_id=snapshot_id,
                         sequence_number=None,
                         file_sequence_number=None,
                         data_file=data_file,
@@ -120,7 +123,7 @@ class PureAppend(_MergeAppendFiles):
         return [writer.to_manifest_file()]
 
     def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
-        """Return the largest merge that ``commit.manifest.*`` asks for, prepared before the latch.
+        """Return the merge that ``commit.manifest.*`` asks for, prepared before the latch.
 
         Under the latch it is used only if all that it replaces is still in the head's list. Of several writers
         that prepare the same merge one succeeds and the others just append.
@@ -128,19 +131,31 @@ class PureAppend(_MergeAppendFiles):
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
         if parent is None:
             return None
-        listed = manifest_list.read(self._io, parent.manifest_list)
-        if len(listed) + len(own) < self._min_count_to_merge:
+        if manifest_list.count(self._io, parent.manifest_list) + len(own) < self._min_count_to_merge:
             return None
-        merge_manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
-        groups = merge_manager._group_by_spec([m for m in listed if m.content == ManifestContent.DATA])
-        packer: ListPacker[ManifestFile] = ListPacker(self._target_size_bytes, lookback=1, largest_bin_first=False)
-        bins = [
-            (spec_id, packed)
-            for spec_id, manifests in groups.items()
-            for packed in packer.pack_end(manifests, lambda manifest: manifest.manifest_length)
+        by_spec: dict[int, list[ManifestFile]] = {}
+        for manifest in manifest_list.read(self._io, parent.manifest_list):
+            if manifest.content == ManifestContent.DATA:
+                by_spec.setdefault(manifest.partition_spec_id, []).append(manifest)
+        small = [
+            manifests.due(
+                found,
+                added=len(own),
+                min_count=self._min_count_to_merge,
+                target_bytes=self._target_size_bytes,
+            )
+            for found in by_spec.values()
         ]
-        spec_id, largest = max(bins, key=lambda found: len(found[1]), default=(0, []))
-        if len(largest) + len(own) < self._min_count_to_merge:
+        chosen = max(small, key=len, default=[])
+        if not chosen:
             return None
-        merged = merge_manager._create_manifest(spec_id, largest)
-        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in largest))
+        spec = metadata.specs()[chosen[0].partition_spec_id]
+        location = self.new_manifest_output().location
+        merged = manifests.merge(
+            self._io, location, chosen, spec.partition_type(metadata.schema()), self._snapshot_id
+        ) or self._merged_by_pyiceberg(chosen)
+        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in chosen))
+
+    def _merged_by_pyiceberg(self, chosen: list[ManifestFile]) -> ManifestFile:
+        manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
+        return manager._create_manifest(chosen[0].partition_spec_id, chosen)

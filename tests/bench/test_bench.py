@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from commit_coord import bench
-from commit_coord.bench import cells, commits, counting, hive, jvm, locking, machine, plots, report, tables
-from commit_coord.bench.fleet import Worker, WorkerFailed
+from commit_coord.bench import cells, commits, counting, groups, hive, jvm, locking, machine, plots, report, tables
+from commit_coord.bench.fleet import Fleet, Worker, WorkerFailed
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.local.maven import maven_jar
 from commit_coord.locks.registry import create_lock_manager
@@ -117,6 +117,46 @@ def test_hive_suite_proves_and_shows_every_catalog(
     assert 0 == found["bars"]["failed commits of ours (0)"]
     _shown(tmp_path, "hive", {**found, "missing": list(hive.JAVA)})
     assert "NOT measured: java, lock, java" in (tmp_path / "results.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_groups_suite_proves_and_shows_both_ways(tmp_path: Path) -> None:
+    """Several appends a swap where writers wait and one where they may not, beside the others; a quick run."""
+    code = bench.main(["--only", "groups,steady", "--quick", "--results", str(tmp_path), "--folder", str(tmp_path)])
+    found = report.load(tmp_path)
+
+    assert 0 == code
+    measured = found["groups"]["cells"]
+    assert {groups.HIVE, groups.SQLITE} == {cell["where"] for cell in measured}
+    assert all(1 == cell["attempts_per_swap"] for cell in measured if cell["kind"] == groups.SINGLE)
+    assert any(1 < cell["attempts_per_swap"] for cell in measured if cell["kind"] == groups.QUEUE)
+    assert 100 >= found["steady"]["bars"]["5: most manifests (at most 100)"]
+    assert (tmp_path / "groups.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_a_fleet_serves_many_runs(history: tables.History, tmp_path: Path) -> None:
+    """Its processes are started once; one of them may be many writers, and two tables may share them."""
+    with Fleet("append_on_request", 2) as fleet:
+        for number, (writers, threads, count) in enumerate([(2, 1, 1), (4, 4, 2)]):
+            catalog = tables.sql_properties("commit_coord", tmp_path)
+            contender = cells.Contender(kind="ours", catalog=catalog)
+            cell = cells.measure(
+                tmp_path / f"{number}",
+                history,
+                contender,
+                "some tables",
+                writers,
+                0.2,
+                prefix=f"c{number}_",
+                tables=count,
+                threads=threads,
+                fleet=fleet,
+            )
+
+            assert cell["proved"]
+            assert writers <= cell["acknowledged"]
 
 
 def _shown(folder: Path, suite: str, found: dict[str, Any]) -> None:

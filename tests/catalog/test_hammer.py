@@ -32,3 +32,25 @@ def test_killed_writers_lose_and_double_nothing(seed: int, tmp_path: Path) -> No
     assert 2 == report.kills
     assert report.snapshots == WRITERS * 60 + report.unanswered_landed
     assert 0 == report.locks_left
+
+
+def test_appends_that_share_snapshots_are_there_once(tmp_path: Path) -> None:
+    """Every file and every request id, though a writer is killed; there are fewer snapshots than appends."""
+    report = hammer(tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, coalesce=True, timeout_s=90)
+
+    assert () == report.broken
+    assert 0 < report.snapshots < WRITERS * 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kill_every_s", [None, 1.0], ids=["undisturbed", "killed"])
+@pytest.mark.parametrize("coalesce", [False, True], ids=["a snapshot each", "shared snapshots"])
+def test_ten_thousand_appends_by_sixteen_writers(tmp_path: Path, coalesce: bool, kill_every_s: float | None) -> None:
+    report = hammer(
+        tmp_path, writers=16, appends=625, kill_every_s=kill_every_s, seed=8, coalesce=coalesce, timeout_s=1700
+    )
+
+    assert () == report.broken
+    assert (10_000, 0, {}) == (report.acknowledged, report.locks_left, report.failures)
+    assert coalesce or report.snapshots == 10_000 + report.unanswered_landed

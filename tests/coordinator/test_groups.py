@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyiceberg.types
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord import CommitConflict, CommitStateUnknown, coordinator, load_catalog
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, coordinator, load_catalog
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.iceberg import manifest_list
@@ -76,6 +77,17 @@ def appending(value: int, branch: str = "main") -> Action:
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     service = {"lock.uri": request.getfixturevalue("hms").uri} if request.param == "hms" else {}
     catalog = open_catalog(tmp_path, request.param, **service)
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    yield catalog
+    assert catalog.locks.locks(Resource.table(TABLE)) == []
+    catalog.close()
+
+
+@pytest.fixture
+def leased(tmp_path: Path) -> Iterator[Any]:
+    """The catalog with the lock manager of SQL catalogs alone."""
+    catalog = open_catalog(tmp_path, "lease")
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
     yield catalog
@@ -291,6 +303,23 @@ def test_after_an_unknown_swap_each_member_goes_its_own_way(catalog: Any) -> Non
     assert not isinstance(third, Exception)
     assert catalog.swap(*lost[0]) is SwapResult.MOVED
     assert order(catalog) == [0, 2, 3]
+
+
+def test_after_an_unknown_swap_no_member_s_failure_is_proven(catalog: Any) -> None:
+    """The holder gave up and its change is under way, with the members in it, who can't write at all."""
+    catalog.coordinator.limits = Limits(status_checks=1)
+    lost: list[tuple[Any, ...]] = []
+
+    def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
+        if not lost or location == lost[0][2]:
+            lost.append((table, base, location))
+            return SwapResult.LOST_REPLY
+        raise PermissionError("read-only")
+
+    catalog.coordinator.store = Counting(catalog, swap)
+    assert {type(error) for error in in_line(catalog, appending(1), appending(2), appending(3))} == {CommitStateUnknown}
+    assert catalog.swap(*lost[0]) is SwapResult.SWAPPED
+    assert order(catalog) == [0, 1, 2, 3]
 
 
 def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
@@ -551,3 +580,133 @@ def prepared(table: Any, busy: threading.Event) -> Attempt:
         base_location=table.metadata_location,
         append=append,
     )
+
+
+@pytest.mark.parametrize(
+    "doing",
+    [
+        lambda table: table.overwrite(number(9), "id = 0"),
+        lambda table: table.delete("id = 0"),
+        lambda table: table.update_schema().add_column("more", pyiceberg.types.StringType()).commit(),
+        lambda table: table.transaction().set_properties(k="v").commit_transaction(),
+        lambda table: table.upsert(number(9), ["id"]),
+    ],
+    ids=["overwrite", "delete", "schema", "property", "upsert"],
+)
+def test_what_is_no_append_goes_alone_in_its_place(tmp_path: Path, doing: Action) -> None:
+    """Those before it go together, then it, then those behind it, whatever order they were planned in."""
+    catalog = open_catalog(tmp_path, "memory", **{"operation-locks": "off"})
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    told: list[Event] = []
+    catalog.events.subscribe(told.append)
+    results = in_line(catalog, appending(1), appending(2), doing, appending(3), appending(4))
+    assert not [result for result in results if isinstance(result, BaseException)]
+    by_status = [(event.tries, event.carried) for event in told if isinstance(event, CommitEnded) and event.tries]
+    assert by_status in (
+        [(1, 1), (1, 0), (1, 1)],
+        [(1, 1), (1, 1), (1, 0)],  # given away while it was planned again, for what reads data
+    )
+    assert set(range(1, 5)) <= set(ids(catalog))
+    catalog.close()
+
+
+def test_a_group_has_a_size_and_its_order(tmp_path: Path) -> None:
+    """Nobody waits for more swaps than fill the groups before it."""
+    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-size": "3"})
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    store = catalog.coordinator.store = Counting(catalog)
+    in_line(catalog, *(appending(value) for value in range(1, 8)))
+    assert (3, list(range(8))) == (len(store.swaps), order(catalog))
+    catalog.close()
+
+
+def test_a_group_has_a_bound_in_bytes(tmp_path: Path) -> None:
+    """What has no room has its turn right behind: the first to be granted, and it carries the others."""
+    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-bytes": "4000"})
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", number(0).schema).append(number(0))
+    store = catalog.coordinator.store = Counting(catalog)
+    large = {"said": "x" * 3000}
+    in_line(
+        catalog,
+        appending(1),
+        lambda table: table.append(number(2), snapshot_properties=large),
+        lambda table: table.append(number(3), snapshot_properties=large),
+        appending(4),
+    )
+    assert 2 <= len(store.swaps) <= 4
+    assert [0, 1, 2, 3, 4] == ids(catalog)
+    catalog.close()
+
+
+def test_a_large_attempt_waits_in_a_file(leased: Any) -> None:
+    """The lock service gets its name; nothing is left of it."""
+    folder = Path(leased.load_table("db.t").location().removeprefix("file://"))
+    store = leased.coordinator.store = Counting(leased)
+    large = {"said": "x" * 100_000}
+    in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
+    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(leased))
+    assert large["said"] == leased.load_table("db.t").metadata.snapshots[2].summary["said"]
+    assert [] == list(folder.rglob("*.attempt.json"))
+
+
+def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = coordinator._Commit._offer
+
+    def offer(commit: Any) -> str:
+        text = real(commit)
+        if commit._offered_in is not None:
+            Path(commit._offered_in.removeprefix("file://")).unlink()
+        return text
+
+    monkeypatch.setattr(coordinator._Commit, "_offer", offer)
+    large = {"said": "x" * 100_000}
+    in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
+    assert [0, 1, 3, 2] == order(leased)
+
+
+@pytest.mark.parametrize("poison", ["missing", "cut off", "something else"])
+def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, poison: str) -> None:
+    """By the holder, which leaves it to its owner, and in its own turn; those behind it land with the holder."""
+
+    def spoiled(append: Append) -> Append:
+        (manifest,) = (Path(found.manifest_path.removeprefix("file://")) for found in append.manifests)
+        data = manifest.read_bytes()
+        manifest.unlink()
+        if poison != "missing":
+            manifest.write_bytes(data[:-30] if poison == "cut off" else b"?" * len(data))
+        return append
+
+    def poisoned(table: Any) -> object:
+        transaction = table.transaction()
+        transaction.append(number(2))
+        prepare = transaction._pending.prepare
+        transaction._pending.prepare = lambda: spoiled(prepare())
+        return transaction.commit_transaction()
+
+    store = leased.coordinator.store = Counting(leased)
+    _, error, _ = in_line(leased, appending(1), poisoned, appending(3))
+    assert isinstance(error, CommitNotApplied)
+    assert (1, [0, 1, 3]) == (len(store.swaps), order(leased))
+
+
+def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
+    """It is looked up by whoever carries it, and remembered by its owner."""
+    request_id = str(uuid.uuid4())
+
+    def repeatable(table: Any) -> object:
+        transaction = table.transaction()
+        transaction.request_id, transaction.repeatable = request_id, True
+        transaction.append(number(2))
+        transaction.commit_transaction()
+        return transaction.answered
+
+    store = leased.coordinator.store = Counting(leased)
+    _, answered, again, _ = in_line(leased, appending(1), repeatable, repeatable, appending(3))
+    assert (False, True) == (answered, again)
+    assert (1, [0, 1, 2, 3]) == (len(store.swaps), order(leased))
+    entry = leased.locks.recall(request_id)
+    assert entry is not None
+    assert (leased.load_table("db.t").metadata.snapshots[2].snapshot_id,) == entry.snapshot_ids

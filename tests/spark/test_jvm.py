@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from commit_coord.config import COALESCE
+from commit_coord.model import LockScope
 from commit_coord.spark import read_table, write_table
 from tests.spark.test_roundtrip import NESTED, PLAIN, same, sample
 
@@ -65,6 +68,29 @@ def test_the_jvm_reads_an_evolved_table(spark: SparkSession, catalog: Any, wareh
     table.refresh()
     write_table(spark.createDataFrame([(2**40, "new", "c")], "k long, b string, c string"), table)
     assert same(read_table(spark, table), as_jvm_table(spark, table, warehouse, "evolved"))
+
+
+def test_the_jvm_reads_what_shares_a_snapshot(spark: SparkSession, catalog: Any, warehouse: Path) -> None:
+    """All of it, and as what that one snapshot added: whoever reads only what is new gets it too."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True, properties={COALESCE: "true"})
+    first = table.metadata.current_snapshot_id
+    rows = table.scan().to_arrow()
+    appending = [
+        threading.Thread(target=catalog.load_table("db.t").append, args=(rows,), daemon=True) for _ in range(3)
+    ]
+    with catalog.coordinator.latch(("db", "t")):
+        for number, thread in enumerate(appending):
+            thread.start()
+            while len(catalog.locks.locks(scope=LockScope.COMMIT)) < number + 2:
+                thread.join(0.01)
+    for thread in appending:
+        thread.join(60)
+    theirs = as_jvm_table(spark, table, warehouse, "shared")
+    assert 4 == theirs.count()
+    assert 2 == len(table.refresh().metadata.snapshots)
+    new = spark.read.format("iceberg").option("start-snapshot-id", str(first)).load("jvm.db.shared")
+    assert 3 == new.count()
+    assert 3 == spark.sql(f"SELECT * FROM jvm.db.shared.entries WHERE snapshot_id <> {first}").count()
 
 
 def test_we_read_the_jvms(spark: SparkSession, catalog: Any, warehouse: Path) -> None:

@@ -51,7 +51,7 @@ class Appender extends Worker {
         properties.put("warehouse", spec.get("catalog").get("warehouse").asText());
         catalog.initialize("bench", properties);
         Namespace namespace = Namespace.of(new String[] {spec.get("namespace").asText()});
-        table = catalog.loadTable(TableIdentifier.of(namespace, spec.get("table").asText()));
+        table = catalog.loadTable(TableIdentifier.of(namespace, spec.at("/tables/0").asText()));
         TableIdentifier scratch = TableIdentifier.of(namespace, spec.get("scratch").asText());
         Table warm = catalog.createTable(scratch, new Schema(table.schema().columns()), table.spec(), table.properties());
         for (int number = 0; number < WARM_APPENDS; number++) {

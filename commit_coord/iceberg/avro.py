@@ -1,0 +1,95 @@
+"""Avro object container files, taken apart and put together block by block.
+
+Source: Avro specification, "Object Container Files".
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+
+def _deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)  # raw, as Avro has it
+    return compressor.compress(data) + compressor.flush()
+
+
+CODECS: dict[bytes, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    b"null": (bytes, bytes),
+    b"deflate": (_deflate, lambda data: zlib.decompress(data, wbits=-15)),
+}
+"""Compress and decompress; lists with another codec are decoded and written anew."""
+
+MAGIC = b"Obj\x01"
+
+
+class Block(NamedTuple):
+    """A block of an Avro file: where it begins, its records, where and how long its payload is."""
+
+    begin: int
+    records: int
+    payload: int
+    size: int
+
+
+def header(data: bytes) -> tuple[dict[str, bytes], int]:
+    """Return the metadata of the file *data* and where its first block begins."""
+    meta: dict[str, bytes] = {}
+    at = len(MAGIC)
+    while True:
+        count, at = _read_long(data, at)
+        if count == 0:
+            return meta, at + 16
+        if count < 0:  # a negative count is followed by the size of the pairs
+            count, (_, at) = -count, _read_long(data, at)
+        for _ in range(count):
+            size, at = _read_long(data, at)
+            key, at = data[at : at + size].decode(), at + size
+            size, at = _read_long(data, at)
+            meta[key], at = data[at : at + size], at + size
+
+
+def blocks(data: bytes, at: int) -> Iterator[Block]:
+    """Yield the blocks of the file *data*, whose first begins at *at*; nothing is decoded."""
+    while at < len(data):
+        count, payload = _read_long(data, at)
+        size, payload = _read_long(data, payload)
+        yield Block(at, count, payload, size)
+        at = payload + size + 16
+
+
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Return the zigzag number at *at* and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def _long(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _sized(data: bytes) -> bytes:
+    return _long(len(data)) + data
+
+
+def put_together(meta: Mapping[str, bytes], sync: bytes, body: bytes) -> bytes:
+    """Return a file with *meta* as its metadata and *body*, blocks that end in *sync*."""
+    pairs = b"".join(_sized(key.encode()) + _sized(value) for key, value in meta.items())
+    return MAGIC + _long(len(meta)) + pairs + _long(0) + sync + body
+
+
+def one_block(count: int, records: bytes, codec: bytes, sync: bytes) -> bytes:
+    """Return a block of *count* records, encoded one behind the other."""
+    return _long(count) + _sized(CODECS[codec][0](records)) + sync

@@ -1,0 +1,145 @@
+"""Small manifests put together, without PyIceberg's models of their entries.
+
+A table that is appended to all day gets a manifest with each append. ``commit.manifest-merge.enabled`` has them merged;
+PyIceberg and Java then write all of them anew each time, which costs more the more there are. Here the small ones go
+together, and with them a larger one only when they outnumber it: so an entry is written anew a logarithmic number of
+times, and the number of manifests stays below ``commit.manifest.min-count-to-merge`` and one for each full
+``commit.manifest.target-size-bytes``.
+"""
+
+from __future__ import annotations
+
+import io as stdio
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import fastavro
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    UNASSIGNED_SEQ,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.types import StructType
+
+from commit_coord.iceberg import avro
+from commit_coord.iceberg.manifest_list import schema_and_names
+
+
+def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target_bytes: int) -> list[ManifestFile]:
+    """Return those of *manifests*, which are of one spec, that should be put together now.
+
+    Args:
+        manifests: In a table's list.
+        added: How many the commit adds.
+        min_count: ``commit.manifest.min-count-to-merge``.
+        target_bytes: ``commit.manifest.target-size-bytes``.
+    """
+    small = sorted((m for m in manifests if m.manifest_length < target_bytes), key=_files)
+    if len(small) + added < min_count:
+        return []
+    chosen: list[ManifestFile] = []
+    size = files = 0
+    for manifest in small:
+        size += manifest.manifest_length
+        if size > target_bytes or (len(chosen) + added >= min_count and _files(manifest) > files):
+            break
+        chosen.append(manifest)
+        files += _files(manifest)
+    return chosen if len(chosen) > 1 else []
+
+
+def _files(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def merge(
+    io: FileIO, location: str, manifests: Sequence[ManifestFile], partition: StructType, snapshot_id: int
+) -> ManifestFile | None:
+    """Write at *location* one manifest with the live entries of *manifests*, as existing ones; None if that can't be.
+
+    It can't where their files differ in their Avro schema, as those of several engines and format versions do.
+
+    Args:
+        io: Reads and writes.
+        location: Where; must not exist.
+        manifests: Of one spec, data files only.
+        partition: The type of that spec's partitions.
+        snapshot_id: Who adds it.
+    """
+    entries: list[dict[str, Any]] = []
+    meta: dict[str, bytes] = {}
+    for manifest in manifests:
+        with io.new_input(manifest.manifest_path).open() as stream:
+            data = stream.read()
+        read, start = avro.header(data)
+        meta = meta or read
+        if read["avro.schema"] != meta["avro.schema"] or read.get("avro.codec", b"null") not in avro.CODECS:
+            return None
+        entries += _live_entries(data, start, read, manifest)
+    codec, sync = meta.get("avro.codec", b"null"), os.urandom(16)
+    schema, _ = schema_and_names(meta["avro.schema"])
+    records = stdio.BytesIO()
+    for entry in entries:
+        fastavro.schemaless_writer(records, schema, entry)
+    data = avro.put_together(meta, sync, avro.one_block(len(entries), records.getvalue(), codec, sync))
+    with io.new_output(location).create() as output:
+        output.write(data)
+    return ManifestFile.from_args(
+        manifest_path=location,
+        manifest_length=len(data),
+        partition_spec_id=manifests[0].partition_spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=min((entry.get("sequence_number", 0) for entry in entries), default=0),
+        added_snapshot_id=snapshot_id,
+        added_files_count=0,
+        existing_files_count=len(entries),
+        deleted_files_count=0,
+        added_rows_count=0,
+        existing_rows_count=sum(entry["data_file"]["record_count"] for entry in entries),
+        deleted_rows_count=0,
+        partitions=_summaries(manifests, partition),
+        key_metadata=None,
+    )
+
+
+def _live_entries(data: bytes, start: int, meta: dict[str, bytes], manifest: ManifestFile) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a manifest as existing ones, with what they inherit. Source: specification, "Manifests"."""
+    schema, _ = schema_and_names(meta["avro.schema"])
+    decompress = avro.CODECS[meta.get("avro.codec", b"null")][1]
+    for block in avro.blocks(data, start):
+        records = stdio.BytesIO(decompress(data[block.payload : block.payload + block.size]))
+        for _ in range(block.records):
+            entry: Any = fastavro.schemaless_reader(records, schema, None)
+            if entry["status"] == ManifestEntryStatus.DELETED:
+                continue
+            if entry["snapshot_id"] is None:
+                entry["snapshot_id"] = manifest.added_snapshot_id
+            for name in ("sequence_number", "file_sequence_number"):
+                if name in entry and entry[name] is None:
+                    entry[name] = manifest.sequence_number
+            entry["status"] = int(ManifestEntryStatus.EXISTING)
+            yield entry
+
+
+def _summaries(manifests: Sequence[ManifestFile], partition: StructType) -> list[PartitionFieldSummary]:
+    """Return what the partitions of all of *manifests* have in common, field by field."""
+    found: list[PartitionFieldSummary] = []
+    for position, field in enumerate(partition.fields):
+        parts = [manifest.partitions[position] for manifest in manifests if manifest.partitions]
+        typed = partial(from_bytes, field.field_type)
+        found.append(
+            PartitionFieldSummary(
+                any(part.contains_null for part in parts),
+                any(part.contains_nan for part in parts),
+                min((part.lower_bound for part in parts if part.lower_bound is not None), key=typed, default=None),
+                max((part.upper_bound for part in parts if part.upper_bound is not None), key=typed, default=None),
+            )
+        )
+    return found

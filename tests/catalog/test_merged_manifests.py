@@ -1,0 +1,136 @@
+"""``commit.manifest-merge.enabled``: small appends, few manifests, nothing lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from commit_coord.config import COALESCE
+from commit_coord.iceberg import manifest_list, manifests
+from tests.coordinator.test_groups import in_line, open_catalog
+
+MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
+BY_DAY_AND_ID = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "day"), PartitionField(1, 1001, BucketTransform(4), "bucket")
+)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Any]:
+    catalog = open_catalog(tmp_path, "memory")
+    catalog.create_namespace("db")
+    yield catalog
+    catalog.close()
+
+
+def rows(number: int) -> pa.Table:
+    days = pa.array([f"2026-01-{number % 7 + 1:02}", None if number % 5 == 0 else "2026-02-01"], pa.string())
+    return pa.table({"id": pa.array([number, -number], pa.int64()), "day": days})
+
+
+def listed(table: Any) -> list[ManifestFile]:
+    return manifest_list.read(table.io, table.current_snapshot().manifest_list)
+
+
+@pytest.mark.parametrize("spec", [PartitionSpec(), BY_DAY_AND_ID], ids=["one partition", "many partitions"])
+def test_the_number_of_manifests_stays_below_the_bound(catalog: Any, spec: PartitionSpec) -> None:
+    """Every entry keeps the snapshot and the sequence number that it came with."""
+    table = catalog.create_table("db.t", SCHEMA, partition_spec=spec, properties=MERGING)
+    came: dict[str, tuple[int | None, int | None]] = {}
+    for number in range(30):
+        table.append(rows(number))
+        snapshot = table.current_snapshot()
+        assert len(listed(table)) <= 5
+        entries = [entry for manifest in listed(table) for entry in manifest.fetch_manifest_entry(table.io)]
+        now = {entry.data_file.file_path: (entry.snapshot_id, entry.sequence_number) for entry in entries}
+        assert len(entries) == len(now)
+        assert came == {path: found for path, found in now.items() if path in came}
+        assert {(snapshot.snapshot_id, number + 1)} == {now[path] for path in now.keys() - came.keys()}
+        came = now
+    assert Counter(range(-29, 30)) + Counter([0]) == Counter(table.scan().to_arrow()["id"].to_pylist())
+    for condition in ("id = 7", "day = '2026-01-03'", "day is null", "day > '2026-01-31'"):
+        expected = catalog.load_table("db.t").scan().to_arrow().to_pandas()
+        chosen = {
+            "id = 7": expected[expected.id == 7],
+            "day = '2026-01-03'": expected[expected.day == "2026-01-03"],
+            "day is null": expected[expected.day.isna()],
+            "day > '2026-01-31'": expected[expected.day > "2026-01-31"],
+        }[condition]
+        assert len(chosen) == table.scan(condition).to_arrow().num_rows > 0
+
+
+def test_what_a_manifest_says_of_its_partitions_is_what_pyiceberg_would_say(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same files, merged by us and by PyIceberg."""
+    said: list[Any] = []
+    for name, merge in (("db.ours", manifests.merge), ("db.theirs", lambda *_: None)):
+        monkeypatch.setattr(manifests, "merge", merge)
+        table = catalog.create_table(name, SCHEMA, partition_spec=BY_DAY_AND_ID, properties=MERGING)
+        for number in range(5):
+            table.append(rows(number))
+        merged = max(listed(table), key=lambda manifest: manifest.existing_files_count or 0)
+        said.append((merged.existing_files_count, merged.existing_rows_count, merged.min_sequence_number))
+        said.append([tuple(summary._data) for summary in merged.partitions or ()])
+    assert said[:2] == said[2:]
+
+
+def test_manifests_of_two_format_versions_are_merged_by_pyiceberg(catalog: Any) -> None:
+    table = catalog.create_table("db.t", rows(0).schema, properties={**MERGING, "format-version": "1"})
+    for number in range(3):
+        table.append(rows(number))
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    for number in range(3, 9):
+        table.append(rows(number))
+        assert len(listed(table)) <= 5
+    assert 18 == table.scan().to_arrow().num_rows
+
+
+def test_an_entry_is_written_anew_a_logarithmic_number_of_times() -> None:
+    """A large manifest is left alone until the small ones outnumber it; a full one for good."""
+
+    def manifest(files: int) -> ManifestFile:
+        return ManifestFile.from_args(manifest_length=3_000 + 100 * files, existing_files_count=files)
+
+    standing: list[ManifestFile] = []
+    rewritten = 0
+    for _ in range(5_000):
+        chosen = manifests.due(standing, added=1, min_count=100, target_bytes=300_000)
+        if chosen:
+            together = sum(found.existing_files_count or 0 for found in chosen)
+            rewritten += together
+            standing = [found for found in standing if not any(found is other for other in chosen)]
+            standing.append(manifest(together))
+        standing.append(manifest(1))
+        assert len(standing) <= 100 + 5_000 * 100 // 200_000
+    assert rewritten < 6 * 5_000
+
+
+def test_writers_that_wait_together_merge_once(catalog: Any) -> None:
+    """Each had prepared the same merge; those that were not needed are gone."""
+    for coalesce in ("false", "true"):
+        name = f"db.t{coalesce}"
+        table = catalog.create_table(name, rows(0).schema, properties={**MERGING, COALESCE: coalesce})
+        for number in range(4):
+            table.append(rows(number))
+        catalog.rename_table(name, "db.t")
+        in_line(catalog, *(lambda t, n=n: t.append(rows(n)) for n in range(4, 7)))
+        table = catalog.load_table("db.t")
+        assert 14 == table.scan().to_arrow().num_rows
+        assert 1 == sum(bool(m.existing_files_count) for m in listed(table))
+        named = {m.manifest_path for s in table.metadata.snapshots for m in s.manifests(table.io)}
+        folder = Path(table.location().removeprefix("file://")) / "metadata"
+        assert {path.rpartition("/")[2] for path in named} == {path.name for path in folder.glob("*-m*.avro")}
+        catalog.drop_table("db.t")
