@@ -79,6 +79,7 @@ from commit_coord.protocol.commit import (
     Verdict,
     Where,
     Write,
+    WrongLatch,
     commit,
 )
 
@@ -677,6 +678,9 @@ class _Commit:
         if pointer is None:
             return Refusal(reason="the table was dropped since it was read")
         head = coordinator.read(pointer)
+        assert self._lease is not None
+        if (reason := self._lease.unsuited(head.properties)) is not None:
+            return WrongLatch(reason=reason)
         self._rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
             # Whoever went before us may have left us alone because of them.
@@ -938,7 +942,7 @@ class _Commit:
                 f"whether an earlier commit of this request landed could not be found out: {verdict.reason}", **facts
             ) from verdict.error
         if verdict.status is CommitStatus.FAILURE:
-            if verdict.cause is Cause.LOCK:
+            if verdict.cause in (Cause.LOCK, Cause.PHASE):
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             if verdict.cause is Cause.CONFLICT:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
