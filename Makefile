@@ -30,7 +30,7 @@ integration: ## The tests on real servers of every version: in containers where 
 	$(with) python java postgres maven docker kerberos -- pytest integration $(ARGS)
 
 .PHONY: check
-check: fmt-check lint layers types test ## Everything that CI checks
+check: fmt-check lint layers types security test ## Everything that CI checks
 
 .PHONY: bench
 bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/results/
@@ -39,6 +39,26 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 .PHONY: model
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
 	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
+
+.PHONY: faults
+faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
+	$(with) python java postgres -- python -m commit_coord.testing.faults --results bench/results/faults.json \
+		--page docs/faults.md $(ARGS)
+
+SEED ?= 1
+RUNS ?= 2000
+
+.PHONY: sim
+sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
+	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
+
+.PHONY: mutants
+mutants: ## Break the code in one place after the other; the named test of each must notice
+	$(with) python -- python -m tests.mutants.mutants $(ARGS)
+
+.PHONY: soak
+soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
+	$(with) python java postgres -- python -m commit_coord.testing.soak $(ARGS)
 
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend
@@ -60,6 +80,14 @@ layers: ## Do imports go down only?
 .PHONY: types
 types: ## mypy, strict
 	$(with) python -- mypy
+
+.PHONY: security
+security: ## bandit
+	$(with) python -- bandit --quiet --recursive commit_coord --configfile pyproject.toml
+
+.PHONY: audit
+audit: ## Is anything known against a locked dependency? (pip-audit; asks the Python Packaging Advisory Database)
+	$(with) tools -- uv tool run pip-audit --strict --disable-pip --requirement requirements.lock $(ARGS)
 
 .PHONY: docs
 docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from the code

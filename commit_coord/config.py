@@ -400,7 +400,7 @@ class Settings:
     """The values of :data:`PROPERTIES` for one catalog."""
 
     lock_impl: str
-    lock_uri: str
+    lock_uri: str = field(repr=False)
     lock_acquire_timeout_ms: int
     lock_heartbeat_timeout_ms: int
     lock_heartbeat_interval_ms: int
@@ -426,7 +426,7 @@ class Settings:
     lock_zk_user: str
     lock_zk_password: str = field(repr=False)
     lock_zk_service: str
-    lock_zk_acl: str
+    lock_zk_acl: str = field(repr=False)
     lock_zk_tls: bool
     lock_zk_tls_ca: str
     lock_zk_tls_cert: str
@@ -458,7 +458,7 @@ class Configuration:
 
     name: str
     settings: Settings
-    properties: dict[str, str]
+    properties: dict[str, str] = field(repr=False)
     origins: dict[str, str]
 
 

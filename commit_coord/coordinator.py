@@ -39,6 +39,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.cache import MetadataCache
+from commit_coord.iceberg.overwrites import Acknowledged, Note, Overwrites
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.model import (
@@ -229,6 +230,7 @@ class Coordinator:
         self.cache = MetadataCache()
         self.clock = clock
         self.events = events
+        self.overwrites = Overwrites(self.read, events)
         self.limits = limits
         self._acquire_timeout_ms = acquire_timeout_ms
         self._journal_lifetime_ms = journal_lifetime_ms
@@ -255,6 +257,7 @@ class Coordinator:
         replan: Replanner | None = None,
         repeatable: bool = False,
         under: Lease | None = None,
+        restores: bool = False,
     ) -> list[Committed]:
         """Land *attempts* on one table.
 
@@ -268,6 +271,7 @@ class Coordinator:
             repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
                 remember it.
             under: Locks of the operation, without which it must not land; its service is asked right before the swap.
+            restores: The request id is that of a commit that had landed, and was overwritten: its names are taken.
 
         Raises:
             CommitConflict: Another commit stands in the way.
@@ -278,7 +282,7 @@ class Coordinator:
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        return [_Commit(self, attempts[0], replan, repeatable, under).run()]
+        return [_Commit(self, attempts[0], replan, repeatable, under, restores).run()]
 
     def latch(self, *tables: Table, statement: str = "") -> Lease:
         """Take the commit latches of *tables*, all or none; a context manager.
@@ -335,6 +339,7 @@ class _Commit:
         replan: Replanner | None,
         repeatable: bool,
         under: Lease | None,
+        restores: bool,
     ) -> None:
         self._coordinator = coordinator
         self._attempt = attempt
@@ -345,7 +350,7 @@ class _Commit:
         self._lease_id = coordinator._fence
         # A caller's own request id has to be looked up under the latch first, which only its owner does. And one swap
         # can't be refused for some of those that it publishes, so whoever is fenced goes alone.
-        alone = repeatable or self._lease_id is not None or under is not None
+        alone = repeatable or restores or self._lease_id is not None or under is not None
         self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[_Member] = []
         self._taken: list[str] = []
@@ -353,9 +358,11 @@ class _Commit:
         self._rebased = False
         self._drained: set[str] = set()
         """What was swapped while somebody else may have had the latch, who is done by now."""
-        self._named = False
+        self._named = restores
         """Whether a metadata file has the name that the first one has."""
         self._looked_up = False
+        self._note = Note()
+        """What is left for the next commit of the table, but for what this one adds."""
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
@@ -529,10 +536,27 @@ class _Commit:
             try:
                 if self._taken and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:
                     self._settle(self._lease, verdict)
+                if verdict is not None and verdict.status is CommitStatus.SUCCESS and verdict.plan is not None:
+                    self._leave_note(self._lease, verdict.plan)
             finally:
                 self._lease.release()
             self._lease, self._members, self._taken = None, [], []
             self._held += self._coordinator.clock.now() - self._acquired_at
+
+    def _leave_note(self, lease: Lease, plan: Planned) -> None:
+        """Have the release tell the next commit of this one, which was acknowledged."""
+        if lease.note is None:
+            return
+        payload: _Payload = plan.payload
+        head = Acknowledged(
+            location=plan.location,
+            table_uuid=str(payload.metadata.table_uuid),
+            request_id=self._attempt.request_id,
+            snapshot_ids=tuple(one for follows in payload.all for one in follows.snapshot_ids),
+            by=str(lease.request.owner),
+            at_ms=payload.metadata.last_updated_ms,
+        )
+        lease.leave(replace(self._note, head=head).to_text())
 
     def _settle(self, lease: Lease, verdict: Verdict) -> None:
         """Have the release tell the owners of what we took: carried out, or left to them."""
@@ -554,6 +578,9 @@ class _Commit:
     def _plan(self) -> PlanResult:
         coordinator, attempt = self._coordinator, self._attempt
         pointer = coordinator.store.pointer(attempt.table)
+        assert self._lease is not None
+        if pointer is not None and self._lease.note:
+            self._note = coordinator.overwrites.look_back(attempt.table, pointer, self._lease.note)
         if self._repeatable and (entry := self._already(pointer)):
             return Answered(payload=entry)
         self._looked_up = True

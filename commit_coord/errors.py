@@ -39,6 +39,8 @@ from typing import Any, ClassVar
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
+from commit_coord import redaction
+
 
 class ErrorKind(StrEnum):
     """Stable codes, one an error class; append only."""
@@ -69,19 +71,19 @@ class CommitCoordError(Exception):
 
     Args:
         message: The condition, lower case, without the details.
-        details: Named facts (who, where, since when); printed behind the message.
+        details: Named facts (who, where, since when); printed behind the message. Passwords in them are hidden.
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
 
     def __init__(self, message: str, **details: Any) -> None:
         self.message = message
-        self.details = {key: value for key, value in details.items() if value is not None}
+        self.details = redaction.facts({key: value for key, value in details.items() if value is not None})
         super().__init__(message)
 
     def __str__(self) -> str:
         """Return the message with its details as ``key='value'`` pairs."""
-        facts = ", ".join(f"{key}={str(value)!r}" for key, value in self.details.items())
+        facts = ", ".join(f"{key}={redaction.without_passwords(str(value))!r}" for key, value in self.details.items())
         return f"{self.message}: {facts}" if facts else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:

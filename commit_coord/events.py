@@ -176,6 +176,10 @@ class CommitOverwritten:
         found: The metadata file that the table got instead.
         found_at_ms: When that was written, by its writer's clock.
         summary: Of its current snapshot, which may name who wrote it.
+        request_id: Of the last commit that was lost; "" and nothing below where no lock service remembered it.
+        snapshot_ids: What that added.
+        by: Who had committed it.
+        at_ms: When.
     """
 
     table: str
@@ -184,6 +188,10 @@ class CommitOverwritten:
     found: str
     found_at_ms: int
     summary: str
+    request_id: str = ""
+    snapshot_ids: tuple[int, ...] = ()
+    by: str = ""
+    at_ms: int = 0
 
 
 Event = (

@@ -183,6 +183,11 @@ class LockRequest:
         ordered = tuple(sorted(merged.items()))
         return cls(scope=scope, locks=ordered, owner=owner, request_id=request_id, explicit=explicit, offer=offer)
 
+    @property
+    def table(self) -> Resource | None:
+        """The table whose commit latch this asks for; None where it asks for anything else, or for several."""
+        return self.locks[0][0] if self.scope is LockScope.COMMIT and len(self.locks) == 1 else None
+
     def __str__(self) -> str:
         """Return ``S db/t, X db/t/k=v``; of thousands of partitions the first ones and how many more."""
         shown = [f"{mode.letter} {resource}" for resource, mode in self.locks[:_SHOWN]]
@@ -253,6 +258,7 @@ class Guarantees:
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
         deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
+        notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
     """
 
     mutual_exclusion: bool
@@ -266,6 +272,7 @@ class Guarantees:
     clock: str
     carries: str = "nobody"
     deadlocks: bool = False
+    notes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
+from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
@@ -26,6 +27,7 @@ from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
@@ -395,8 +397,12 @@ class CoordinatedCatalog(MetastoreCatalog):
 
         Raises:
             ValueError: The default location would hold ``?`` or ``#``: file stores cut a location off there, so all
-                files of the table would become one.
+                files of the table would become one. Or a name is a way out of the warehouse: ``../../etc``.
         """
+        if location is None and not {".", ".."}.isdisjoint((*database_name.split("/"), *table_name.split("/"))):
+            raise ValueError(
+                f"a location can't hold '.' or '..', choose another with location=: {database_name}.{table_name}"
+            )
         resolved: str = super()._resolve_table_location(location, database_name, table_name)
         if "?" in resolved or "#" in resolved:
             raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {resolved!r}")
@@ -405,8 +411,12 @@ class CoordinatedCatalog(MetastoreCatalog):
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch."""
         table = self._table_identifier(identifier)
-        with self.operating(Operation.DROP_TABLE, table), self.coordinator.latch(table, statement="drop table"):
+        with (
+            self.operating(Operation.DROP_TABLE, table),
+            self.coordinator.latch(table, statement="drop table") as latch,
+        ):
             super().drop_table(identifier)  # type: ignore[safe-super]
+            _take_note(latch)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
@@ -422,10 +432,11 @@ class CoordinatedCatalog(MetastoreCatalog):
         name = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, name, "purge table"),
-            self.coordinator.latch(name, statement="purge table"),
+            self.coordinator.latch(name, statement="purge table") as latch,
         ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             super().drop_table(identifier)  # type: ignore[safe-super]
+            _take_note(latch)
         manifests: dict[str, ManifestFile] = {}
         for snapshot in table.metadata.snapshots:
             listed = manifest_list.read(table.io, snapshot.manifest_list)
@@ -459,6 +470,35 @@ class CoordinatedCatalog(MetastoreCatalog):
         with self.operating(Operation.DROP_DATABASE, Catalog.identifier_to_tuple(namespace)):
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
+    # What was overwritten, and what nobody refers to.
+
+    def find_lost(self, identifier: str | Identifier, since: Iterable[str] = ()) -> repair.Repair:
+        """Return the commits of a table that writers without our rules overwrote; see :func:`repair.find`.
+
+        Args:
+            identifier: The table.
+            since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+        """
+        return repair.find(self.coordinator, self._table_identifier(identifier), since)
+
+    def repair(self, found: repair.Repair) -> list[repair.LostCommit]:
+        """Bring back what can be of what was *found*; see :func:`repair.carry_out`."""
+        return repair.carry_out(self.coordinator, found)
+
+    def forget_lost(self, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
+        """Have the lock service forget what was lost of a table, and return what it forgot."""
+        return repair.forget(self.coordinator, self._table_identifier(identifier))
+
+    def find_orphans(
+        self, identifier: str | Identifier, *, older_than_ms: int = orphans.OLDER_THAN_MS, force: bool = False
+    ) -> orphans.Orphans:
+        """Return the files of a table that no commit refers to and no writer can still publish; see `orphans.find`."""
+        return orphans.find(self, self._table_identifier(identifier), older_than_ms=older_than_ms, force=force)
+
+    def delete_orphans(self, found: orphans.Orphans) -> orphans.Orphans:
+        """Delete what was *found*, but for what was committed since; return what was deleted."""
+        return orphans.delete(self, found)
+
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         self.locks.close()
@@ -479,3 +519,9 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
         return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
+
+
+def _take_note(latch: Lease) -> None:
+    """Tell the next holder nothing of what was committed before: the table is gone."""
+    if latch.note:
+        latch.leave("")

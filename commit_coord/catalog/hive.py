@@ -17,7 +17,8 @@ Where the server ignores the condition
 Beside writers that know nothing of us
     With the `hms` lock manager we hold the lock that they take, too. A table whose writers lock elsewhere says so
     (``declaration``), and is guarded against them (``locks/hms_guard``), unless the server ignores the condition.
-    Whatever slips through is noticed at the next load or commit of a client that knew what was overwritten.
+    Whatever slips through is noticed at the next commit of any client, by what the lock service remembers; with `hms`
+    and `none`, which remember nothing, at the next load or commit of a client that knew what was overwritten.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ from commit_coord.catalog import declaration, hive_table
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.declaration import COMMON_LOCK
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
-from commit_coord.catalog.overwrites import Overwrites
 from commit_coord.catalog.protection import Protection
 from commit_coord.config import configure
 from commit_coord.errors import (
@@ -210,7 +210,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._hive2 = property_as_bool(self.properties, HIVE2_COMPATIBLE, False)
         self._coordinate(configuration, self)
-        self._overwrites = Overwrites(self.coordinator.read, self.events)
+        self._overwrites = self.coordinator.overwrites
         self._guards: HmsGuards | None = None
         self._guarded_impl = settings.lock_impl
         """Tables are guarded that declare this lock manager."""

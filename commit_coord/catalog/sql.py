@@ -77,7 +77,9 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
 
     def __init__(self, name: str, **properties: Any) -> None:
         configuration = configure(name, properties)
+        self._lease_ms = configuration.settings.lock_heartbeat_timeout_ms
         self._type_filter = ""
+        _refuse_malformed(configuration.properties["uri"])
         try:
             SqlCatalog.__init__(self, name, **configuration.properties)
         except ModuleNotFoundError as error:
@@ -103,6 +105,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         """Make the catalog's tables, also when several processes start at once."""
         if self.engine.dialect.name == "sqlite":
             event.listen(self.engine, "connect", _prepare_sqlite)
+        else:
+            _bound_silence(self.engine, self._lease_ms)
         try:
             super()._init_catalog()
         except (OperationalError, ProgrammingError, IntegrityError) as error:
@@ -295,6 +299,16 @@ def _service(uri: str) -> str:
     return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
 
 
+def _refuse_malformed(uri: str) -> None:
+    try:
+        make_url(uri)
+    except (SQLAlchemyError, ValueError):  # the latter: a port that is no number
+        shown = uri.rpartition("@")[2]
+        raise ConfigError(
+            "not a database URL", key="uri", value=shown, accepted="coord+postgresql://user@host:5432/database"
+        ) from None
+
+
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     """Let readers and one writer work side by side, and writers wait for each other."""
     cursor = connection.cursor()
@@ -305,6 +319,29 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
         # A read-only file keeps the mode that it has.
         logger.debug("SQLite stays in its journal mode", exc_info=True)
     cursor.close()
+
+
+def _bound_silence(engine: Engine, lease_ms: int) -> None:
+    """Have neither a cut that says nothing nor a client that stands still cost anybody more than a lease.
+
+    1. A holder sends the UPDATE of its swap, and is stopped before its COMMIT; its latch runs out.
+    2. The next holder's UPDATE waits for the row, for as long as the first one is stopped.
+
+    So the server ends a transaction in which nothing happens; its COMMIT is then a lost reply.
+    """
+
+    @event.listens_for(engine, "do_connect")
+    def connecting(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
+        if not dialect.driver.startswith("psycopg"):
+            return  # no other driver hands its options to libpq
+        options.setdefault("connect_timeout", max(2, lease_ms // 1000))
+        options.setdefault("tcp_user_timeout", lease_ms)
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET idle_in_transaction_session_timeout = {lease_ms:d}")
+        connection.commit()
 
 
 def _close_connections_before_fork(engine: Engine) -> None:

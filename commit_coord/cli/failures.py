@@ -18,7 +18,6 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from commit_coord.cli.secrets import without_passwords
 from commit_coord.errors import (
     CommitCoordError,
     CommitError,
@@ -31,6 +30,7 @@ from commit_coord.errors import (
     StatementError,
 )
 from commit_coord.local import NotInstalled, ServerFailed
+from commit_coord.redaction import without_passwords
 
 
 class ExitCode(IntEnum):

@@ -10,11 +10,11 @@ from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
 
 from commit_coord.cli.output import duration, moment, table
-from commit_coord.cli.secrets import shown
 from commit_coord.config import PROPERTIES, Configuration
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
 from commit_coord.process import is_dead
+from commit_coord.redaction import shown
 
 Record = dict[str, Any]
 
@@ -198,6 +198,7 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("clock", "whose clock decides on expiry"),
     ("carries", "whose commits, waiting, one commit publishes too"),
     ("deadlocks", "threads that wait in a circle are told so"),
+    ("notes", "the next commit is told of the last one, and finds it if it was overwritten"),
 )
 
 

@@ -27,7 +27,8 @@ from commit_coord.local.server import LocalServer
 from commit_coord.local.zookeeper import ZooKeeperServer
 
 _DATA = Path("/data")
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a container: what is published of it says who runs it
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 # nosec B104
+"""Of a container: what is published of it says who runs it."""
 _POLL_S = 1
 
 

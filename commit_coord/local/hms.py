@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape  # it writes, and parses nothing # nosec B406
 
 from commit_coord.errors import ConfigError
 from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
@@ -244,6 +244,7 @@ class HiveMetastore(LocalServer):
         conf = self.folder / "conf"
         for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
+        conf.chmod(0o700)  # the password of its database stands there
         site = hadoop_site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
             (conf / name).write_text(site)
@@ -302,9 +303,6 @@ class HiveMetastore(LocalServer):
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS),
             f"-Dlog4j.configurationFile={self.folder / 'conf' / 'log4j2.properties'}",
             f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
-            # Hive 4 answers one call on Derby at a time, and keeps a lock call's rows while that waits for its second
-            # turn. Whose turn it is may want these rows: after a minute by default it is rolled back, and tries again.
-            *(("-Dderby.locks.waitTimeout=2",) if self._version.archive is not None else ()),
             "-Dhive.async.log.enabled=false",
             # Nobody else shall find the server that only makes its tables.
             f"-Dmetastore.address={LOOPBACK if self._making_lock_tables else self._address}",
@@ -349,7 +347,7 @@ def fetch(version: str) -> None:
     Raises:
         ConfigError: There is no such version, or something could not be fetched.
     """
-    database = PostgresDatabase(host="", port=0, name="", user="", password="")
+    database = PostgresDatabase(host="", port=0, name="", user="", password="")  # nosec B106
     HiveMetastore(version=version, postgres=database)._jars()
     if not VERSIONS[version].schema:
         maven_archive(_ARCHIVE_3)

@@ -12,6 +12,8 @@ Theory of operation
     ever being granted. So one holder carries many waiters, and none is overtaken. An offer that was taken can't be
     withdrawn any more; until it is settled its owner does not know what becomes of it.
 
+    The latch of a table carries a *note* from each holder to the next: what it means is the holders' business.
+
     The manager is the client of a service and lives as long as the catalog; the lease is what is held.
     Where one process serves many threads, one manager serves them all.
 
@@ -194,6 +196,22 @@ class Lease(ABC):
         Asked under the latch: only what is read there holds until the swap.
         """
         return None
+
+    @property
+    def note(self) -> str | None:
+        """What the last holder left for whoever holds this commit latch next; "" for nothing.
+
+        None where the guarantees declare no notes, and of whatever is not the latch of one table.
+        """
+        return None
+
+    def leave(self, note: str) -> None:
+        """Have the release leave *note* for the next holder; "" leaves nothing.
+
+        It costs no round trip of its own, and may get lost: then the one before stays. It is left only if nobody else
+        has held the latch meanwhile.
+        """
+        raise LockRefused("this lock manager keeps no notes", locks=self.request)
 
     @abstractmethod
     def release(self) -> None:

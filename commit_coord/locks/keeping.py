@@ -60,6 +60,10 @@ class Ticket:
     """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
     waited: bool = False
     """Whether somebody was in the way."""
+    note: str | None = None
+    """What the last holder of the latch left."""
+    left: str | None = None
+    """What is to be left for the next one."""
 
     @property
     def lease(self) -> KeptLease | None:
@@ -111,6 +115,15 @@ class CarryingLease(KeptLease):
         """What the release tells the owners of offers."""
         # Whoever did not wait was nobody's to take.
         self._retracted = None if ticket.waited else True
+
+    @property
+    def note(self) -> str | None:
+        """See :attr:`Lease.note`."""
+        return self._ticket.note
+
+    def leave(self, note: str) -> None:
+        """See :meth:`Lease.leave`."""
+        self._ticket.left = note
 
     def take(self, limit: int) -> Sequence[Offer]:
         """See :meth:`Lease.take`."""

@@ -128,6 +128,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             clock="server" if server else "host",
             carries="network" if server else "host",
             deadlocks=True,
+            notes=True,
         )
         self._space = quote(space, safe="")
         self._swept = clock.now()
@@ -178,7 +179,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         return self._noted(request, rows, first)
 
     def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
-        self._tickets[request.request_id] = _Ticket(request=request, place=rows[0][0], word=sent)
+        note = _note(request, rows)
+        self._tickets[request.request_id] = _Ticket(request=request, place=rows[0][0], word=sent, note=note)
         if not request.explicit:
             self.heartbeat.ensure_running()
         return self._seen(rows)
@@ -220,11 +222,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         return steps
 
     def _look_values(self, request: LockRequest) -> dict[str, Any]:
-        return {"request_id": request.request_id, "clock": self._store.clock_name}
+        return {"request_id": request.request_id, "clock": self._store.clock_name, "queue": self._queue(request)}
+
+    def _queue(self, request: LockRequest) -> str:
+        """Return the queue of the latch that *request* asks for, "" where it asks for anything else."""
+        return "" if request.table is None else f"{self._scope(request.scope)}:{request.table}"
 
     def _seen(self, rows: Rows) -> Blocker | None:
         """Return the blocker in the answer to LOOK."""
-        _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left = rows[0]
+        _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left, _ = rows[0]
         if request_id is None:
             return None
         owner = Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process)
@@ -273,6 +279,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         ticket = self._tickets[request.request_id]
         rows = self._persist(lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline)
         if rows:
+            ticket.note = _note(request, rows)
             return self._seen(rows)
         if request.offer:
             raise self._gone(request)
@@ -373,9 +380,17 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             forced=True,
             named=named,
             waking=_waking(done),
+            leaving=self._leaving(ticket),
             settling=[*self._answers(done), *_given_back(returned, ticket.place)],
             locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
         )
+
+    def _leaving(self, ticket: _Ticket) -> list[Step]:
+        """Return what leaves the note of *ticket* for the next holder."""
+        if ticket.left is None or ticket.request.table is None:
+            return []
+        own = {"request_id": ticket.request.request_id, "place": ticket.place, "queue": self._queue(ticket.request)}
+        return [(lease_sql.LEAVE_NOTE, {**own, "note": ticket.left}) if ticket.left else (lease_sql.TAKE_NOTE, own)]
 
     def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
         """Return what ends the requests of *done* and leaves each an answer."""
@@ -424,6 +439,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         forced: bool,
         named: Sequence[tuple[str, str]] | None = None,
         waking: Sequence[Step] = (),
+        leaving: Sequence[Step] = (),
         settling: Sequence[Step] = (),
         locking: Sequence[str] = (),
     ) -> bool:
@@ -436,6 +452,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             forced: Whatever it is; else only if it has expired by the service's clock.
             named: Its resources and modes; None looks them up.
             waking: Chooses whom else to wake.
+            leaving: Done in the same transaction, before the request is gone.
             settling: Done in the same transaction.
             locking: All requests that it touches, where these are several.
         """
@@ -447,6 +464,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         results = connection.run(
             [
                 *first,
+                *leaving,
                 (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
                 (lease_sql.REMOVE_LOCKS, request),
                 (lease_sql.REMOVE_OFFER, request),
@@ -456,7 +474,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             waking=waking,
             durable=False,
         )
-        return bool(results[len(first)])
+        return bool(results[len(first) + len(leaving)])
 
     # Look, and free by force.
 
@@ -570,6 +588,11 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _ask(self, text: str, values: dict[str, Any]) -> Rows:
         return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + BRIEFLY)
+
+
+def _note(request: LockRequest, rows: Rows) -> str | None:
+    """Return the note in the answer to LOOK."""
+    return None if request.table is None else rows[0][-1] or ""
 
 
 def _waking(done: Sequence[JournalEntry]) -> list[Step]:

@@ -17,6 +17,7 @@ The tables
                                under the id of its request.
     ``commit_coord_leases``    one row a lease that somebody grabbed: its objects, when it began, which request it is.
                                That one alone says whether it lives.
+    ``commit_coord_notes``     one row a commit latch: what its last holder left for the next one.
 
     A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
     places come from: the whole operation scope is one, since a request there touches many resources; in the commit
@@ -99,10 +100,15 @@ CREATE = (
         latest BIGINT NOT NULL,
         PRIMARY KEY (scope, lease_id)
     )""",
+    """
+    CREATE TABLE IF NOT EXISTS commit_coord_notes (
+        queue {text} PRIMARY KEY,
+        note {text} NOT NULL
+    )""",
 )
 """What is made where it is missing. The last one tells whether all are there."""
 
-CREATED = "commit_coord_leases"
+CREATED = "commit_coord_notes"
 
 # A request has expired when its time is over, or when it counted by the clock of an earlier boot of this host: all
 # its processes ended with that boot. One without expiry stays until UNLOCK.
@@ -170,12 +176,14 @@ ENTER_OFFER = """
     INSERT INTO commit_coord_offers (request_id, place, offer)
     SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
 
-# Where does my request stand, and who is in its way? No row: it was removed. Blocker columns null: granted. Asking both
-# at once matters: a waiter that slept past its own lease would find nobody before its place and believe it holds.
+# Where does my request stand, who is in its way, and what did the last holder leave? No row: it was removed. Blocker
+# columns null: granted. Asking all at once matters: a waiter that slept past its own lease would find nobody before its
+# place and believe it holds.
 LOOK = f"""
     SELECT own.place, own.client, r.request_id, r.place, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
         r.owner_statement, r.owner_process, r.requested_at_ms, r.explicit,
-        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END
+        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END,
+        (SELECT n.note FROM commit_coord_notes n WHERE n.queue = :queue)
     FROM commit_coord_requests own
     LEFT JOIN commit_coord_requests r ON r.request_id = {_nearest("own")}
     WHERE own.request_id = :request_id"""
@@ -220,6 +228,15 @@ REMOVE = f"""
     DELETE FROM commit_coord_requests AS r
     WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
     RETURNING request_id"""
+
+# Leave a note for the next holder of a latch, or none, if the request that leaves it is still there.
+_STANDS = """EXISTS (
+        SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)"""
+LEAVE_NOTE = f"""
+    INSERT INTO commit_coord_notes (queue, note)
+    SELECT q.queue, :note FROM commit_coord_places q WHERE q.queue = :queue AND {_STANDS}
+    ON CONFLICT (queue) DO UPDATE SET note = excluded.note"""
+TAKE_NOTE = f"DELETE FROM commit_coord_notes WHERE queue = :queue AND {_STANDS}"
 
 # Delete the locks of a request that is gone, and its offer.
 _GONE = """

@@ -32,6 +32,7 @@ from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted
 from commit_coord.process import process_name
+from commit_coord.redaction import without_passwords
 
 if TYPE_CHECKING:
     import psycopg
@@ -159,8 +160,10 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise ConfigError("not a database URL", key="lock.uri", value=url, accepted=ACCEPTED) from None
+    except (ArgumentError, ValueError):  # the latter: a port that is no number
+        # What may be a user and a password stands before the last '@'.
+        shown = url.rpartition("@")[2]
+        raise ConfigError("not a database URL", key="lock.uri", value=shown, accepted=ACCEPTED) from None
     match parsed.get_backend_name():
         case "sqlite":
             return SqliteStore(parsed, clock)
@@ -173,7 +176,7 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
 
 
 def _shown(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
+    return without_passwords(url.render_as_string(hide_password=True))
 
 
 # --- SQLite -------------------------------------------------------------------------------------------------------
@@ -499,9 +502,11 @@ class PostgresStore(Store):
 class PostgresConnection(Connection):
     """A connection to PostgreSQL, on which this thread also listens while it waits.
 
-    A transaction goes to the server as a whole, in one round trip (libpq's pipeline). That is quick, and it closes a
-    hole: a client that is stopped between two statements would hold the counter row, and with it the queue, until it
-    continues. A client that is stopped here has sent its COMMIT already.
+    A transaction goes to the server as a whole, in one round trip (libpq's pipeline) and one packet, if it fits. That
+    is quick, and it closes a hole: a client that is stopped or cut off between two statements would hold the counter
+    row, and with it the queue, until it continues. A client that is stopped here has sent its COMMIT already, or
+    nothing. Where the network loses the end of it, the server's look after its client ends the transaction: in the
+    middle of a pipeline nothing counts as idle to it.
     """
 
     def __init__(self, store: PostgresStore) -> None:
@@ -529,7 +534,7 @@ class PostgresConnection(Connection):
         with self._lock, self._translated():
             db = self._open()
             try:
-                with db.pipeline():
+                with _in_one_go(db):
                     db.execute("BEGIN")
                     if not durable:
                         db.execute("SET LOCAL synchronous_commit = off")
@@ -602,10 +607,15 @@ class PostgresConnection(Connection):
 
     def _settings(self) -> dict[str, str]:
         patience = f"{self._store.patience_ms:d}"
+        third_s = f"{max(1, self._store.patience_ms // 3000):d}"
         return {
             # Bounds what a client or a server that stalls can do to the others; see the class.
             "statement_timeout": patience,
             "idle_in_transaction_session_timeout": patience,
+            "tcp_user_timeout": patience,
+            "tcp_keepalives_idle": third_s,
+            "tcp_keepalives_interval": third_s,
+            "tcp_keepalives_count": "2",
             "client_min_messages": "warning",
             # Every statement has its index. A planner that knows the tables as they were a minute ago reads all of them
             # instead: with 100,000 locks of others an acquire took 100 ms.
@@ -645,6 +655,25 @@ class PostgresConnection(Connection):
             # A server that was never reached is a wrong URL more often than a short outage: say so at once.
             kind = Interrupted if cut and self._store.reached else LockServiceUnavailable
             raise kind("the lock database failed", url=self._store.shown, reason=str(error).strip()) from error
+
+
+@contextlib.contextmanager
+def _in_one_go(db: psycopg.Connection[Any]) -> Iterator[None]:
+    """Send everything that the block executes by one call of the system: psycopg sends each statement when it comes."""
+    with db.pipeline() as pipeline:
+        pipeline._communicate_gen = lambda: iter(())  # type: ignore[method-assign, return-value, assignment]
+        try:
+            yield
+        finally:
+            del pipeline._communicate_gen
+            commands = list(pipeline.command_queue)
+            pipeline.command_queue.clear()
+
+            def send() -> None:
+                for command in commands:
+                    command()
+
+            pipeline.command_queue.append(send)
 
 
 def id_list(request_ids: Sequence[str]) -> str:

@@ -94,6 +94,7 @@ class _Space:
         """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
         self.journal = _Journal()
         self.answers = _Journal()
+        self.notes: dict[Resource, str] = {}
 
     def enter(self, request: LockRequest, now_ms: int, agent: str, lost: Callable[[], None]) -> _Ticket:
         """Put *request* of *agent* behind everyone, return its ticket. *lost* is called when it is freed by force."""
@@ -154,6 +155,13 @@ class _Space:
             for request_id in returned:
                 if ticket := self._tickets.get(request_id):
                     ticket.taken = False
+
+    def leave(self, table: Resource, note: str) -> None:
+        """Keep *note* for the next holder of the latch of *table*."""
+        if note:
+            self.notes[table] = note
+        else:
+            self.notes.pop(table, None)
 
     def sweep(self) -> None:
         """Remove what was let go of without a release."""
@@ -259,6 +267,17 @@ class MemoryLease(Lease):
         self._space = space
         self._ticket = ticket
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+        self._left: str | None = None
+
+    @property
+    def note(self) -> str | None:
+        """See :attr:`Lease.note`."""
+        table = self.request.table
+        return None if table is None else self._space.notes.get(table, "")
+
+    def leave(self, note: str) -> None:
+        """See :meth:`Lease.leave`."""
+        self._left = note
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
         """Return unless it was released or freed by force: asking costs nothing here."""
@@ -280,6 +299,8 @@ class MemoryLease(Lease):
         """Give the locks back and wake whom that grants."""
         try:
             if self._transition(LeaseState.RELEASED):
+                if self._left is not None and self.request.table is not None:
+                    self._space.leave(self.request.table, self._left)
                 self._manager._settle(*self._settled)
         finally:
             self._space.remove(self._ticket)
@@ -309,6 +330,7 @@ class MemoryLockManager(QueueingLockManager):
         clock="none",
         carries="process",
         deadlocks=True,
+        notes=True,
     )
 
     def __init__(

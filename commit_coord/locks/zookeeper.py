@@ -177,6 +177,8 @@ class _Ticket(Ticket):
     """The place for which it has told whom it waits for."""
     taken: dict[str, Taken] = field(default_factory=dict)
     """The offers that it took, by request."""
+    noted: int | None = None
+    """The version of the note that it found; None for no note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +243,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         clock="server",
         carries="network",
         deadlocks=True,
+        notes=True,
     )
 
     def __init__(
@@ -404,9 +407,20 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
         sent = self._clock.now()
         paths = [self._path(ticket.request, resource) for resource in part.unclear]
-        listings = self._session.children(paths, patience, sync=True)
+        listings: list[Listing | None]
+        if ticket.request.table is not None:
+            listing, note = self._session.queue(paths[0], self._layout.note(ticket.request.table), patience)
+            listings = [listing]
+            self._noted(ticket, note)
+        else:
+            listings = self._session.children(paths, patience, sync=True)
         ticket.word = max(ticket.word, sent)
         return listings
+
+    @staticmethod
+    def _noted(ticket: _Ticket, note: Node | None) -> None:
+        ticket.note = "" if note is None else note.data.decode()
+        ticket.noted = None if note is None else note.stat.version
 
     def _create(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
         """Create the nodes of *part* and return the listings of its resources."""
@@ -440,6 +454,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         ]
         glanced = [one for one, mode in marked.items() if mode is LockMode.SHARED]
         resources = [self._path(request, one) for one in part.unclear if one not in glanced]
+        notes = [] if request.table is None else [request.table]
         part.sent, sent = True, self._clock.now()
         if first:
             ticket.session = self._session.number
@@ -449,7 +464,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 operations,
                 patience,
                 then_list=together,
-                then_get=[self._path(request, one) for one in glanced],
+                then_get=[*(self._path(request, one) for one in glanced), *map(self._layout.note, notes)],
             )
         except MultiRefused as refused:
             if refused.index == 1 and not first:
@@ -459,6 +474,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             return self._look_again(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
+        if notes:
+            self._noted(ticket, found.pop())
         self._glance(ticket, part, glanced, found)
         if len(together) == len(part.unclear):
             return listings
@@ -696,6 +713,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             event, reason = LeaseEvent.DENIED, "the session was lost"
         super()._observe(ticket, event, reason)
 
+    def _lost(self, ticket: _Ticket) -> None:
+        """Delete the nodes of a lease that is over, if nobody else does.
+
+        1. Our heartbeats come too late, on a busy machine: by our clock the lease is LOST, which is final.
+        2. kazoo's heartbeats came in time. The session lives on, and with it the nodes, as long as this process.
+        """
+        self._unreleased.add(ticket)
+        self.heartbeat.ensure_running()
+
     def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:
         """Ask through the leader: about the marker of each request, and about all of its nodes where it matters."""
         paths = {
@@ -732,7 +758,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     # Give back.
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
-        settling = self._answered(ticket)
+        leaving = self._leaving(ticket)
+        settling = [*leaving, *self._answered(ticket)]
         # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
@@ -740,7 +767,17 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             part.sent, part.nodes = False, None
         for operations in settling:  # Our own nodes were gone before; what was carried out was so all the same.
             with suppress(MultiRefused):
-                self._session.multi(operations)
+                if operations not in leaving:
+                    self._session.multi(operations)
+
+    def _leaving(self, ticket: _Ticket) -> list[list[Operation]]:
+        """Return what leaves the note of *ticket*, in the place of the one that it found."""
+        if ticket.left is None or ticket.request.table is None:
+            return []
+        path, text = self._layout.note(ticket.request.table), ticket.left.encode()
+        if ticket.noted is None:
+            return [[Create(path, text)]] if text else []
+        return [[Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)]]
 
     def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
         """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""

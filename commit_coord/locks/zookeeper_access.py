@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from commit_coord.errors import ConfigError
@@ -52,14 +52,14 @@ class Access:
     connection_timeout_ms: int = 15_000
     auth: str = "none"
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     service: str = "zookeeper"
-    acl: str = ""
+    acl: str = field(default="", repr=False)
     tls: bool = False
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
-    tls_key_password: str = ""
+    tls_key_password: str = field(default="", repr=False)
     tls_verify: bool = True
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class Access:
                 raise ConfigError(
                     "not an ACL",
                     key="lock.zk.acl",
-                    value=text,
+                    value=f"{scheme}:…",  # of a digest, the rest is one to guess passwords with
                     accepted="scheme:id:permissions, such as sasl:etl:cdrwa",
                 )
             rights.append(Right(scheme, identity, sum(PERMISSIONS[letter] for letter in set(letters))))

@@ -377,6 +377,11 @@ class Session:
         answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience)
         return [_listing(_found(answer)) for answer in answers[int(sync) :]]
 
+    def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
+        """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
+        _, listing, node = self._ask([_sync, _children_of(path), _data_of(note, None)], patience)
+        return _listing(_found(listing)), _node(_found(node))
+
     def _children_of_many(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
         # A multiRead can't tell names and node together. Where no child came or went between two looks at the node,
         # the names between the two are those of that very transaction.

@@ -18,6 +18,7 @@ Theory of operation
         /commit-coord/<namespace>/offers/<request id>                               what it offers
         /commit-coord/<namespace>/waits/<request id>                                whom it waits for, after a while
         /commit-coord/<namespace>/writers/<client>                                  who is ready to move (writers)
+        /commit-coord/<namespace>/notes/<db>/<table>                                what the last holder of a latch left
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<hour>/<request id>
 
@@ -179,6 +180,10 @@ class Layout:
     def offer(self, request_id: str) -> str:
         """Return the node of what a request offers."""
         return f"/commit-coord/{self._name}/offers/{_id(request_id)}"
+
+    def note(self, table: Resource) -> str:
+        """Return the node of what the last holder of the latch of *table* left."""
+        return "/".join([f"/commit-coord/{self._name}/notes", *map(escape, table.path)])
 
     @property
     def waits(self) -> str:

@@ -46,7 +46,7 @@ def rewriter(spark: SparkSession) -> Rewriter:
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    files = writer.write(reader.read(pickle.loads(packs[number])))  # noqa: S301 - pickled above
+                    files = writer.write(reader.read(pickle.loads(packs[number])))  # noqa: S301 - pickled above # nosec B301
                     yield pa.RecordBatch.from_pydict({"files": pa.array([pickle.dumps(files)], pa.binary())})
 
         try:
@@ -55,7 +55,7 @@ def rewriter(spark: SparkSession) -> Rewriter:
         except BaseException:
             delete_folder(target)
             raise
-        new = [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - see above
+        new = [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
         tidy_folder(target, new)
         return new
 

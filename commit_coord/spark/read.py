@@ -386,6 +386,6 @@ def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[Fil
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - pickled above
+                yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - pickled above # nosec B301
 
     return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, bare_schema(reader.projection))

@@ -345,7 +345,7 @@ def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[Da
     # PySpark's mapInArrow looks columns up by name, and stumbles over dots and duplicates.
     plain = df.toDF(*[f"c{position}" for position in range(len(df.columns))])
     found: list[Row] = plain.mapInArrow(write, "files binary").collect()
-    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 - pickled above
+    return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
 
 
 def commit(

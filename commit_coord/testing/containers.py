@@ -35,7 +35,7 @@ _STARTED_BY = "commit-coord.started-by"
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.1
 _START_TIMEOUT_S = 120
-_PASSWORD = "only-on-loopback"  # noqa: S105 - of a server that lives as long as a test
+_PASSWORD = "only-on-loopback"  # noqa: S105 - of a server that lives as long as a test # nosec B105
 
 
 def docker_version() -> str | None:

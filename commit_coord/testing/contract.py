@@ -959,6 +959,38 @@ class LockContract:
         manager.remember(brief, lifetime_ms=30)
         until(lambda: manager.recall(brief.request_id) is None, "the end of a short memory")
 
+    def test_a_holder_finds_what_the_last_one_left(self, manager: LockManager, other: LockManager) -> None:
+        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds."""
+        if not manager.guarantees.notes:
+            with manager.acquire(latch(), deadline=soon()) as lease:
+                assert lease.note is None
+                with pytest.raises(LockRefused, match="no notes"):
+                    lease.leave("x")
+            return
+        with manager.acquire(request((X, TABLE)), deadline=soon()) as operation:
+            assert operation.note is None
+        first = manager.acquire(latch(), deadline=soon())
+        assert "" == first.note
+        waiter = Contender(other, latch()).queued()
+        first.leave("ä'1")
+        first.release()
+        waiter.release()
+        assert waiter.lease is not None
+        assert "ä'1" == waiter.lease.note
+        with manager.acquire(latch(), deadline=soon()) as nothing_left:
+            assert "ä'1" == nothing_left.note
+        freed = manager.acquire(latch(), deadline=soon())
+        freed.leave("by a holder that was freed by force")
+        other.unlock(resource=TABLE)
+        freed.release()
+        with other.acquire(latch(), deadline=soon()) as lease:
+            assert "ä'1" == lease.note
+            lease.leave("")
+        with manager.acquire(latch(), deadline=soon()) as lease:
+            assert "" == lease.note
+        with manager.acquire(latch(Resource(("db", "t2"))), deadline=soon()) as lease:
+            assert "" == lease.note
+
     def test_the_guarantees_make_sense(self, manager: LockManager) -> None:
         """Who promises order or expiry promises exclusion; a reach goes with it."""
         promised = manager.guarantees

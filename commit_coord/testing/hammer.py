@@ -9,8 +9,8 @@ Theory of operation
     Processes are forked from a server that has imported everything and opened nothing: to start one costs little
     beside what it is killed in.
 
-    So what must hold can be read off the logs: an id that was acknowledged stands in the table exactly once, one that
-    was only tried at most once, any other never.
+    So what must hold can be read off the logs, and :mod:`commit_coord.testing.history` decides whether it does: an id
+    that was acknowledged stands in the table exactly once, one that was only tried at most once, any other never.
 
 ``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
 """
@@ -34,12 +34,15 @@ from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.iceberg import manifest_list
+from commit_coord.testing.history import Answer, Append, check_appends, check_files, check_line, check_snapshots
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -55,6 +58,8 @@ _IMPORTED = [
 ]
 """What a writer would import with its first append."""
 ROWS = 10
+_LINE = 200
+"""Metadata files that are read back from the last one."""
 _MARK = "hammer-id"
 _SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string()), ("value", pa.float64())])
 
@@ -100,6 +105,7 @@ def hammer(
     faults: Sequence[Callable[[], object]] = (),
     seed: int = 0,
     properties: Mapping[str, str] | None = None,
+    table_properties: Mapping[str, str] | None = None,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -116,13 +122,14 @@ def hammer(
             acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        table_properties: Of the table.
         timeout_s: Give up after so long; the report then says so.
         say: Told of the progress.
     """
     given = dict(properties or {})
     catalog = _open(folder, given)
     catalog.create_namespace_if_not_exists(TABLE[0])
-    catalog.create_table(TABLE, _SCHEMA)
+    catalog.create_table(TABLE, _SCHEMA, properties=dict(table_properties or {}))
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
     slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
     next_kill = began + kill_every_s if kill_every_s else None
@@ -285,22 +292,23 @@ def _prove(
     unanswered = tried - acked.keys() - {mark for mark, _ in refused}
     # From the file alone, so that a mistake of the library can't hide itself.
     location = catalog.load_table(TABLE).metadata_location
-    body: dict[str, Any] = json.loads(Path(urlsplit(location).path).read_bytes())
+    body: dict[str, Any] = json.loads(_local(location).read_bytes())
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
     by_mark = Counter(snapshot["summary"].get(_MARK) for snapshot in snapshots.values())
     if len(acked) != writers * appends:
         broken.append(f"{len(acked)} acknowledged instead of {writers * appends}")
-    broken += [f"acknowledged {mark} is there {by_mark[mark]} times" for mark in acked if by_mark[mark] != 1]
-    broken += [
-        f"acknowledged {mark} has another snapshot"
-        for mark, snapshot_id in acked.items()
-        if snapshots.get(snapshot_id, {"summary": {}})["summary"].get(_MARK) != mark
-    ]
-    broken += [f"{mark} is there {times} times" for mark, times in by_mark.items() if mark not in acked and times > 1]
-    broken += [f"refused {mark} is there" for mark, error in refused if by_mark[mark] and "Unknown" not in error]
-    broken += [f"{mark} is there and nobody wrote it" for mark in by_mark if mark not in tried]
-    if (length := _chain(body, snapshots)) != len(snapshots):
-        broken.append(f"the chain has {length} of {len(snapshots)} snapshots")
+    said = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
+    said |= {mark: Answer.REFUSED for mark, error in refused if "Unknown" not in error}
+    told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in said.items()]
+    broken += check_appends(told, body, _MARK)
+    if None in by_mark:
+        broken.append(f"{by_mark[None]} snapshots are nobody's")
+    broken += check_snapshots(body)
+    line, uneven = check_line(location, lambda path: json.loads(_local(path).read_bytes()), files=_LINE)
+    lists = [snapshot["manifest-list"] for snapshot in body["snapshots"]]
+    manifests = [one.manifest_path for one in manifest_list.read(PyArrowFileIO(), lists[-1])] if lists else []
+    broken += uneven
+    broken += check_files([*line, *lists, *manifests], lambda path: _local(path).exists())  # the rows need the others
     rows = Counter(catalog.load_table(TABLE).scan().to_arrow()["mark"].to_pylist())
     if rows != Counter({str(mark): ROWS * times for mark, times in by_mark.items()}):
         broken.append("the rows are not those of the snapshots")
@@ -321,14 +329,8 @@ def _prove(
     )
 
 
-def _chain(body: dict[str, Any], snapshots: dict[int, dict[str, Any]]) -> int:
-    """Return how many snapshots stand behind the current one, each with the sequence number before its child's."""
-    length, current = 0, snapshots.get(body.get("current-snapshot-id", -1))
-    expected = body["last-sequence-number"]
-    while current is not None and current["sequence-number"] == expected:
-        length, expected = length + 1, expected - 1
-        current = snapshots.get(current.get("parent-snapshot-id", -1))
-    return length
+def _local(path: str) -> Path:
+    return Path(unquote(urlsplit(path).path))
 
 
 def main(arguments: list[str] | None = None) -> int:

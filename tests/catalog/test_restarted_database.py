@@ -1,6 +1,10 @@
-"""A database that cuts its connections, as it does when it is started again, costs no commit."""
+"""A database that cuts its connections, and a client of it that stands still, cost no commit."""
 
 from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from commit_coord.local import PostgresServer
 from tests.catalog.kit import ids, kit, row_ids
@@ -15,4 +19,18 @@ def test_connections_that_were_cut_while_idle_are_replaced(postgres: PostgresSer
         postgres.psql(CUT)
         table.append(ids(2))
         postgres.psql(CUT)
+        assert [1, 2] == row_ids(made.again(table))
+
+
+@pytest.mark.timeout(60)
+def test_a_swap_that_stands_still_keeps_others_out_for_a_lease_at_most(postgres_url: str) -> None:
+    """A process that is stopped between its UPDATE and its COMMIT has the row, whoever has the latch by then."""
+    brief = {"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"}
+    with kit("lease", postgres_url, **brief) as made:
+        table = made.table(ids(1))
+        with made.open() as stopped, stopped.engine.connect() as connection:
+            connection.execute(text("UPDATE iceberg_tables SET previous_metadata_location = metadata_location"))
+            table.append(ids(2))
+            with pytest.raises(DBAPIError):
+                connection.commit()
         assert [1, 2] == row_ids(made.again(table))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sqlite3
 import threading
 import time
 import uuid
@@ -276,6 +278,68 @@ def test_did_it_land(shell: Shell) -> None:
     assert "landed in shop.sales" in shell("commits", "shop.sales", "--request-id", newest).stdout
 
 
+# -- repair and orphans ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def overwritten(shell: Shell, catalog: CoordinatedCatalog) -> str:
+    """The metadata file of the table's last commit, which somebody put back to the one before."""
+    table = catalog.load_table(("shop", "sales"))
+    lost, base = table.metadata_location, table.metadata.metadata_log[-1].metadata_file
+    with sqlite3.connect(shell.folder / "catalog.db") as db:
+        db.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'sales'", (base,))
+    db.close()
+    return lost
+
+
+def rows_of(catalog: CoordinatedCatalog) -> int:
+    return len(catalog.load_table(("shop", "sales")).scan().to_arrow().to_pylist())
+
+
+def test_repair_shows_asks_and_brings_back(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
+    before = rows_of(catalog)
+    dry = shell.json("repair", "shop.sales", "--dry-run")
+    (lost,) = dry["lost"]
+    assert (dry["restored"], lost["state"], lost["metadata_location"]) == (0, "restorable", overwritten)
+    assert rows_of(catalog) == before
+    refused = shell("repair", "shop.sales", answer="n\n")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "brought back as an append" in refused.stderr
+    assert shell.json("repair", "shop.sales", exits=2)["error"]["kind"] == "usage"
+    assert rows_of(catalog) == before
+    done = shell("repair", "shop.sales", answer="y\n")
+    assert done.exit_code == 0, done.output
+    assert f"brought back 1 commits: {lost['rows']} rows in 1 files" in done.stdout
+    assert rows_of(catalog) == before + lost["rows"]
+    assert "nothing is known to be lost" in shell("repair", "shop.sales").stdout
+    (again,) = shell.json("repair", "shop.sales", "--from", overwritten, "--yes")["lost"]
+    assert again["state"] == "restored"
+    assert rows_of(catalog) == before + lost["rows"]
+
+
+def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
+    assert shell.json("repair", "shop.sales", "--yes", "--forget")["forgotten"][0]["location"] == overwritten
+    assert shell.json("repair", "shop.sales", "--dry-run")["lost"] == []
+    assert len(shell.json("repair", "shop.sales", "--dry-run", "--from", overwritten)["lost"]) == 1
+
+
+def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    location = catalog.load_table(("shop", "sales")).location().removeprefix("file://")
+    orphan = Path(location) / "data" / "left.parquet"
+    orphan.write_bytes(b"four")
+    days_ago = time.time() - 5 * 86_400
+    os.utime(orphan, (days_ago, days_ago))
+    listed = shell.json("orphans", "shop.sales")
+    assert [one["path"] for one in listed["orphans"]] == [f"file://{orphan}"]
+    assert "left.parquet" in shell("orphans", "shop.sales").stdout
+    assert shell.json("orphans", "shop.sales", "--older-than", "6d")["too_young"] == 1
+    assert shell("orphans", "shop.sales", "--delete", answer="n\n").exit_code == ExitCode.REFUSED
+    assert orphan.exists()
+    assert "deleted 1 files (4 bytes)" in shell("orphans", "shop.sales", "--delete", "--yes").stdout
+    assert not orphan.exists()
+    assert shell.json("orphans", "shop.sales", "--delete", "--yes")["deleted"] == 0
+
+
 # -- config ------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +415,11 @@ def test_adopt_locks(shell: Shell, catalog: CoordinatedCatalog) -> None:
         pytest.param(f"commits shop.sales --request-id {uuid.UUID(int=1)}", 1, "not known to have", id="not there"),
         pytest.param("commits shop.sales -n -1", 2, "greater than or equal to 0", id="a number out of range"),
         pytest.param("commits", 2, "TABLE", id="a missing argument"),
+        pytest.param(
+            "repair shop.sales --from file:///no/such", 2, "can't be read", id="a lost file that is not there"
+        ),
+        pytest.param("orphans shop.sales --older-than soon", 2, "3d, 12h", id="no length of time"),
+        pytest.param("orphans shop.sales --older-than 59m", 2, "or force", id="an age that is too short"),
         pytest.param("lokcs", 2, "lokcs", id="unknown command"),
         pytest.param("locks --verbose", 2, "--verbose", id="unknown option"),
         pytest.param("demo --folder .", 2, "not empty", id="a folder in use"),

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,7 +19,7 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.locks import lease, lease_sql
-from commit_coord.locks.base import Interrupted, LockManager
+from commit_coord.locks.base import Interrupted, LockManager, LockSettings
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import _postgres_text
 from commit_coord.locks.queueing import Blocker
@@ -67,8 +68,11 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
             "mode": "X",
             "clock": "c",
             "forced": 1,
+            "queue": "q",
+            "note": "n",
         }
-        for name in ("LOOK", "WAKE", "LOCKS_OF", "REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "FIND", "RETRACT"):
+        removing = ("REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "LEAVE_NOTE", "TAKE_NOTE")
+        for name in ("LOOK", "WAKE", "LOCKS_OF", *removing, "FIND", "RETRACT"):
             text, values = getattr(lease_sql, name), one
             explain = "EXPLAIN" if "postgres" in connection._store.shown else "EXPLAIN QUERY PLAN"
             plan = "\n".join(str(row) for row in connection.ask(f"{explain} {text}", values))
@@ -259,6 +263,46 @@ def test_cut_connections_cost_nothing_but_time(on_postgres: Service) -> None:
     assert not waiter.granted.is_set()
     held.release()
     waiter.release()
+
+
+@pytest.mark.postgres
+def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
+    on_postgres: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction is sent as a whole: stopped or cut off in the middle of it, it has sent nothing."""
+    manager, other = on_postgres.open(), on_postgres.open()
+    other.acquire(latch(), deadline=soon()).release()
+    execute, stopped, go_on = psycopg.Connection.execute, threading.Event(), threading.Event()
+
+    def pausing(connection: Any, query: Any, *arguments: Any, **named: Any) -> Any:
+        if query == "COMMIT" and threading.current_thread().name.startswith("pausing"):
+            stopped.set()
+            go_on.wait(60)
+        return execute(connection, query, *arguments, **named)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", pausing)
+    with ThreadPoolExecutor(1, "pausing") as pool:
+        acquiring = pool.submit(manager.acquire, latch(), deadline=soon())
+        try:
+            assert stopped.wait(20)
+            other.acquire(latch(), deadline=soon()).release()
+        finally:
+            go_on.set()
+        acquiring.result(20).release()
+
+
+@pytest.mark.postgres
+def test_a_server_notices_within_a_lease_that_its_client_is_gone(on_postgres: Service) -> None:
+    """A cut that says nothing leaves no transaction open for the two hours that are the system's default."""
+    manager = on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    shown = {
+        name: manager._store.connection.ask(f"SELECT setting FROM pg_settings WHERE name = '{name}'", {})[0][0]
+        for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    }
+    idle, interval, count, unacknowledged_ms = (int(value) for value in shown.values())
+    assert 0 < (idle + interval * count) * 1000 <= LockSettings().lease_ms
+    assert 0 < unacknowledged_ms <= LockSettings().lease_ms
 
 
 @pytest.mark.postgres

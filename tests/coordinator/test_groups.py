@@ -293,6 +293,23 @@ def test_after_an_unknown_swap_each_member_goes_its_own_way(catalog: Any) -> Non
     assert order(catalog) == [0, 2, 3]
 
 
+def test_after_an_unknown_swap_no_member_s_failure_is_proven(catalog: Any) -> None:
+    """The holder gave up and its change is under way, with the members in it, who can't write at all."""
+    catalog.coordinator.limits = Limits(status_checks=1)
+    lost: list[tuple[Any, ...]] = []
+
+    def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
+        if not lost or location == lost[0][2]:
+            lost.append((table, base, location))
+            return SwapResult.LOST_REPLY
+        raise PermissionError("read-only")
+
+    catalog.coordinator.store = Counting(catalog, swap)
+    assert {type(error) for error in in_line(catalog, appending(1), appending(2), appending(3))} == {CommitStateUnknown}
+    assert catalog.swap(*lost[0]) is SwapResult.SWAPPED
+    assert order(catalog) == [0, 1, 2, 3]
+
+
 def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
     """The holder gives up; its change lands before the first member has its turn, which finds itself in the table."""
     catalog.coordinator.limits = Limits(status_checks=1)

@@ -129,6 +129,26 @@ def test_a_change_that_lands_late_is_not_done_twice(catalog: Any) -> None:
     assert rows(catalog) == 6
 
 
+def test_a_lost_reply_to_a_change_that_a_stranger_built_on_is_a_success(catalog: Any) -> None:
+    """Ours is not the pointer any more, and stands in the log behind it, as its base does."""
+    calls: list[str] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        calls.append(location)
+        assert real(table, base, location) is SwapResult.SWAPPED
+        stranger = SqlCatalog("faults", **{k: v for k, v in catalog.properties.items() if k != "lock-impl"})
+        stranger.load_table("db.t").append(ROWS)
+        stranger.close()
+        return SwapResult.LOST_REPLY
+
+    break_swaps(catalog, swap)
+    catalog.load_table("db.t").append(ROWS)
+    table = catalog.load_table("db.t")
+    assert len(table.scan().to_arrow()) == 9
+    assert len(calls) == 1
+    assert all(Path(entry.metadata_file.removeprefix("file://")).exists() for entry in table.metadata.metadata_log)
+
+
 def test_a_stranger_s_commit_after_a_lost_reply_leaves_no_doubt(catalog: Any) -> None:
     """Ours did not land, a stranger moved the pointer: ours follows on the stranger's head."""
     calls: list[str] = []

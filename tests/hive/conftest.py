@@ -13,23 +13,33 @@ VERSIONS = [
     for version, database in (
         ("3.1.3", "postgresql"),
         ("4.0.1", "postgresql"),
-        ("4.0.1", "derby"),
         ("4.1.0", "postgresql"),
         ("4.2.0", "postgresql"),
     )
 ]
-"""What is tried beside 2.3.10 on Derby. 3.1.3 ignores conditions; 4.0.1 on Derby fails on each."""
+"""What is tried beside 2.3.10 on Derby. 3.1.3 ignores conditions."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def versioned(request: pytest.FixtureRequest) -> Iterator[HiveMetastore]:
     """One version after the other."""
     version, _, database = request.param.partition("-")
-    server: PostgresServer | None = None
-    if database == "postgresql":
-        server = request.getfixturevalue("postgres")
+    yield from _started(version, request.getfixturevalue("postgres") if database == "postgresql" else None)
+
+
+@pytest.fixture(scope="module")
+def on_derby() -> Iterator[HiveMetastore]:
+    """4.0.1 on Derby. It fails on conditions, and its lock calls stop each other.
+
+    A lock call keeps its rows in Derby while it waits for its second turn in the server; whose turn it is (a heartbeat,
+    a listing) waits for these rows, ten times for Derby's timeout. As the threads of a server that stood showed.
+    """
+    yield from _started("4.0.1", None)
+
+
+def _started(version: str, database: PostgresServer | None) -> Iterator[HiveMetastore]:
     try:
-        metastore = HiveMetastore(None, version, postgres=server)
+        metastore = HiveMetastore(None, version, postgres=database)
         metastore.start()
     except NotInstalled as missing:
         pytest.skip(str(missing))

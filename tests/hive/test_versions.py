@@ -17,7 +17,7 @@ from tests.contract.test_hive_lock_table import test_a_command_holds_what_the_ma
 
 __all__ = ["test_a_command_holds_what_the_manual_says"]
 
-IGNORES = {"3.1.3-postgresql": CompareAndSet.IGNORED, "4.0.1-derby": CompareAndSet.BROKEN}
+IGNORES = {"3.1.3-postgresql": CompareAndSet.IGNORED}
 
 
 @pytest.fixture
@@ -44,8 +44,22 @@ def test_the_probe_says_what_is_known_of_the_version(versioned: HiveMetastore, r
 
 @pytest.mark.parametrize("impl", ["hms", "none"])
 def test_a_table_lives_its_life(versioned: HiveMetastore, impl: str) -> None:
-    """Created, appended to, changed, renamed, dropped, registered, purged."""
-    catalog = commit_coord.load_catalog("t", uri=f"coord+{versioned.uri}", **{"lock-impl": impl})
+    _live(versioned.uri, impl)
+
+
+@pytest.mark.slow
+@pytest.mark.hms
+def test_hive_4_on_derby_serves_one_writer_whatever_it_is_asked_to_compare(on_derby: HiveMetastore) -> None:
+    client = MetastoreClient.of(on_derby.uri)
+    assert Probe(client).capabilities().compare_and_set is CompareAndSet.BROKEN
+    client.close()
+    for impl in ("hms", "none"):
+        _live(on_derby.uri, impl)
+
+
+def _live(uri: str, impl: str) -> None:
+    """Have a table created, appended to, changed, renamed, dropped, registered, purged."""
+    catalog = commit_coord.load_catalog("t", uri=f"coord+{uri}", **{"lock-impl": impl})
     db = f"life_{impl}"
     catalog.create_namespace(db)
     table = catalog.create_table(f"{db}.T", SCHEMA, properties={"a": "b"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 HIDDEN = "***"
 
@@ -12,14 +13,25 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD = re.compile(r"(?<=://)([^\s:/@']*):([^\s/']*)@")
+_DIGEST = re.compile(r"\b(digest:[^:,\s]*):[^:,\s]+")
 _ARGUMENT = re.compile(r"([?&;](?:[\w.-]*(?:passw|secret|token|sig|key)[\w.-]*)=)[^&;\s'\"]+", re.IGNORECASE)
 
 
 def without_passwords(text: str) -> str:
-    """Return *text* with the passwords of its URLs hidden."""
-    return _ARGUMENT.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1:{HIDDEN}@", text))
+    """Return *text* with the passwords of its URLs hidden, and the hashes of ZooKeeper's digests."""
+    text = _DIGEST.sub(rf"\1:{HIDDEN}", _PASSWORD.sub(rf"\1:{HIDDEN}@", text))
+    return _ARGUMENT.sub(rf"\1{HIDDEN}", text)
 
 
 def shown(key: str, value: str) -> str:
     """Return *value* of property *key* as it may be printed."""
     return HIDDEN if value and _SECRET_KEY.search(key) else without_passwords(value)
+
+
+def facts(details: dict[str, Any]) -> dict[str, Any]:
+    """Return the details of an error as anybody may read them; ``value`` is one of the property ``key``."""
+    key = str(details.get("key", ""))
+    return {
+        name: shown(key if name == "value" else "", value) if isinstance(value, str) else value
+        for name, value in details.items()
+    }

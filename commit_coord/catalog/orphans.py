@@ -1,0 +1,336 @@
+"""Finds and removes files of a table that no commit refers to and no live attempt can still publish.
+
+Theory of operation
+    A crash, an unknown outcome, and every expired snapshot leave files behind. Which of the files below a table's
+    location are left can't be told from one look, while others write:
+
+    1. We read which files the table refers to.   2. A writer commits a file that it had written before.
+    3. We list the folder, find its file, and delete it.
+
+    So the order is:
+
+    1. List the files.
+    2. Ask the lock service who is at work on the table: whoever holds or waits for the commit latch has written its
+       files already; whoever holds locks of an operation may have written since it asked for them.
+    3. Wait until all of the former have ended. Their files are in the table now, or never will be.
+    4. Read which files the table refers to. Whatever was committed up to here is spared by that.
+    5. What was listed and is not referred to, is older than *older_than_ms*, and older than every operation's locks,
+       can only belong to a writer that wrote it longer ago than that and has not asked for the latch yet. That is what
+       *older_than_ms* has to exclude: it is the longest time that any writer takes from its first file to its commit,
+       without the time that it waits in a queue.
+
+    Where the lock manager does not see every writer (`none`, `memory` beside other processes, writers of other kinds),
+    *older_than_ms* alone has to do, with the waiting in it.
+
+    What was overwritten and not repaired yet is referred to, too, as long as the lock service remembers it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from commit_coord.coordinator import delete_quietly
+from commit_coord.errors import InvalidArguments, LockTimeout
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.overwrites import Note, versions
+from commit_coord.locks.queueing import holder_facts
+from commit_coord.model import LockEntry, LockMode, LockScope, Resource
+
+if TYPE_CHECKING:
+    from commit_coord.catalog.base import CoordinatedCatalog
+    from commit_coord.coordinator import Coordinator
+
+DAY_MS = 86_400_000
+
+OLDER_THAN_MS = 3 * DAY_MS
+"""As Iceberg's own ``remove_orphan_files``."""
+
+AT_LEAST_MS = 3_600_000
+"""What is younger is refused, unless forced: jobs that write for an hour before they commit are nothing special."""
+
+_SKEW_MS = 60_000
+"""By which the clocks of a lock service, a file store and this host may differ."""
+
+_LOOK_AGAIN = 0.2
+"""Seconds between two looks whether a writer has ended."""
+
+_KEPT = re.compile(r"version-hint\.text")
+
+Table = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A file that nothing refers to."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """What was found below the location of a table.
+
+    Args:
+        table: Namespace and name.
+        location: Where it lies.
+        files: What may be deleted, oldest first.
+        looked_at: Files there are.
+        young: Files that nothing refers to and that are too young.
+        at_work: Files that nothing refers to and that an operation at work may have written.
+    """
+
+    table: Table
+    location: str
+    files: tuple[Orphan, ...]
+    looked_at: int
+    young: int = 0
+    at_work: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes in :attr:`files`."""
+        return sum(one.size for one in self.files)
+
+
+def find(
+    catalog: CoordinatedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
+) -> Orphans:
+    """Return the orphans of *table*.
+
+    Args:
+        catalog: Where it is.
+        table: Which one.
+        older_than_ms: How long ago a file must have been written.
+        force: Take less than an hour, too.
+
+    Raises:
+        NoSuchTableError: There is none of that name.
+        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root.
+        LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
+        Exception: Something that the table refers to can't be read.
+    """
+    if older_than_ms < (0 if force else AT_LEAST_MS):
+        raise InvalidArguments(
+            "a writer may be at work for so long: files that it has written and not committed would be lost with it",
+            older_than_ms=older_than_ms,
+            accepted=f"at least {AT_LEAST_MS} (an hour), or force",
+        )
+    coordinator = catalog.coordinator
+    metadata, location = coordinator.load(table)
+    _refuse_shared(catalog, table, metadata.location)
+    io = coordinator.store.file_io(metadata.properties, location)
+    now_ms = coordinator.clock.wall_ms()
+    listed = list(_listed(io, metadata.location))
+    began_ms = _at_work_since(catalog, table)
+    spared = _referenced(coordinator, table)
+    loose = sorted((one for one in listed if _key(one.path) not in spared), key=lambda one: (one.modified_ms, one.path))
+    old = [one for one in loose if one.modified_ms < now_ms - older_than_ms]
+    left = [one for one in old if began_ms is None or one.modified_ms < began_ms - _SKEW_MS]
+    return Orphans(
+        table=table,
+        location=metadata.location,
+        files=tuple(left),
+        looked_at=len(listed),
+        young=len(loose) - len(old),
+        at_work=len(old) - len(left),
+    )
+
+
+def delete(catalog: CoordinatedCatalog, found: Orphans) -> Orphans:
+    """Delete what was *found*, but for what was committed since; return what was deleted.
+
+    A file that can't be deleted is logged and left.
+
+    Raises:
+        NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
+        Exception: Something that the table refers to can't be read; nothing was deleted.
+    """
+    coordinator = catalog.coordinator
+    metadata, location = coordinator.load(found.table)
+    if metadata.location != found.location:
+        raise NoSuchTableError(f"{table_name(found.table)} lies elsewhere by now: {metadata.location}")
+    io = coordinator.store.file_io(metadata.properties, location)
+    spared = _referenced(coordinator, found.table)
+    doomed = tuple(one for one in found.files if _key(one.path) not in spared)
+    list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
+    return replace(found, files=doomed)
+
+
+# What there is.
+
+
+def _listed(io: FileIO, location: str) -> Iterator[Orphan]:
+    """Yield every file below *location*, but for hidden ones (``_temporary``, ``.crc``): they are somebody else's."""
+    store = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
+    scheme, authority, path = store.parse_location(location, store.properties)
+    root = path.rstrip("/")
+    top = os.path.realpath(root) if scheme == "file" else ""
+    for info in store.fs_by_scheme(scheme, authority).get_file_info(
+        fs.FileSelector(root, recursive=True, allow_not_found=True)
+    ):
+        below = info.path[len(root) :]
+        if info.type != fs.FileType.File or not info.path.startswith(f"{root}/") or _is_hidden(below):
+            continue
+        if top and not os.path.realpath(info.path).startswith(f"{top}/"):
+            continue  # by a symbolic link it lies elsewhere
+        path = f"{location.rstrip('/')}{below}"
+        if store.parse_location(path, store.properties)[2] != info.path:
+            continue  # a '?' or '#' in its name: to delete it would delete another file
+        yield Orphan(path=path, size=info.size or 0, modified_ms=(info.mtime_ns or 0) // 1_000_000)
+
+
+def _is_hidden(path: str) -> bool:
+    *folders, name = path.strip("/").split("/")
+    return (
+        any(folder.startswith(("_", ".")) and "=" not in folder for folder in folders)
+        or name.startswith(("_", "."))
+        or _KEPT.fullmatch(name) is not None
+    )
+
+
+# Who may still need some of it.
+
+
+def _at_work_since(catalog: CoordinatedCatalog, table: Table) -> int | None:
+    """Wait until all who had written before now have committed; return since when the first operation is at work.
+
+    Returns:
+        None when there is no operation.
+
+    Raises:
+        LockTimeout: One of them has not ended in time.
+    """
+    resource = Resource.table(table)
+    entries = [entry for entry in catalog.locks.locks(resource) if not entry.guard]
+    writers = [one for one in entries if one.scope is LockScope.COMMIT and one.mode is LockMode.EXCLUSIVE]
+    operations = [one.requested_at_ms for one in entries if one.scope is LockScope.OPERATION]
+    clock = catalog.coordinator.clock
+    deadline = clock.now() + catalog.settings.lock_acquire_timeout_ms / 1000
+    left = writers
+    while left:
+        if clock.now() >= deadline:
+            raise _busy(left[0])
+        clock.sleep(_LOOK_AGAIN)
+        there = {one.request_id for one in catalog.locks.locks(resource, scope=LockScope.COMMIT)}
+        left = [one for one in left if one.request_id in there]
+    return min(operations, default=None)
+
+
+def _busy(writer: LockEntry) -> LockTimeout:
+    return LockTimeout(
+        "a writer is at work on the table and may need files that nothing refers to yet; try again when it has ended",
+        resource=writer.resource,
+        **holder_facts(writer.owner, writer.requested_at_ms, writer.request_id),
+    )
+
+
+# What is referred to.
+
+
+def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
+    """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
+    with coordinator.latch(table, statement="look for orphans") as latch:
+        note = Note.parse(latch.note or "")
+        metadata, location = coordinator.load(table)
+    io = coordinator.store.file_io(metadata.properties, location)
+    found = set(_versions(coordinator, location))
+    tables = [metadata]
+    for lost in (*note.lost, *([note.head] if note.head is not None else [])):
+        if lost.location not in found and lost.table_uuid == str(metadata.table_uuid):
+            found.update(_versions(coordinator, lost.location))
+            tables.append(coordinator.read(lost.location))
+    return {_key(path) for path in found.union(*(_files(io, one) for one in tables))}
+
+
+def _versions(coordinator: Coordinator, location: str) -> Iterator[str]:
+    try:
+        yield from versions(coordinator.read, location)
+    except FileNotFoundError:
+        return  # trimmed, and deleted
+
+
+def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
+    lists = {snapshot.manifest_list for snapshot in metadata.snapshots}
+    threads = ExecutorFactory.get_or_create()
+    manifests: dict[str, ManifestFile] = {}
+    for listed in threads.map(lambda path: manifest_list.read(io, path), lists):
+        manifests.update((manifest.manifest_path, manifest) for manifest in listed)
+
+    def named(manifest: ManifestFile) -> list[str]:
+        # Deleted entries, too: who reads changes reads what was deleted.
+        return [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=False)]
+
+    data = {path for paths in threads.map(named, manifests.values()) for path in paths}
+    statistics = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    return lists | manifests.keys() | data | statistics
+
+
+def _key(location: str) -> str:
+    """Return what two spellings of one file have in common.
+
+    Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
+    ``hdfs:///a``. So the path alone counts: of two files that are told apart by nothing else, both are spared.
+    """
+    path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
+    return re.sub("/{2,}", "/", path)
+
+
+def _opaque(location: str) -> str:
+    return location.partition(":")[2] if re.match(r"[a-z][a-z0-9+.-]*:/", location) else location
+
+
+def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> None:
+    """Refuse a location that other tables' files lie in.
+
+    Raises:
+        InvalidArguments: It is one, or a root.
+    """
+    mine = _key(location).rstrip("/")
+    if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
+        raise InvalidArguments(
+            "the location of the table is a root: whatever lies there may be anybody's", location=location
+        )
+    for other in _tables(catalog):
+        if other == table:
+            continue
+        try:
+            metadata, _ = catalog.coordinator.load(other)
+        except (NoSuchTableError, NoSuchIcebergTableError):
+            continue  # dropped meanwhile, or none of Iceberg's
+        if f"{_key(metadata.location).rstrip('/')}/".startswith(f"{mine}/"):
+            raise InvalidArguments(
+                "another table lies in the location of this one: its files can't be told from orphans",
+                table=table_name(table),
+                other=table_name(other),
+                location=metadata.location,
+            )
+
+
+def _tables(catalog: CoordinatedCatalog) -> Iterator[Table]:
+    seen: set[Table] = set()
+
+    def below(namespaces: Iterable[Table]) -> Iterator[Table]:
+        for namespace in namespaces:
+            if namespace in seen:
+                continue
+            seen.add(namespace)
+            yield from (tuple(identifier) for identifier in catalog.list_tables(namespace))
+            yield from below(map(tuple, catalog.list_namespaces(namespace)))
+
+    yield from below(map(tuple, catalog.list_namespaces()))

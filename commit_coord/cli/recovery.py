@@ -1,0 +1,180 @@
+"""What ``repair`` and ``orphans`` show and ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.orphans import Orphan, Orphans
+from commit_coord.catalog.repair import LostCommit
+from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.output import Output, duration, moment, table
+from commit_coord.cli.views import short
+from commit_coord.model import Resource
+
+_SHOWN = 50
+"""Files of a listing for people; ``--json`` has all."""
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def repair_table(
+    output: Output, catalog: CoordinatedCatalog, on: Resource, since: Sequence[str], *, dry_run: bool, yes: bool
+) -> None:
+    """Show what was lost, ask, and bring it back."""
+    name = ".".join(on.path)
+    found = catalog.find_lost(name, since)
+    records = [_lost_record(commit) for commit in found.commits]
+    document: dict[str, Any] = {"catalog": catalog.name, "table": name, "dry_run": dry_run, "lost": records}
+    if not found.commits:
+        output.answer({**document, "restored": 0}, Text(f"{name}: nothing is known to be lost"))
+        return
+    shown = _lost_table(found.commits, title=f"{name}: {len(found.commits)} commits were overwritten")
+    todo = f"{len(found.restorable)} can be brought back, {len(found.by_hand)} have to be done again"
+    if dry_run or not found.restorable:
+        output.answer({**document, "restored": 0}, shown, Text(todo))
+        return
+    _confirmed(output, shown, f"Bring back {len(found.restorable)} commits?", yes=yes)
+    restored = catalog.repair(found)
+    rows, files = sum(one.rows for one in restored), sum(one.files for one in restored)
+    lines = [Text(f"brought back {len(restored)} commits: {rows:,} rows in {files:,} files")]
+    if found.by_hand:
+        lines.append(
+            Text(
+                f"{len(found.by_hand)} have to be done again; `commit-coord repair {name} --forget` ends their listing"
+            )
+        )
+    output.answer({**document, "restored": len(restored)}, *([] if not yes else [shown]), *lines)
+
+
+def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, yes: bool) -> None:
+    """Ask, and have the lock service forget what was lost."""
+    name = ".".join(on.path)
+    _confirmed(
+        output, Text(f"What was lost of {name} and is not brought back will be known to nobody."), "Go on?", yes=yes
+    )
+    forgotten = catalog.forget_lost(name)
+    records = [{"location": one.location, "request_id": one.request_id} for one in forgotten]
+    output.answer(
+        {"catalog": catalog.name, "table": name, "forgotten": records},
+        *(Text(f"forgot {one}") for one in forgotten),
+        Text(f"{name}: {len(forgotten)} forgotten"),
+    )
+
+
+def remove_orphans(
+    output: Output,
+    catalog: CoordinatedCatalog,
+    on: Resource,
+    *,
+    older_than_ms: int,
+    force: bool,
+    delete: bool,
+    yes: bool,
+) -> None:
+    """Show the orphans of a table; if told so, ask and delete them."""
+    name = ".".join(on.path)
+    found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force)
+    document: dict[str, Any] = {
+        "catalog": catalog.name,
+        "table": name,
+        "location": found.location,
+        "looked_at": found.looked_at,
+        "too_young": found.young,
+        "at_work": found.at_work,
+    }
+    age = duration(older_than_ms)
+    summary = f"{name}: {len(found.files):,} of {found.looked_at:,} files ({_bytes(found.size)}) belong to nobody"
+    spared = f"spared: {found.young:,} younger than {age}, {found.at_work:,} of operations at work"
+    if not delete or not found.files:
+        files = [_orphan_record(one) for one in found.files]
+        output.answer({**document, "orphans": files, "deleted": 0}, _orphan_table(found), Text(summary), Text(spared))
+        return
+    _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({_bytes(found.size)})?", yes=yes)
+    deleted = catalog.delete_orphans(found)
+    files = [_orphan_record(one) for one in deleted.files]
+    done = f"{name}: deleted {len(deleted.files):,} files ({_bytes(deleted.size)})"
+    output.answer({**document, "orphans": files, "deleted": len(files)}, Text(done), Text(spared))
+
+
+def age_ms(text: str) -> int:
+    """Return a length of time such as ``3d``, ``12h``, ``90m`` or ``30s`` in milliseconds."""
+    match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
+    if match is None:
+        raise CommandFailed(f"not a length of time: {text!r}; 3d, 12h, 90m and 30s are some", ExitCode.USAGE, "usage")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _confirmed(output: Output, shown: Table | Text | str, question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if output.as_json:
+        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    output.notes.print(shown)
+    if not typer.confirm(question, err=True):
+        raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
+
+
+def _lost_record(commit: LostCommit) -> dict[str, Any]:
+    return {
+        "when": moment(commit.at_ms),
+        "request_id": commit.request_id or None,
+        "snapshot_ids": list(commit.snapshot_ids),
+        "operation": commit.operation,
+        "files": commit.files,
+        "rows": commit.rows,
+        "metadata_location": commit.location,
+        "state": _state(commit),
+        "advice": commit.advice or None,
+    }
+
+
+def _state(commit: LostCommit) -> str:
+    return "restored" if commit.restored else "restorable" if commit.restorable else "by hand"
+
+
+def _lost_table(commits: Sequence[LostCommit], *, title: str) -> Table:
+    made = table(
+        "when", "operation", "files", "rows", "request", "what becomes of it", title=title, right=("files", "rows")
+    )
+    words = {"restored": "is in the table again", "restorable": "brought back as an append"}
+    for commit in commits:
+        made.add_row(
+            moment(commit.at_ms).partition(".")[0],
+            commit.operation,
+            f"{commit.files:,}",
+            f"{commit.rows:,}",
+            short(commit.request_id) or "–",
+            Text(words.get(_state(commit), commit.advice)),
+        )
+    return made
+
+
+def _orphan_record(orphan: Orphan) -> dict[str, Any]:
+    return {"path": orphan.path, "size": orphan.size, "modified": moment(orphan.modified_ms)}
+
+
+def _orphan_table(found: Orphans) -> Table | str:
+    if not found.files:
+        return ""
+    more = len(found.files) - _SHOWN
+    title = f"below {found.location}" + (f", the oldest {_SHOWN}; --json lists all" if more > 0 else "")
+    made = table("written", "bytes", "file", title=title, right=("bytes",))
+    for one in found.files[:_SHOWN]:
+        below = one.path[len(found.location.rstrip("/")) + 1 :]
+        made.add_row(moment(one.modified_ms).partition(".")[0], f"{one.size:,}", Text(below))
+    return made
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

@@ -1,0 +1,266 @@
+"""Notices commits that a writer without our rules overwrote.
+
+Our condition keeps us from overwriting others. Nothing keeps a writer that neither compares nor locks as we do from
+overwriting us: it builds on the metadata that it read before, so the history that the table has from then on lacks
+what was committed in between. Two memories find that out:
+
+The lock service's
+    Each commit leaves a note with its release: where it put the table (:class:`Acknowledged`). The next one, of
+    whatever client, finds the note with its grant, and looks whether that file is in the history of the table.
+
+    1. A swaps and is killed before its release: the note names an older commit.   2. B finds that one in the history.
+
+    So a note that is too old raises no alarm, and a note that is lost only makes the next one look less far.
+
+The client's
+    What it put or loaded last, for lock services that carry no notes (`hms`, `none`).
+
+What was lost stays in the note until it was repaired (``catalog/repair``) or is forgotten on purpose.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+import orjson
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.events import CommitOverwritten, Events
+from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg.attempt import table_name
+
+logger = logging.getLogger(__name__)
+
+Table = tuple[str, ...]
+Read = Callable[[str], TableMetadata]
+
+_LOSSES = 20
+"""That a note names at most; the oldest give way, and are in the log."""
+
+_FILES = 50
+"""Metadata files that are read for one look at a history; each tells of a whole log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """A commit that was acknowledged.
+
+    Args:
+        location: The metadata file that published it.
+        table_uuid: Iceberg's id of the table.
+        request_id: The attempt; of several that one swap published, the one of who swapped.
+        snapshot_ids: What it added.
+        by: Who, as locks show it.
+        at_ms: When, by its own clock.
+    """
+
+    location: str
+    table_uuid: str
+    request_id: str = ""
+    snapshot_ids: tuple[int, ...] = ()
+    by: str = ""
+    at_ms: int = 0
+
+    def __str__(self) -> str:
+        """Return who, when, and which request and snapshots."""
+        ids = ", ".join(map(str, self.snapshot_ids)) or "none"
+        return f"request {self.request_id or 'unknown'}, snapshots {ids}, by {self.by or 'unknown'}, {self.location}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What the holder of a commit latch tells the next one.
+
+    Args:
+        head: The last commit that was acknowledged.
+        lost: Commits that were overwritten and not brought back, oldest first.
+    """
+
+    head: Acknowledged | None = None
+    lost: tuple[Acknowledged, ...] = ()
+
+    def to_text(self) -> str:
+        """Return what the lock service keeps, "" for nothing."""
+        return orjson.dumps(asdict(self)).decode() if self.head or self.lost else ""
+
+    @classmethod
+    def parse(cls, text: str) -> Note:
+        """Return what :meth:`to_text` wrote; of what another version wrote, nothing."""
+        if not text:
+            return cls()
+        try:
+            raw = orjson.loads(text)
+            head = raw["head"] and _acknowledged(raw["head"])
+            return cls(head=head, lost=tuple(map(_acknowledged, raw["lost"])))
+        except (ValueError, KeyError, TypeError):
+            logger.warning("the note of another version can't be read: %.200s", text)
+            return cls()
+
+
+def _acknowledged(raw: dict[str, object]) -> Acknowledged:
+    made = Acknowledged(**raw)  # type: ignore[arg-type]
+    return replace(made, snapshot_ids=tuple(made.snapshot_ids))
+
+
+def versions(read: Read, location: str) -> Iterator[str]:
+    """Yield the metadata files of a table, from *location* back to its first one, as long as they can be read.
+
+    Raises:
+        Exception: Of *read*: the log was trimmed there, and the older file is gone.
+    """
+    seen = {location}
+    yield location
+    log = _log(read(location))
+    while log:
+        for older in reversed(log):
+            if older not in seen:
+                seen.add(older)
+                yield older
+        oldest, log = log[0], _log(read(log[0]))
+        if oldest in log:
+            return
+
+
+class Overwrites:
+    """What is known of each table's history.
+
+    Args:
+        read: Returns the metadata in the file at a location.
+        events: Told of each loss, once.
+    """
+
+    def __init__(self, read: Read, events: Events) -> None:
+        self._read = read
+        self._events = events
+        self._known: dict[Table, str] = {}
+        self._reported: set[str] = set()
+
+    def landed(self, table: Table, location: str) -> None:
+        """Note that a swap of ours put *table* there. Call it under the latch."""
+        self._known[table] = location
+
+    def forget(self, table: Table) -> None:
+        """Know nothing of *table*: it is dropped or renamed."""
+        self._known.pop(table, None)
+
+    def loaded(self, table: Table, location: str) -> None:
+        """Note that *table* was read, without the latch: by now it may be elsewhere, through this client too."""
+        known = self._known.get(table)
+        if known == location or (known is not None and self._is_older(location, known)):
+            return
+        self.check(table, location)
+        self._known[table] = location
+
+    def check(self, table: Table, base: str) -> None:
+        """Report what *base*, read under the latch, lacks of what this client knew of *table*. Never fails."""
+        known = self._known.get(table)
+        if known is not None and self._is_lost(table, Acknowledged(location=known, table_uuid=""), base):
+            del self._known[table]
+
+    def look_back(self, table: Table, base: str, text: str) -> Note:
+        """Report what *base*, read under the latch, lacks of what the lock service noted. Never fails.
+
+        Returns:
+            The note to leave, without the head: with what was lost before, and what is found lost now.
+        """
+        note = Note.parse(text)
+        if note.head is None or not self._is_lost(table, note.head, base):
+            return Note(lost=note.lost)
+        others = tuple(lost for lost in note.lost if lost.location != note.head.location)
+        return Note(lost=(*others, note.head)[-_LOSSES:])
+
+    def _is_lost(self, table: Table, known: Acknowledged, base: str) -> bool:
+        """Return whether *base* lacks *known*; report it the first time."""
+        if known.location == base:
+            return False
+        try:
+            lost = self._lost(table, known, base)
+        except Exception:
+            # Old metadata files may be deleted at any time, and a commit does not depend on this.
+            logger.warning("%s can't be compared with %s", table_name(table), known.location, exc_info=True)
+            return False
+        if lost is not None and known.location not in self._reported:
+            self._reported.add(known.location)
+            logger.error(
+                "commits were overwritten by a writer that did not compare, the last of them: %s; "
+                "`commit-coord repair %s --from %s` shows them and brings their rows back: %s",
+                known,
+                table_name(table),
+                known.location,
+                lost,
+            )
+            self._events.emit(lost)
+        return lost is not None
+
+    def _is_older(self, location: str, known: str) -> bool:
+        try:
+            return location in _log(self._read(known))
+        except Exception:  # noqa: BLE001 - old metadata files may be deleted at any time
+            return False
+
+    def _lost(self, table: Table, known: Acknowledged, base: str) -> CommitOverwritten | None:
+        found = self._read(base)
+        if known.table_uuid and known.table_uuid != str(found.table_uuid):
+            return None  # a table that was dropped, and made again
+        if known.location in _log(found):
+            return None
+        ours = self._read(known.location)
+        if found.table_uuid != ours.table_uuid:
+            return None
+        mine = [*_log(ours), known.location]
+        behind: list[str] = []  # newest first
+        common = -1
+        try:
+            for version in _bounded(self._read, base):
+                if version == known.location:
+                    return None
+                if version in mine:
+                    common = mine.index(version)
+                    break
+                behind.append(version)
+        except Exception:
+            # What was cut off the log can't be read any more, and it may have stood in there.
+            if lean.sequence_number(found) >= lean.sequence_number(ours):
+                logger.debug("the history of %s can't be read back to %s", table_name(table), known, exc_info=True)
+                return None
+        first = behind[-1] if behind else base
+        culprit = self._read(first)
+        return CommitOverwritten(
+            table=table_name(table),
+            location=known.location,
+            lost=tuple(mine[common + 1 :]),
+            found=first,
+            found_at_ms=culprit.last_updated_ms,
+            summary=_summary(culprit),
+            request_id=known.request_id,
+            snapshot_ids=known.snapshot_ids,
+            by=known.by,
+            at_ms=known.at_ms,
+        )
+
+
+def _bounded(read: Read, location: str) -> Iterator[str]:
+    left = _FILES
+
+    def counted(path: str) -> TableMetadata:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise LookupError(f"more than {_FILES} metadata files behind {location}")
+        return read(path)
+
+    return versions(counted, location)
+
+
+def _log(metadata: TableMetadata) -> list[str]:
+    return [entry.metadata_file for entry in metadata.metadata_log]
+
+
+def _summary(metadata: TableMetadata) -> str:
+    snapshot = metadata.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return ""
+    said = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+    return ", ".join(f"{key}={value}" for key, value in said.items())

@@ -1,0 +1,238 @@
+"""Decides whether what was observed, in a simulation or on real servers, keeps the promises.
+
+Evidence is plain values: what was asked and answered, what stands in the table, who held which locks. Each ``check_…``
+returns what does not hold, in words; nothing is the proof. The names in bold in ``docs/guarantees.md`` stand in front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from commit_coord.model import LockMode, Resource
+from commit_coord.protocol.modes import compatible
+
+
+class Answer(StrEnum):
+    """What the caller was told."""
+
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """In doubt, or nothing at all: the writer died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One append: its mark stands in the summary of its snapshot."""
+
+    mark: str
+    answer: Answer
+    snapshot_id: int | None = None
+    """As it was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of the pointer that was carried out: from *before* to *location*, asked for as from *base*."""
+
+    by: str
+    base: str
+    before: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Somebody held *locks*, as it believed, from *begins* until *ends*."""
+
+    who: str
+    locks: tuple[tuple[Resource, LockMode], ...]
+    begins: float
+    ends: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call on a register: read it (*wrote* is None), or set it from *saw* to *wrote*.
+
+    Args:
+        saw: What a read returned, or what a write demanded.
+        wrote: What a write put there.
+        begins: When it was sent.
+        ends: When it was answered; infinite when it never was.
+    """
+
+    saw: str
+    wrote: str | None = None
+    begins: float
+    ends: float = math.inf
+
+
+Body = Mapping[str, Any]
+"""A metadata file as JSON."""
+
+
+def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]:
+    """Each acknowledged append is in the table once, a refused one never, any other one at most once.
+
+    Args:
+        appends: All that were tried.
+        body: The table.
+        mark: The summary property that holds the mark. Snapshots without it are nobody's.
+    """
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
+    times = Counter(s["summary"][mark] for s in snapshots.values() if mark in s["summary"])
+    broken, known = list[str](), set[str]()
+    for append in appends:
+        known.add(append.mark)
+        found = times[append.mark]
+        if append.answer is Answer.ACKNOWLEDGED and found == 0:
+            broken.append(f"AcknowledgedStays: {append.mark} is not there")
+        elif found > 1:
+            broken.append(f"NoneTwice: {append.answer} {append.mark} is there {found} times")
+        elif append.answer is Answer.REFUSED and found:
+            broken.append(f"RefusedNever: {append.mark} is there")
+        elif append.snapshot_id is not None:
+            summary = snapshots.get(append.snapshot_id, {"summary": {}})["summary"]
+            if summary.get(mark) != append.mark:
+                broken.append(f"AcknowledgedStays: {append.mark} is there as another snapshot than was answered")
+    return broken + [f"NoneTwice: {each} is there and nobody wrote it" for each in times if each not in known]
+
+
+def check_snapshots(body: Body) -> list[str]:
+    """The snapshots are one line: each has the number after its parent's, the current one is the last, times grow."""
+    broken = []
+    parent, number = None, 0
+    for snapshot in body["snapshots"]:
+        number += 1
+        if snapshot.get("parent-snapshot-id") != parent:
+            broken.append(f"Unbroken: snapshot {number} has the parent {snapshot.get('parent-snapshot-id')}")
+        if snapshot["sequence-number"] != number:
+            broken.append(f"Unbroken: snapshot {number} has the sequence number {snapshot['sequence-number']}")
+        parent = snapshot["snapshot-id"]
+    if body["last-sequence-number"] != number:
+        broken.append(f"Unbroken: the last sequence number is {body['last-sequence-number']} of {number}")
+    if (body.get("current-snapshot-id") or None) != parent:
+        broken.append("Unbroken: the current snapshot is not the last one")
+    for name in ("snapshots", "snapshot-log", "metadata-log"):
+        times = [entry["timestamp-ms"] for entry in body[name]]
+        if times != sorted(times):
+            broken.append(f"Unbroken: the times of the {name} step back")
+    logged = [entry["snapshot-id"] for entry in body["snapshot-log"]]
+    if logged != [snapshot["snapshot-id"] for snapshot in body["snapshots"]]:
+        broken.append("Unbroken: the snapshot log is another line")
+    return broken
+
+
+def check_line(location: str, read: Callable[[str], Body], *, files: float = math.inf) -> tuple[list[str], list[str]]:
+    """Each metadata file names the one before it, and tells the same of what was before.
+
+    Args:
+        location: The newest.
+        read: Reads one; raises OSError where it is not there.
+        files: As many are read.
+
+    Returns:
+        The files, newest first, as far back as their logs lead; and what is broken.
+    """
+    line, broken = [location], list[str]()
+    body = read(location)
+    while len(line) < files and (log := body["metadata-log"]):
+        before = log[-1]["metadata-file"]
+        if before in line:
+            return line, [*broken, f"Unbroken: {before} stands behind itself"]
+        line.append(before)
+        try:
+            older = read(before)
+        except OSError:
+            return line, [*broken, f"Unbroken: {before} is in the log, and is not there"]
+        # A log has a bounded length: the end of the older one, and the older one itself.
+        told = [entry["metadata-file"] for entry in log[:-1]]
+        known = [entry["metadata-file"] for entry in older["metadata-log"]]
+        if told and known[-len(told) :] != told:
+            broken.append(f"Unbroken: {line[-2]} and {before} tell different lines")
+        names = {snapshot["snapshot-id"] for snapshot in body["snapshots"]}
+        if any(snapshot["snapshot-id"] not in names for snapshot in older["snapshots"]):
+            broken.append(f"AcknowledgedStays: {line[-2]} lacks snapshots of {before}")
+        body = older
+    return line, broken
+
+
+def check_changes(changes: Sequence[Change], line: Sequence[str], *, heedless: Collection[str] = ()) -> list[str]:
+    """Each change of the pointer was made to the head that it was built on, and stands in the line.
+
+    Args:
+        changes: In their order.
+        line: The metadata files.
+        heedless: Writers that set without a condition, under a lock alone. What they put theirs over is lost, and must
+            not have been acknowledged.
+    """
+    broken, lost = list[str](), set[str]()
+    for change in changes:
+        if change.before in (change.base, change.location):
+            continue
+        lost.add(change.before)
+        if change.by not in heedless:
+            broken.append(
+                f"Unbroken: {change.location} of {change.by} was built on {change.base} and put over {change.before}"
+            )
+    return broken + [
+        f"Unbroken: {change.location} of {change.by} is not in the line"
+        for change in changes
+        if change.location not in line and not (heedless and change.location in lost)
+    ]
+
+
+def check_files(paths: Iterable[str], exists: Callable[[str], bool]) -> list[str]:
+    """Every file that the table refers to is there."""
+    return [f"RefusedNever: {path} is referred to, and is gone" for path in paths if not exists(path)]
+
+
+def check_holds(holds: Sequence[Hold]) -> list[str]:
+    """Nobody believes to hold what another one has in conflict."""
+    broken: list[str] = []
+    ordered = sorted(holds, key=lambda hold: hold.begins)
+    for position, younger in enumerate(ordered):
+        wanted = dict(younger.locks)
+        broken += [
+            f"BeliefIsTrue: {older.who} still believed in its lease when {younger.who} was granted, "
+            f"at {younger.begins:.3f} s of {older.ends:.3f} s"
+            for older in ordered[:position]
+            if older.ends > younger.begins
+            and any(name in wanted and not compatible(wanted[name], mode) for name, mode in older.locks)
+        ]
+    return broken
+
+
+def check_register(calls: Sequence[Call], initial: str) -> list[str]:
+    """Is there an order of *calls*, each somewhere between its begin and its end, that one register would answer so?
+
+    A write whose answer never came (*ends* is infinite) may have been carried out at any time, or never. One that was
+    refused must not be among *calls*.
+
+    Source: Wing and Gong, "Testing and Verifying Concurrent Objects" (1993); states that were tried before are not
+    tried again (Lowe, 2017).
+    """
+    ordered = tuple(sorted(calls, key=lambda call: (call.begins, call.ends)))
+    tried: set[tuple[int, str]] = set()
+    stack = [(0, initial)]
+    must = sum(1 << i for i, call in enumerate(ordered) if call.ends < math.inf)
+    while stack:
+        done, value = stack.pop()
+        if done & must == must:
+            return []
+        if (done, value) in tried:
+            continue
+        tried.add((done, value))
+        open_calls = [i for i in range(len(ordered)) if not done >> i & 1]
+        first_end = min(ordered[i].ends for i in open_calls)
+        for i in open_calls:
+            call = ordered[i]
+            if call.begins <= first_end and call.saw == value:
+                stack.append((done | 1 << i, value if call.wrote is None else call.wrote))
+    return ["Unbroken: no order of these calls explains what they were answered: " + "; ".join(map(str, ordered))]

@@ -1,0 +1,1 @@
+"""Deterministic simulation of the real commit protocol: see ``docs/simulation.md``."""

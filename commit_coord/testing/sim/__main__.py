@@ -1,0 +1,72 @@
+"""Runs simulations, one seed after the other; the first that fails is made smaller, told, and can be replayed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from commit_coord.testing.sim.many import Tally, run_all
+from commit_coord.testing.sim.plan import draw
+from commit_coord.testing.sim.run import Outcome, simulate
+
+_FAILURES = 3
+"""After so many a run of many seeds ends."""
+
+
+def main() -> int:
+    """Return 0 when every run kept every promise."""
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next one has the next seed")
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--show", action="store_true", help="the history of the last run, also of one that kept all")
+    options = parser.parse_args()
+    began, failed, tally, done = time.monotonic(), [], Tally(), 0
+    told = began
+    for seeds, found, counted in run_all(options.seed, options.runs, options.processes):
+        done += seeds
+        tally += counted
+        failed += found
+        for seed in found:
+            print(f"run {seed} failed", flush=True)
+        now = time.monotonic()
+        if now - told > 10 and done < options.runs:
+            told = now
+            print(f"{done:,} of {options.runs:,} runs, {now - began:.0f} s, {len(failed)} failed", flush=True)
+        if len(failed) >= _FAILURES:
+            break
+    for seed in sorted(failed)[:_FAILURES]:
+        _tell(seed)
+    if options.show and not failed:
+        _print(simulate(draw(options.seed + options.runs - 1)))
+    seconds = time.monotonic() - began
+    print(
+        f"{done:,} runs in {seconds:.0f} s ({1000 * seconds / done:.1f} ms each): "
+        f"{tally['acknowledged']:,} appends acknowledged, {tally['refused']:,} refused, {tally['unknown']:,} unknown; "
+        f"{len(failed)} runs failed"
+    )
+    return 1 if failed else 0
+
+
+def _tell(seed: int) -> None:
+    """Print a run that failed, as small as it still fails, and how to see it again."""
+    smallest = simulate(draw(seed))
+    while smaller := next(filter(lambda one: one.broken, map(simulate, smallest.plan.smaller())), None):
+        smallest = smaller
+    _print(smallest)
+    print(f"replay: make sim SEED={seed} RUNS=1\n")
+
+
+def _print(outcome: Outcome) -> None:
+    print(f"run {outcome.plan.seed}")
+    print(outcome.plan)
+    for number, event in enumerate(outcome.history, 1):
+        print(f"{number:4}. {event}")
+    for promise in outcome.broken:
+        print(f"broken: {promise}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Many runs, on several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from commit_coord.testing.sim.plan import draw
+from commit_coord.testing.sim.run import simulate
+
+_CHUNK = 50
+
+Tally = Counter[str]
+
+
+def run_all(seed: int, runs: int, processes: int) -> Iterator[tuple[int, list[int], Tally]]:
+    """Yield what chunks of the runs showed, as they come."""
+    chunks = [(first, min(_CHUNK, seed + runs - first)) for first in range(seed, seed + runs, _CHUNK)]
+    if processes == 1 or len(chunks) == 1:
+        yield from map(_chunk, chunks)
+        return
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(_chunk, chunk) for chunk in chunks]
+        try:
+            for done in as_completed(waiting):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _chunk(chunk: tuple[int, int]) -> tuple[int, list[int], Tally]:
+    first, runs = chunk
+    failed, tally = [], Tally()
+    for seed in range(first, first + runs):
+        outcome = simulate(draw(seed))
+        tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
+        if outcome.broken:
+            failed.append(seed)
+    return runs, failed, tally

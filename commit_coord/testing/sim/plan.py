@@ -1,0 +1,203 @@
+"""What one run is: who writes what, on which services, and what goes wrong. Drawn from a seed, and a value."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from commit_coord.testing.sim.services import Condition
+from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
+
+
+class Locks(StrEnum):
+    """Which lock manager the writers use."""
+
+    HOST = "lease-on-a-host"
+    SERVER = "lease-on-a-server"
+    MEMORY = "memory"
+    NONE = "none"
+
+
+class Job(StrEnum):
+    """What a writer does."""
+
+    APPEND = "append"
+    NAMED_APPEND = "named append"
+    """With a request id of its own, which it repeats until it is answered."""
+    OVERWRITE = "overwrite"
+    """Depends on what was read."""
+    REGISTER = "register"
+    """Reads a property and sets it."""
+    LOCKED_APPEND = "locked append"
+    """Under an operation lock on a partition, and not without it."""
+
+
+class Kind(StrEnum):
+    """How a writer writes."""
+
+    OURS = "ours"
+    ONLY_COMPARES = "only compares"
+    ONLY_LOCKS = "only locks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """A process that does one job after the other, and is started again when it dies, *lives* times in all."""
+
+    name: str
+    jobs: tuple[Job, ...]
+    kind: Kind = Kind.OURS
+    rate: float = 1.0
+    lives: int = 1
+    begins: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    locks: Locks
+    condition: Condition
+    writers: tuple[Writer, ...]
+    faults: tuple[Fault, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    pointer_weather: Weather = CALM
+    lock_weather: Weather = CALM
+    file_weather: Weather = CALM
+    group_max_size: int = 16
+    log_length: int = 100
+    deletes_old: bool = False
+    """Whether metadata files that fell out of the log are deleted."""
+    acquire_timeout_ms: int = 60_000
+
+    @property
+    def clocks_keep_up(self) -> bool:
+        """Whether no client's clock is slower than the service's, as the lease on a server assumes."""
+        return all(writer.rate >= 1.0 for writer in self.writers)
+
+    def smaller(self) -> Iterator[Plan]:
+        """Yield plans with one thing less."""
+        for position in range(len(self.writers)):
+            yield replace(self, writers=self.writers[:position] + self.writers[position + 1 :])
+        for position in range(len(self.faults)):
+            yield replace(self, faults=self.faults[:position] + self.faults[position + 1 :])
+        for position in range(len(self.outages)):
+            yield replace(self, outages=self.outages[:position] + self.outages[position + 1 :])
+        if self.pointer_weather != CALM:
+            yield replace(self, pointer_weather=CALM)
+        if self.lock_weather != CALM:
+            yield replace(self, lock_weather=CALM)
+        if self.file_weather != CALM:
+            yield replace(self, file_weather=CALM)
+        for position, writer in enumerate(self.writers):
+            if len(writer.jobs) > 1:
+                shorter = replace(writer, jobs=writer.jobs[:-1])
+                yield replace(self, writers=(*self.writers[:position], shorter, *self.writers[position + 1 :]))
+
+    def __str__(self) -> str:
+        """Return it as a few lines."""
+        lines = [f"locks {self.locks}, pointer store {self.condition}, groups of {self.group_max_size}"]
+        for writer in self.writers:
+            rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
+            lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{rate}")
+        lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.3f} s" for f in self.faults]
+        lines += [f"{o.service} is away from {o.begins:.3f} s to {o.ends:.3f} s" for o in self.outages]
+        return "\n".join(lines)
+
+
+_JOBS = (Job.APPEND,) * 6 + (Job.NAMED_APPEND, Job.OVERWRITE, Job.REGISTER, Job.LOCKED_APPEND)
+
+
+def draw(seed: int) -> Plan:
+    """Return the plan of run *seed*."""
+    dice = random.Random(f"plan {seed}")  # noqa: S311 - dice, no secret
+    locks = dice.choice([Locks.HOST] * 4 + [Locks.SERVER] * 5 + [Locks.MEMORY, Locks.NONE])
+    leases = locks in (Locks.HOST, Locks.SERVER)
+    condition = Condition.IGNORES if leases and dice.random() < 0.25 else Condition.COMPARES
+    slow = locks is Locks.SERVER and condition is Condition.COMPARES and dice.random() < 0.15
+    crashes = locks is not Locks.MEMORY
+    writers = []
+    for number in range(1, dice.choice([2, 2, 3, 3, 4]) + 1):
+        jobs = tuple(dice.choice(_JOBS) for _ in range(dice.choice([1, 1, 2])))
+        if locks is Locks.NONE:
+            jobs = tuple(Job.APPEND if job is Job.LOCKED_APPEND else job for job in jobs)
+        rate = dice.uniform(0.8, 1.2) if slow else dice.uniform(1.0, 1.01) if locks is Locks.SERVER else 1.0
+        writers.append(
+            Writer(
+                name=f"w{number}",
+                jobs=jobs,
+                rate=rate,
+                lives=dice.choice([1, 2]) if crashes else 1,
+                begins=dice.random() * dice.choice([0.005, 0.2]),
+            )
+        )
+    if dice.random() < 0.25 and (condition is Condition.COMPARES or leases):
+        kind = Kind.ONLY_COMPARES if condition is Condition.COMPARES and dice.random() < 0.5 else Kind.ONLY_LOCKS
+        if kind is Kind.ONLY_COMPARES or leases:
+            jobs = (Job.APPEND,) * dice.choice([1, 2])
+            writers.append(Writer(name="foreign", jobs=jobs, kind=kind, begins=dice.random() * 0.2))
+    faults = []
+    for _ in range(dice.choice([0, 1, 1, 2, 3])):
+        blow = dice.choice([Blow.CRASH, Blow.CRASH, Blow.PAUSE, Blow.PAUSE, Blow.CLOCK, Blow.INTERRUPT])
+        if not crashes:
+            blow = dice.choice([Blow.CLOCK, Blow.INTERRUPT])
+        stands_still = dice.choice([1.0, 20.0, 20.0, 90.0]) * dice.random()
+        seconds = {
+            Blow.PAUSE: stands_still,
+            Blow.CLOCK: dice.uniform(-3600, 3600),
+            Blow.INTERRUPT: 0.02 * dice.random(),
+        }
+        faults.append(
+            Fault(
+                process=dice.choice(writers).name,
+                step=1 + int(30 * dice.random() ** 1.3),
+                blow=blow,
+                seconds=seconds.get(blow, 0.0),
+            )
+        )
+    outages = []
+    if dice.random() < 0.2:
+        begins = dice.random() * 0.3
+        service = dice.choice(["locks", "locks", "pointer"] if locks is Locks.SERVER else ["pointer"])
+        outages.append(
+            Outage(
+                service=service,
+                begins=begins,
+                ends=begins + dice.choice([0.2, 3.0, 30.0]) * dice.random(),
+                forgets=service == "locks" and dice.random() < 0.7,
+            )
+        )
+
+    log_length = dice.choice([100, 100, 2])
+
+    def weather() -> Weather:
+        if dice.random() < 0.5:
+            return CALM
+        scale = dice.choice([0.02, 0.1])
+        return Weather(
+            lost=scale * dice.random(),
+            unanswered=scale * dice.random(),
+            late=scale * dice.random(),
+            twice=scale * dice.random(),
+            refused=scale * dice.random() / 2,
+            slow=scale * dice.random(),
+        )
+
+    return Plan(
+        seed=seed,
+        locks=locks,
+        condition=condition,
+        writers=tuple(writers),
+        faults=tuple(faults),
+        outages=tuple(outages),
+        pointer_weather=weather(),
+        lock_weather=weather() if locks is Locks.SERVER else CALM,
+        file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
+        group_max_size=dice.choice([16, 16, 2, 1]),
+        log_length=log_length,
+        deletes_old=log_length == 2 and dice.random() < 0.5,
+        acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
+    )

@@ -1,0 +1,301 @@
+"""Commits that a writer without our rules overwrote: found at the next commit of anybody, and brought back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import LongType, StringType
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import InvalidArguments
+from commit_coord.events import CommitOverwritten
+from commit_coord.iceberg.overwrites import Note
+from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, coordinated, files_in, ids, kit, kit_of, row_ids
+
+SQL_MANAGERS = [param for param in EVERY_LOCK_MANAGER if "hms" not in str(param)]
+
+
+@pytest.fixture(scope="module", params=SQL_MANAGERS)
+def made(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    """Our catalog on SQLite with each lock manager that carries notes."""
+    with kit_of(request) as made:
+        yield made
+
+
+def put(made: Kit, table: Any, location: str) -> None:
+    """Do what a writer that only locks does: set the pointer, whatever it is."""
+    *namespace, name = table.name()
+    with sqlite3.connect(f"{made.folder}/catalog.db") as db:
+        (count,) = db.execute(
+            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ? RETURNING 1",
+            (location, ".".join(namespace), name),
+        ).fetchone()
+    db.close()
+    assert count == 1
+
+
+def listened(catalog: CoordinatedCatalog) -> list[CommitOverwritten]:
+    """Return what is reported from now on."""
+    seen: list[CommitOverwritten] = []
+    catalog.events.subscribe(lambda event: seen.append(event) if isinstance(event, CommitOverwritten) else None)
+    return seen
+
+
+def note_of(catalog: CoordinatedCatalog, table: Any) -> Note:
+    with catalog.coordinator.latch(tuple(table.name())) as latch:
+        return Note.parse(latch.note or "")
+
+
+def overwritten(made: Kit, *, commits: int = 1) -> tuple[Any, list[Any]]:
+    """Return a table whose last *commits* rows (of 1, 2, 3, …) were overwritten by row 100, and those commits."""
+    table = made.table(ids(1))
+    base = table.metadata_location
+    lost = []
+    for number in range(2, 2 + commits):
+        table.append(ids(number))
+        lost.append((table.metadata_location, table.current_snapshot()))
+    put(made, table, base)
+    made.stock.load_table(table.name()).append(ids(100))
+    assert row_ids(made.again(table)) == [1, 100]
+    return table, lost
+
+
+def test_the_next_commit_of_anybody_names_what_was_overwritten(made: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    table, lost = overwritten(made, commits=2)
+    other = coordinated(made.open())
+    seen = listened(other)
+    with caplog.at_level(logging.ERROR):
+        other.load_table(table.name()).append(ids(5))
+    (found,) = seen
+    location, snapshot = lost[-1]
+    assert found.lost == tuple(path for path, _ in lost)
+    assert (found.location, found.snapshot_ids) == (location, (snapshot.snapshot_id,))
+    assert found.request_id == snapshot.summary["commit-coord.request-id"]
+    assert f"commit {found.request_id}" in found.by
+    assert found.at_ms == snapshot.timestamp_ms
+    name = ".".join(table.name())
+    assert f"`commit-coord repair {name} --from {location}`" in caplog.text
+    other.load_table(table.name()).append(ids(6))
+    made.again(table).append(ids(7))
+    assert len(seen) == 1
+    assert [one.location for one in note_of(other, table).lost] == [location]
+    assert row_ids(made.again(table)) == [1, 5, 6, 7, 100]
+    other.close()
+
+
+def test_a_note_that_is_too_old_raises_no_alarm(made: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    """A writer that was killed between its swap and its release left none; other writers leave none at all."""
+    table = made.table(ids(1))
+    catalog = coordinated(made.catalog)
+    with catalog.coordinator.latch(tuple(table.name())) as latch:
+        old = latch.note
+    assert old
+    for number in range(2, 5):
+        table.append(ids(number))
+    with catalog.coordinator.latch(tuple(table.name())) as latch:
+        latch.leave(old)
+    made.stock.load_table(table.name()).append(ids(5))
+    made.again(table).append(ids(6))
+    assert "were overwritten" not in caplog.text
+    assert note_of(catalog, table).lost == ()
+
+
+def test_what_ends_or_cuts_a_history_raises_no_alarm(made: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    catalog = coordinated(made.catalog)
+    table = made.table(ids(1), properties={"write.metadata.previous-versions-max": "1"})
+    first = table.current_snapshot().snapshot_id
+    for number in range(2, 5):
+        table.append(ids(number))
+        for more in range(3):
+            made.stock.load_table(table.name()).append(ids(10 * number + more))  # the note is not in the log any more
+        table.refresh()
+    with table.transaction() as tx:
+        tx.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
+    for number in range(3):
+        made.stock.load_table(table.name()).append(ids(200 + number))
+    made.again(table).append(ids(300))
+    table = made.again(table)
+    table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    table.append(ids(301))
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    table.append(ids(302))
+    assert row_ids(made.again(table)) == [1, 301, 302]
+    name = table.name()
+    catalog.drop_table(name)
+    with catalog.coordinator.latch(tuple(name)) as latch:
+        assert latch.note == ""
+    again = catalog.create_table(name, SCHEMA)
+    again.append(ids(1))
+    made.stock.drop_table(name)  # the note stays, of a table that is gone
+    catalog.create_table(name, SCHEMA).append(ids(1))
+    renamed = (made.namespace, f"r{uuid.uuid4().hex[:8]}")
+    catalog.rename_table(name, renamed)
+    catalog.load_table(renamed).append(ids(2))
+    catalog.rename_table(renamed, name)
+    catalog.load_table(name).append(ids(3))
+    assert "were overwritten" not in caplog.text
+    assert row_ids(catalog.load_table(name)) == [1, 2, 3]
+
+
+def test_a_note_of_another_version_is_as_none(made: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    table = made.table(ids(1))
+    for text in ("nonsense", json.dumps({"head": {"later": 1}, "lost": []})):
+        with coordinated(made.catalog).coordinator.latch(tuple(table.name())) as latch:
+            latch.leave(text)
+        table.append(ids(2))
+    assert caplog.text.count("another version") == 2
+    assert note_of(coordinated(made.catalog), table).head is not None
+
+
+# Repair.
+
+
+def test_repair_brings_back_every_row_once(made: Kit) -> None:
+    table, lost = overwritten(made, commits=3)
+    catalog = coordinated(made.open())
+    catalog.load_table(table.name()).append(ids(5))
+    found = catalog.find_lost(table.name())
+    assert [(one.operation, one.files, one.rows, one.advice) for one in found.commits] == [("append", 1, 1, "")] * 3
+    assert [one.location for one in found.restorable] == [path for path, _ in lost]
+    before = files_in(table.location())
+    assert len(catalog.repair(found)) == 3
+    assert row_ids(made.again(table)) == [1, 2, 3, 4, 5, 100]
+    mended = made.again(table)
+    for path, snapshot in lost:
+        restored = mended.metadata.snapshot_by_id(snapshot.snapshot_id)
+        request_id = snapshot.summary["commit-coord.request-id"]
+        assert restored.summary["commit-coord.request-id"] == request_id
+        assert restored.summary["commit-coord.restored-from"] == path
+        assert mended.find_commit(request_id).snapshot_ids == (snapshot.snapshot_id,)
+    assert mended.current_snapshot().summary["total-records"] == "6"
+    assert before < files_in(table.location())
+    assert not [one for one in files_in(table.location()) - before if one.endswith(".parquet")]
+    assert catalog.find_lost(table.name()).commits == ()
+    repeated = made.catalog.find_lost(table.name(), since=[lost[-1][0]])
+    assert [one.restored for one in repeated.commits] == [True] * 3
+    made.catalog.repair(repeated)
+    made.catalog.repair(found)  # planned before the first one landed
+    assert row_ids(made.again(table)) == [1, 2, 3, 4, 5, 100]
+    seen = listened(catalog)
+    made.again(table).append(ids(6))
+    catalog.load_table(table.name()).append(ids(7))
+    assert seen == []
+    assert row_ids(made.stock.load_table(table.name())) == [1, 2, 3, 4, 5, 6, 7, 100]
+    catalog.close()
+
+
+def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
+    """Also where the pointer was put back to the very base, so that the next file has the number of the lost one."""
+    table = made.table(ids(1))
+    base = table.metadata_location
+    table.append(ids(2))
+    put(made, table, base)
+    found = made.catalog.find_lost(table.name())
+    made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 2]
+    assert note_of(coordinated(made.catalog), table).lost == ()
+
+
+def test_what_was_restored_and_expired_is_not_added_again(made: Kit) -> None:
+    table, lost = overwritten(made)
+    catalog = made.catalog
+    catalog.repair(catalog.find_lost(table.name()))
+    mended = made.again(table)
+    mended.append(ids(9))
+    mended.maintenance.expire_snapshots().by_id(lost[0][1].snapshot_id).commit()
+    again = catalog.find_lost(table.name(), since=[lost[0][0]])
+    assert [one.restored for one in again.commits] == [True]
+
+
+def test_what_read_the_table_or_is_no_data_is_left_to_people(made: Kit) -> None:
+    table = made.table(ids(1, 2))
+    base = table.metadata_location
+    table.append(ids(3))
+    table.append(ids(4))
+    table.overwrite(ids(40), "id = 4")
+    table.delete("id = 1")
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+    table.append(ids(5))
+    with table.transaction() as tx:
+        tx.set_properties({"owner": "ann"})
+    put(made, table, base)
+    made.again(table).append(ids(100))
+    found = made.catalog.find_lost(table.name())
+    told = [(one.operation.split(",")[0], one.restorable, one.advice.partition(":")[0]) for one in found.commits]
+    assert told == [
+        ("append", True, ""),
+        ("append", False, "a later commit that was lost too took rows of it away"),
+        ("delete", False, "it depends on the rows that it found"),
+        ("overwrite", False, "it depends on the rows that it found"),
+        ("metadata", False, "schema 1 (columns more)"),
+        ("append", False, "schema 1 of its files is lost too"),
+        ("metadata", False, "properties owner"),
+    ]
+    made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 2, 3, 100]
+    assert len(note_of(coordinated(made.catalog), table).lost) == 1
+    assert len(made.catalog.forget_lost(table.name())) == 1
+    assert made.catalog.find_lost(table.name()).commits == ()
+
+
+def test_rows_of_another_schema_of_the_same_number_are_not_mixed_up(made: Kit) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    with table.update_schema() as update:
+        update.add_column("mine", StringType())
+    table.append(ids(2))
+    lost = table.metadata_location
+    put(made, table, base)
+    again = made.again(table)
+    with again.update_schema() as update:
+        update.add_column("theirs", LongType())
+    found = made.catalog.find_lost(table.name(), since=[lost])
+    assert not found.restorable
+
+
+def test_a_manifest_that_holds_more_than_was_lost_is_written_anew(made: Kit) -> None:
+    """PyIceberg's own appends put what they add beside what was there."""
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = made.table(ids(1), ids(2), properties=merging)
+    base = table.metadata_location
+    made.stock.load_table(table.name()).append(ids(3))
+    made.again(table).append(ids(4))
+    put(made, table, base)
+    found = made.catalog.find_lost(table.name())
+    assert [(one.request_id == "", one.rows, one.advice) for one in found.commits] == [(True, 1, ""), (False, 1, "")]
+    for _ in range(2):
+        made.catalog.repair(found)
+        assert row_ids(made.again(table)) == row_ids(made.stock.load_table(table.name())) == [1, 2, 3, 4]
+
+
+def test_a_commit_whose_files_are_gone_is_left_to_people(made: Kit) -> None:
+    table = made.table(ids(1))
+    base, before = table.metadata_location, files_in(table.location())
+    table.append(ids(2))
+    (path,) = [one for one in files_in(table.location()) - before if one.endswith(".parquet")]
+    put(made, table, base)
+    Path(path).unlink()
+    (lost,) = made.catalog.find_lost(table.name()).commits
+    assert lost.advice == "1 of its 1 files are gone: write the rows again"
+    assert not lost.restorable
+
+
+def test_what_is_no_lost_file_is_refused(made: Kit) -> None:
+    table, other = made.table(ids(1)), made.table(ids(1))
+    with pytest.raises(InvalidArguments, match="another table"):
+        made.catalog.find_lost(table.name(), since=[other.metadata_location])
+    with pytest.raises(InvalidArguments, match="can't be read"):
+        made.catalog.find_lost(table.name(), since=[table.metadata_location + ".none"])
+    assert made.catalog.find_lost(table.name(), since=[table.metadata_location]).commits == ()
+    with kit("none") as bare:
+        table = bare.table(ids(1))
+        with pytest.raises(InvalidArguments, match="remembers no commits"):
+            bare.catalog.find_lost(table.name())

@@ -1,0 +1,515 @@
+"""The code with one thing wrong, and the test that notices.
+
+A mutant is one textual edit. Its old text must stand in the file exactly once, so whoever moves the code moves the
+mutant along. Each is killed by one named test of ``make test``, so that nothing of this is noticed only at night.
+``make mutants`` tries all of them, each in a copy of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[2]
+_PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One thing wrong.
+
+    Args:
+        name: What is missing.
+        file: Below ``commit_coord``.
+        old: Stands there once.
+        new: Instead.
+        test: Notices.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    def applied(self) -> str:
+        """Return the file with the edit.
+
+        Raises:
+            ValueError: The old text does not stand there exactly once.
+        """
+        text = (ROOT / "commit_coord" / self.file).read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"mutant {self.name}: {self.file} has its text {text.count(self.old)} times")
+        return text.replace(self.old, self.new)
+
+
+_PROTOCOL = "tests/unit/test_commit_protocol.py::"
+_GROUPS = "tests/coordinator/test_groups.py::"
+_LOST = "tests/coordinator/test_lost_replies.py::"
+_SIM = "tests/sim/test_simulation.py::test_runs_under_one_kind_of_fault_keep_every_promise"
+_SEEDS = "tests/sim/test_simulation.py::test_runs_keep_every_promise"
+_MACHINE = "tests/sim/test_lock_machine.py::test_what_is_granted_is_what_the_queue_says"
+_CARRY = "tests/contract/test_lock_managers.py::TestLockManagersThatCarry::"
+_LOCKS = "tests/contract/test_lock_managers.py::TestLockManagers::"
+
+MUTANTS = (
+    # The guards that the models are named after.
+    Mutant(
+        "compare-and-set",
+        "catalog/sql.py",
+        '    f"WHERE {_KEY} AND metadata_location = :base"\n',
+        '    f"WHERE {_KEY}"\n',
+        f"{_GROUPS}test_a_stranger_s_commit_before_the_swap_moves_the_whole_group[memory]",
+    ),
+    Mutant(
+        "ensure-active",
+        "protocol/commit.py",
+        "            yield EnsureActive()\n",
+        "",
+        f"{_PROTOCOL}test_an_undisturbed_commit_takes_each_step_once",
+    ),
+    Mutant(
+        "a-lease-is-asked-about",
+        "locks/keeping.py",
+        "        self._manager._ensure_active(self._ticket, max_age_ms)\n",
+        "        return\n",
+        f"{_SIM}[stalls]",
+    ),
+    Mutant(
+        "release-by-the-owner-only",
+        "locks/lease_sql.py",
+        "    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})\n",
+        "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o) AND (:forced = 1 OR {_EXPIRED})\n",
+        f"{_MACHINE}[LeaseMachine]",
+    ),
+    Mutant(
+        "base-read-under-the-latch",
+        "coordinator.py",
+        "        coordinator, attempt = self._coordinator, self._attempt\n"
+        "        pointer = coordinator.store.pointer(attempt.table)\n",
+        "        coordinator, attempt = self._coordinator, self._attempt\n        pointer = attempt.base_location\n",
+        f"{_GROUPS}test_a_stranger_s_commit_before_the_swap_moves_the_whole_group[memory]",
+    ),
+    Mutant(
+        "the-base-of-the-plan-is-compared",
+        "coordinator.py",
+        "            return store.swap(table, plan.base, plan.location)\n",
+        "            return store.swap(table, store.pointer(table), plan.location)\n",
+        f"{_SEEDS}[1]",
+    ),
+    Mutant(
+        "unknown-is-kept",
+        "protocol/commit.py",
+        "                if result is SwapResult.MOVED:\n                    continue\n        yield Pause(check)\n"
+        "    return CommitStatus.UNKNOWN\n",
+        "                if result is SwapResult.MOVED:\n                    continue\n        yield Pause(check)\n"
+        "    return CommitStatus.FAILURE\n",
+        f"{_PROTOCOL}test_what_cannot_be_found_out_is_unknown_and_keeps_every_file",
+    ),
+    # The protocol.
+    Mutant(
+        "a-lost-reply-is-no-failure",
+        "protocol/commit.py",
+        "    if result is SwapResult.MOVED:\n        return CommitStatus.FAILURE\n    for check",
+        "    if result is not SwapResult.SWAPPED:\n        return CommitStatus.FAILURE\n    for check",
+        f"{_PROTOCOL}test_a_lost_reply_that_had_landed_is_a_success",
+    ),
+    Mutant(
+        "the-old-head-proves-nothing",
+        "protocol/commit.py",
+        "            case Where.NOT_IN_LOG:\n                return CommitStatus.FAILURE\n"
+        "            case Where.STILL_BASE:\n",
+        "            case Where.NOT_IN_LOG | Where.STILL_BASE:\n                return CommitStatus.FAILURE\n"
+        "            case Where.UNDECIDED if False:\n",
+        f"{_PROTOCOL}test_what_cannot_be_found_out_is_unknown_and_keeps_every_file",
+    ),
+    Mutant(
+        "moved-on-a-repeat-may-be-our-own-work",
+        "protocol/commit.py",
+        "                if result is SwapResult.MOVED:\n                    continue\n",
+        "                if result is SwapResult.MOVED:\n                    return CommitStatus.FAILURE\n",
+        f"{_PROTOCOL}test_a_repeated_swap_that_finds_the_pointer_moved_asks_the_log_whose_work_it_was",
+    ),
+    Mutant(
+        "a-refused-repeat-disproves-nothing",
+        "protocol/commit.py",
+        "                    result = SwapResult.LOST_REPLY\n",
+        "                    return CommitStatus.FAILURE\n",
+        f"{_PROTOCOL}test_a_repeated_swap_that_is_refused_does_not_disprove_the_first_one",
+    ),
+    Mutant(
+        "an-offer-is-taken-back-before-a-failure",
+        "protocol/commit.py",
+        "                in_doubt = in_doubt or not retracted\n",
+        "",
+        f"{_PROTOCOL}test_a_failure_is_proven_only_if_the_offer_could_be_taken_back",
+    ),
+    Mutant(
+        "a-lost-offer-is-not-made-again",
+        "protocol/commit.py",
+        "yield Acquire(offering=not in_doubt)\n",
+        "yield Acquire(offering=True)\n",
+        f"{_PROTOCOL}test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at",
+    ),
+    Mutant(
+        "doubt-outlives-a-lock-that-was-not-granted",
+        "protocol/commit.py",
+        "            return _doubted(failure) if in_doubt else failure\n",
+        "            return failure\n",
+        f"{_PROTOCOL}test_after_an_offer_was_lost_no_failure_is_proven",
+    ),
+    Mutant(
+        "an-interrupt-releases",
+        "protocol/commit.py",
+        "        finally:\n            yield Release(verdict)\n",
+        "        except ZeroDivisionError:\n            raise\n        yield Release(verdict)\n",
+        f"{_PROTOCOL}test_an_interrupt_while_writing_releases_and_discards",
+    ),
+    Mutant(
+        "files-in-doubt-are-kept",
+        "protocol/commit.py",
+        "        if status is not CommitStatus.FAILURE:\n            return Verdict(status=status",
+        "        if status is not CommitStatus.FAILURE:\n            yield Discard(planned)\n"
+        "            return Verdict(status=status",
+        f"{_PROTOCOL}test_what_cannot_be_found_out_is_unknown_and_keeps_every_file",
+    ),
+    Mutant(
+        "a-swap-is-confirmed",
+        "protocol/commit.py",
+        "            status = yield from _confirmed(limits, planned)\n",
+        "            pass\n",
+        f"{_PROTOCOL}test_a_swap_that_was_written_over_before_the_latch_was_taken_again_is_tried_on_the_new_head",
+    ),
+    Mutant(
+        "what-cannot-be-confirmed-is-no-failure",
+        "protocol/commit.py",
+        "            where = Where.UNDECIDED\n",
+        "            where = Where.NOT_IN_LOG\n",
+        f"{_PROTOCOL}test_a_swap_that_nobody_can_confirm_is_unknown_and_keeps_its_files",
+    ),
+    Mutant(
+        "a-latch-that-was-lost-is-taken-again",
+        "protocol/commit.py",
+        "and latches < limits.latches:\n",
+        "and latches < 0:\n",
+        f"{_PROTOCOL}test_a_latch_that_is_lost_before_the_swap_is_taken_again",
+    ),
+    # Who performs it.
+    Mutant(
+        "one-s-own-append-is-looked-for",
+        "coordinator.py",
+        "        if attempt.append is not None and head.snapshot_by_id(attempt.append.snapshot_id) is not None:\n",
+        "        if False:\n",
+        f"{_GROUPS}test_a_swap_that_comes_in_late_carries_its_members_once[lease]",
+    ),
+    Mutant(
+        "one-s-own-file-is-looked-for-first",
+        "coordinator.py",
+        "                if plan.location in log:\n                    return Where.IN_LOG\n",
+        "",
+        f"{_LOST}test_a_lost_reply_to_a_change_that_a_stranger_built_on_is_a_success",
+    ),
+    Mutant(
+        "offers-in-doubt-are-not-given-back",
+        "coordinator.py",
+        "                if self._taken and verdict is not None and verdict.status is not CommitStatus.UNKNOWN:\n",
+        "                if self._taken and verdict is not None:\n",
+        f"{_GROUPS}test_after_an_unknown_swap_no_member_s_failure_is_proven[lease]",
+    ),
+    Mutant(
+        "each-carried-attempt-follows-the-one-before",
+        "coordinator.py",
+        "                carried.append((member, result))\n                head = result.metadata\n",
+        "                carried.append((member, result))\n",
+        f"{_GROUPS}test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order[lease]",
+    ),
+    Mutant(
+        "a-named-request-is-looked-up",
+        "coordinator.py",
+        "        if self._repeatable and (entry := self._already(pointer)):\n",
+        "        if False and (entry := self._already(pointer)):\n",
+        "tests/catalog/test_request_ids.py::test_racing_repeats_of_one_request_land_once",
+    ),
+    Mutant(
+        "a-repeat-that-was-not-looked-up-is-in-doubt",
+        "coordinator.py",
+        "        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._looked_up:\n",
+        "        if False:\n",
+        "tests/catalog/test_request_ids.py::test_a_repeat_that_cannot_look_its_request_up_promises_nothing",
+    ),
+    Mutant(
+        "no-two-tries-share-a-file",
+        "coordinator.py",
+        "fresh=not (self._named or self._repeatable))\n",
+        "fresh=True)\n",
+        f"{_LOST}test_a_latch_that_is_taken_again_writes_no_file_twice",
+    ),
+    Mutant(
+        "an-operation-needs-its-locks",
+        "coordinator.py",
+        "        if self._under is None:\n            return\n",
+        "        return\n",
+        "tests/catalog/test_compaction.py::test_a_compaction_that_lost_its_lease_never_publishes",
+    ),
+    Mutant(
+        "whoever-lost-the-latch-looks-again",
+        "coordinator.py",
+        "        return self._locate(plan) if plan.location in self._drained else Where.IN_LOG\n",
+        "        return Where.IN_LOG\n",
+        f"{_SIM}[foreign lockers]",
+    ),
+    # Locks.
+    Mutant(
+        "a-lease-counts-from-when-it-was-asked-for",
+        "locks/keeping.py",
+        "                ticket.word = max(ticket.word, sent)\n",
+        "                ticket.word = self._clock.now()\n",
+        f"{_SIM}[slow answers]",
+    ),
+    Mutant(
+        "a-lease-ends-by-the-holder-s-own-clock",
+        "protocol/lease.py",
+        "    if now - word >= lease:\n",
+        "    if now - word >= 2 * lease:\n",
+        "tests/unit/test_lock_model.py::test_a_lease_is_lost_by_the_holders_own_clock",
+    ),
+    Mutant(
+        "only-what-has-expired-is-removed",
+        "locks/lease_sql.py",
+        '_EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"\n',
+        '_EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now} + 10000))"\n',
+        f"{_SIM}[slow answers]",
+    ),
+    Mutant(
+        "shared-locks-stand-together",
+        "locks/lease_sql.py",
+        "        WHERE l.request_id = {request}.request_id AND l.mode = 'X'\n",
+        "        WHERE l.request_id = {request}.request_id\n",
+        f"{_LOCKS}test_a_release_grants_all_readers_behind_it[lease-sqlite]",
+    ),
+    Mutant(
+        "an-offer-is-taken-once",
+        "locks/lease_sql.py",
+        "WHERE p.request_id = n.request_id AND p.taken IS NULL)),\n",
+        "WHERE p.request_id = n.request_id)),\n",
+        f"{_CARRY}test_a_holder_that_settles_nothing_leaves_doubt[lease-sqlite]",
+    ),
+    Mutant(
+        "an-offer-that-was-taken-stays-taken",
+        "locks/lease_sql.py",
+        "WHERE request_id = :request_id AND taken IS NULL RETURNING request_id",
+        "WHERE request_id = :request_id RETURNING request_id",
+        f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[lease-sqlite]",
+    ),
+    Mutant(
+        "only-the-taker-gives-back",
+        "locks/lease_sql.py",
+        "WHERE request_id IN {ids} AND taken = :place",
+        "WHERE request_id IN {ids}",
+        "tests/contract/test_lease.py::test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_took",
+    ),
+    Mutant(
+        "an-offer-in-doubt-does-not-enter-again",
+        "locks/lease.py",
+        "        if request.offer:\n            raise self._gone(request)\n        if request.explicit or",
+        "        if request.explicit or",
+        f"{_CARRY}test_a_waiter_that_is_freed_by_force_does_not_know[lease-sqlite]",
+    ),
+    Mutant(
+        "the-deadline-waits-for-an-offer-that-was-taken",
+        "locks/queueing.py",
+        "        if not request.offer or self._retract(request):\n            raise self._timeout(",
+        "        if True:\n            raise self._timeout(",
+        f"{_SIM}[impatience]",
+    ),
+    Mutant(
+        "a-removal-wakes-who-waited",
+        "locks/memory.py",
+        "        for place in self._watchers.get(ticket.place, ()):\n",
+        "        for place in ():\n",
+        f"{_MACHINE}[MemoryMachine]",
+    ),
+    Mutant(
+        "a-waiter-that-left-frees-the-way",
+        "locks/memory.py",
+        "                del places[index]\n",
+        "                pass\n",
+        f"{_MACHINE}[MemoryMachine]",
+    ),
+    Mutant(
+        "an-offer-in-memory-is-taken-once",
+        "locks/memory.py",
+        "                if not other.request.offer or other.taken or other.retracted or len(offers) == limit:\n",
+        "                if not other.request.offer or other.retracted or len(offers) == limit:\n",
+        f"{_CARRY}test_a_holder_that_settles_nothing_leaves_doubt[memory]",
+    ),
+    Mutant(
+        "an-offer-in-memory-stays-taken",
+        "locks/memory.py",
+        "            ticket.retracted = not ticket.taken\n",
+        "            ticket.retracted = True\n",
+        f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[memory]",
+    ),
+    Mutant(
+        "the-nearest-blocker-conflicts",
+        "protocol/contention.py",
+        "before and not compatible(mode, other)",
+        "before",
+        "tests/unit/test_lock_model.py::test_the_nearest_blocker_is_the_last_conflict_before",
+    ),
+    # What follows what.
+    Mutant(
+        "what-read-data-is-planned-again",
+        "iceberg/rebase.py",
+        "    if moved and attempt.reads_data:\n",
+        "    if False:\n",
+        "tests/catalog/test_serial_pairs.py::test_two_stale_operations_end_as_a_serial_order",
+    ),
+    Mutant(
+        "a-property-that-was-changed-is-not-overwritten",
+        "iceberg/rebase.py",
+        "        if now not in (read, wanted.get(key)):\n",
+        "        if False:\n",
+        f"{_SEEDS}[1]",
+    ),
+    Mutant(
+        "another-table-of-the-name-is-another-table",
+        "iceberg/rebase.py",
+        "    if attempt.table_uuid != str(head.table_uuid):\n",
+        "    if False:\n",
+        "tests/catalog/test_bad_input.py::test_a_table_made_again_while_a_writer_works_refuses_the_writer",
+    ),
+    Mutant(
+        "an-append-has-the-next-number-of-the-head",
+        "iceberg/rebase.py",
+        "        sequence_number=head.next_sequence_number(),\n",
+        "        sequence_number=attempt.base_sequence_number + 1,\n",
+        f"{_GROUPS}test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order[lease]",
+    ),
+    Mutant(
+        "an-append-stands-on-the-head",
+        "iceberg/rebase.py",
+        "        head=parent.manifest_list if parent is not None else None,\n",
+        "        head=None,\n",
+        f"{_SEEDS}[1]",
+    ),
+    Mutant(
+        "the-head-goes-into-the-log",
+        "iceberg/rebase.py",
+        "        changed = lean.logged(changed, head, head_location)\n",
+        "        pass\n",
+        f"{_SEEDS}[1]",
+    ),
+)
+
+
+# Trying them.
+
+
+@contextmanager
+def copies(count: int) -> Iterator[SimpleQueue[Path]]:
+    """Yield so many copies of what a test needs."""
+    with tempfile.TemporaryDirectory(prefix="commit-coord-mutants-") as folder:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(count):
+            place = Path(folder) / str(number)
+            place.mkdir()
+            for part in _PARTS:
+                if (ROOT / part).is_dir():
+                    shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(ROOT / part, place / part)
+            free.put(place)
+        yield free
+
+
+def killed(mutant: Mutant, place: Path, *, timeout_s: float = 60.0) -> bool:
+    """Return whether the mutant's test fails in the copy at *place* once the mutant is there.
+
+    Raises:
+        RuntimeError: The test could not be run.
+    """
+    path = place / "commit_coord" / mutant.file
+    path.write_text(mutant.applied())
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    process = context.Process(target=_test, args=(mutant.test, place))
+    try:
+        process.start()
+        process.join(timeout_s)
+        if process.exitcode is None:
+            process.kill()  # a mutant may hang
+            process.join()
+            return True
+    finally:
+        path.write_text((ROOT / "commit_coord" / mutant.file).read_text())
+    if process.exitcode not in (0, 1):
+        raise RuntimeError(f"{mutant.name}: pytest ended with {process.exitcode}\n{(place / 'log').read_text()}")
+    return process.exitcode == 1
+
+
+_IMPORTED = ["pytest", "pyarrow.parquet", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "fastavro", "orjson"]
+"""What the tests need and no mutant changes: imported once."""
+
+
+def _test(test: str, place: Path) -> None:
+    """Run *test* in the copy at *place*, in this process; leave with pytest's status."""
+    with (place / "log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    assert "commit_coord" not in sys.modules
+    os.chdir(place)
+    sys.path.insert(0, str(place))
+    sys.dont_write_bytecode = True
+    import hypothesis
+    import pytest
+
+    # Whether it fails is all that is asked: no time for making the example small.
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile("mutants", phases=phases, database=None)
+    hypothesis.settings.load_profile("mutants")
+    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", test])
+    found = Path(sys.modules["commit_coord"].__file__ or "")
+    sys.stdout.flush()
+    os._exit(status if found.is_relative_to(place) else 99)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the mutants, print a table; 1 when one survives."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="MUTANT", help="only these")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
+    survivors = []
+
+    def attempt(mutant: Mutant) -> tuple[bool, float]:
+        place, began = free.get(), time.monotonic()
+        try:
+            return killed(mutant, place), time.monotonic() - began
+        finally:
+            free.put(place)
+
+    with copies(options.processes) as free, ThreadPoolExecutor(options.processes) as pool:
+        for mutant, (dead, seconds) in zip(chosen, pool.map(attempt, chosen), strict=True):
+            print(f"{'killed' if dead else 'SURVIVED':8} {seconds:5.1f} s  {mutant.name:48} {mutant.test}", flush=True)
+            if not dead:
+                survivors.append(mutant.name)
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were killed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

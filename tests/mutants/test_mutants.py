@@ -1,0 +1,45 @@
+"""The mutants fit the code, and some of them are killed; `make mutants` kills all."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from tests.mutants.mutants import MUTANTS, ROOT, Mutant, copies, killed
+
+SLICE = 3
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_code_and_names_a_test(mutant: Mutant) -> None:
+    """Its text stands in its file once, the code compiles, and the test is there."""
+    compile(mutant.applied(), mutant.file, "exec")
+    path, *names = mutant.test.partition("[")[0].split("::")
+    texts = [(ROOT / path).read_text()]
+    if "test_lock_managers" in path:
+        texts += [(ROOT / "commit_coord" / "testing" / file).read_text() for file in ("carrying.py", "contract.py")]
+    for name in names:
+        assert any(re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE) for text in texts)
+
+
+def test_names_are_unique() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 25
+
+
+def test_some_mutants_are_killed() -> None:
+    """Others at each run; what random order is seeded with seeds the choice."""
+    chosen = random.sample([mutant for mutant in MUTANTS if "/unit/" in mutant.test], SLICE)
+    with copies(1) as free:
+        place = free.get()
+        assert [mutant.name for mutant in chosen if not killed(mutant, place)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_mutants_are_killed() -> None:
+    """As `make mutants`."""
+    with copies(1) as free:
+        place = free.get()
+        assert [mutant.name for mutant in MUTANTS if not killed(mutant, place)] == []

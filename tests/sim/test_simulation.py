@@ -1,0 +1,231 @@
+"""Simulated runs of the real commit path: they keep every promise, they repeat exactly, and they are not blind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commit_coord.coordinator import _Commit
+from commit_coord.errors import LockError
+from commit_coord.locks.keeping import KeepingLockManager, KeptLease
+from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.protocol.commit import SwapResult, Where
+from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw
+from commit_coord.testing.sim.run import simulate
+from commit_coord.testing.sim.services import Client, Condition, Pointers
+from commit_coord.testing.sim.world import Blow, Fault, Outage, Weather
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+SEEDS = 50
+"""Runs of one test. `make sim` runs thousands."""
+
+
+@pytest.mark.parametrize("first", range(1, 301, SEEDS))
+def test_runs_keep_every_promise(first: int) -> None:
+    """The first seeds of `make sim`."""
+    assert {seed: simulate(draw(seed)).broken for seed in range(first, first + SEEDS)} == dict.fromkeys(
+        range(first, first + SEEDS), ()
+    )
+
+
+def test_a_seed_repeats_its_history_in_any_process() -> None:
+    """Whatever the run before it was, and however strings are hashed."""
+    seeds = range(20, 28)
+    digests = [simulate(draw(seed)).digest for seed in seeds]
+    assert [simulate(draw(seed)).digest for seed in reversed(seeds)][::-1] == digests
+    assert len(set(digests)) == len(digests)
+    told = "from commit_coord.testing.sim.run import *; from commit_coord.testing.sim.plan import draw; "
+    told += f"print(*[simulate(draw(seed)).digest for seed in range({seeds.start}, {seeds.stop})])"
+    command = [sys.executable, "-c", told]
+    done = subprocess.run(command, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == digests
+
+
+def _never_compares(patch: pytest.MonkeyPatch) -> None:
+    real = Pointers.swap
+
+    def swap(self: Pointers, who: str, base: str, location: str, *, compares: bool) -> bool:
+        return real(self, who, base, location, compares=False)
+
+    patch.setattr(Pointers, "swap", swap)
+
+
+def _never_asks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeptLease, "ensure_active", lambda self, max_age_ms=None: None)
+
+
+def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
+    real = KeepingLockManager._release
+
+    def release(self: Any, ticket: Any) -> None:
+        real(self, ticket)
+        with suppress(LockError):
+            for entry in self.locks(ticket.request.locks[0][0], scope=ticket.request.scope)[:1]:
+                self._remove(entry.scope, entry.request_id, entry.generation, forced=True)
+
+    patch.setattr(LeaseLockManager, "_release", release)
+
+
+def _compares_with_a_later_read(patch: pytest.MonkeyPatch) -> None:
+    real = Client.swap
+
+    def swap(self: Client, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        return real(self, table, self.pointer(table), location)
+
+    patch.setattr(Client, "swap", swap)
+
+
+def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
+    real = Client.swap
+
+    def swap(self: Client, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        result = real(self, table, base, location)
+        return SwapResult.MOVED if result is SwapResult.LOST_REPLY else result
+
+    patch.setattr(Client, "swap", swap)
+
+
+def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
+    real = _Commit._locate
+
+    def locate(self: Any, plan: Any) -> Where:
+        where = real(self, plan)
+        return Where.NOT_IN_LOG if where is Where.STILL_BASE else where
+
+    patch.setattr(_Commit, "_locate", locate)
+
+
+def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaseLockManager, "_retract", lambda self, request: True)
+
+
+def _as_it_comes(plan: Plan) -> Plan:
+    return plan
+
+
+def _with_lost_answers(plan: Plan) -> Plan:
+    return replace(plan, condition=Condition.COMPARES, pointer_weather=Weather(unanswered=0.1, late=0.3))
+
+
+def _with_stalls(plan: Plan) -> Plan:
+    """One writer is stopped for more than a lease, at another step each time; the server ignores the condition."""
+    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=20.0)
+    return replace(plan, locks=_leases(plan), condition=Condition.IGNORES, faults=(stop,), writers=_ours(plan))
+
+
+def _with_impatience(plan: Plan) -> Plan:
+    """One writer is stopped for longer than the others wait."""
+    stop = Fault(process="w1", step=5 + plan.seed % 15, blow=Blow.PAUSE, seconds=8.0)
+    writers = tuple(replace(writer, jobs=(Job.APPEND,)) for writer in _ours(plan))
+    return replace(
+        plan,
+        locks=Locks.HOST,
+        condition=Condition.COMPARES,
+        faults=(stop,),
+        acquire_timeout_ms=5_000,
+        group_max_size=16,
+        writers=writers,
+    )
+
+
+def _leases(plan: Plan) -> Locks:
+    return plan.locks if plan.locks in (Locks.HOST, Locks.SERVER) else Locks.HOST
+
+
+def _ours(plan: Plan) -> tuple[Writer, ...]:
+    return tuple(replace(writer, rate=1.0, begins=0.0) for writer in plan.writers if writer.kind is Kind.OURS)
+
+
+def _with_foreign_lockers(plan: Plan) -> Plan:
+    """Ours is stopped for more than a lease about when it sends its swap; beside a writer that only locks, slowly."""
+    stop = Fault(process="w1", step=6 + plan.seed % 5, blow=Blow.PAUSE, seconds=16.0 + plan.seed % 7)
+    theirs = Writer(name="foreign", jobs=(Job.APPEND, Job.APPEND), kind=Kind.ONLY_LOCKS, begins=0.02)
+    return replace(
+        plan,
+        locks=_leases(plan),
+        condition=Condition.COMPARES,
+        faults=(stop,),
+        writers=(_ours(plan)[0], theirs),
+        file_weather=Weather(slow=0.4),
+    )
+
+
+def _with_strangers(plan: Plan) -> Plan:
+    """Answers are lost beside a writer that commits without a lock."""
+    theirs = Writer(name="foreign", jobs=(Job.APPEND,) * 4, kind=Kind.ONLY_COMPARES)
+    return replace(_with_lost_answers(plan), writers=(*_ours(plan), theirs))
+
+
+def _with_slow_answers(plan: Plan) -> Plan:
+    """All services take their time, and one writer is stopped for more than a lease."""
+    stop = Fault(process="w1", step=5 + plan.seed % 30, blow=Blow.PAUSE, seconds=20.0)
+    slow = Weather(slow=0.8)
+    writers = tuple(replace(writer, jobs=(Job.LOCKED_APPEND,)) for writer in _ours(plan))
+    return replace(
+        plan, locks=Locks.SERVER, faults=(stop,), writers=writers, lock_weather=slow, file_weather=slow, outages=()
+    )
+
+
+def _with_a_forgetful_server(plan: Plan) -> Plan:
+    """The lock service crashes, and undoes what it had not written to its disk."""
+    begins = 0.04 + 0.005 * (plan.seed % 40)
+    crash = Outage(service="locks", begins=begins, ends=begins + 1.0, forgets=True)
+    return replace(plan, locks=Locks.SERVER, outages=(crash,), writers=_ours(plan))
+
+
+def _with_interrupts(plan: Plan) -> Plan:
+    """Ctrl-C comes to two writers, while they wait for an answer; group commit, and no lock stays."""
+    blows = [
+        Fault(process=name, step=1 + (plan.seed * times) % 31, blow=Blow.INTERRUPT, seconds=0.001 * (plan.seed % 12))
+        for name, times in (("w1", 7), ("w2", 11))
+    ]
+    return replace(plan, locks=_leases(plan), faults=tuple(blows), group_max_size=16)
+
+
+FAULTS = {
+    "lost answers": _with_lost_answers,
+    "stalls": _with_stalls,
+    "impatience": _with_impatience,
+    "foreign lockers": _with_foreign_lockers,
+    "slow answers": _with_slow_answers,
+    "strangers": _with_strangers,
+    "a forgetful server": _with_a_forgetful_server,
+    "interrupts": _with_interrupts,
+}
+
+
+@pytest.mark.parametrize("under", FAULTS)
+def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
+    """Where the faults are drawn closer than chance would."""
+    assert [seed for seed in range(1, 31) if simulate(FAULTS[under](draw(seed))).broken] == []
+
+
+@pytest.mark.parametrize(
+    "remove, under",
+    [
+        (_never_compares, _as_it_comes),
+        (_never_asks, _with_stalls),
+        (_releases_whoever_holds, _as_it_comes),
+        (_compares_with_a_later_read, _as_it_comes),
+        (_takes_a_lost_answer_for_a_failure, _with_lost_answers),
+        (_takes_the_old_head_for_a_failure, _with_lost_answers),
+        (_says_failure_while_somebody_has_the_offer, _with_impatience),
+    ],
+)
+def test_a_guard_that_is_gone_is_missed(
+    remove: Patch, under: Callable[[Plan], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within so many runs a promise is broken; with the guard it is kept in all of them."""
+    plans = [under(draw(seed)) for seed in range(1, 101)]
+    remove(monkeypatch)
+    broken = next((number for number, plan in enumerate(plans) if simulate(plan).broken), None)
+    assert broken is not None
+    monkeypatch.undo()
+    assert simulate(plans[broken]).broken == ()

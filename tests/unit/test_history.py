@@ -1,0 +1,201 @@
+"""The history checker: what it accepts, and that it finds each kind of damage."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commit_coord.model import LockMode, Resource
+from commit_coord.testing.history import (
+    Answer,
+    Append,
+    Call,
+    Change,
+    Hold,
+    check_appends,
+    check_changes,
+    check_files,
+    check_holds,
+    check_line,
+    check_register,
+    check_snapshots,
+)
+
+MARK = "mark"
+
+
+def snapshot(number: int, mark: str) -> dict[str, Any]:
+    return {
+        "snapshot-id": 10 * number,
+        "parent-snapshot-id": 10 * (number - 1) or None,
+        "sequence-number": number,
+        "timestamp-ms": 1000 * number,
+        "summary": {"operation": "append", MARK: mark},
+    }
+
+
+def body(*marks: str, log: tuple[str, ...] = ()) -> dict[str, Any]:
+    snapshots = [snapshot(number, mark) for number, mark in enumerate(marks, 1)]
+    return {
+        "snapshots": snapshots,
+        "snapshot-log": [{key: one[key] for key in ("snapshot-id", "timestamp-ms")} for one in snapshots],
+        "last-sequence-number": len(marks),
+        "current-snapshot-id": 10 * len(marks) or None,
+        "metadata-log": [{"metadata-file": file, "timestamp-ms": 1} for file in log],
+    }
+
+
+def append(mark: str, answer: Answer, snapshot_id: int | None = None) -> Append:
+    return Append(mark=mark, answer=answer, snapshot_id=snapshot_id)
+
+
+ACKNOWLEDGED, REFUSED, UNKNOWN = Answer
+
+
+@pytest.mark.parametrize(
+    "appends, found",
+    [
+        ([append("a", ACKNOWLEDGED, 10), append("b", UNKNOWN), append("c", REFUSED), append("d", UNKNOWN)], None),
+        ([append("a", ACKNOWLEDGED), append("b", REFUSED)], "RefusedNever: b is there"),
+        ([append("a", ACKNOWLEDGED), append("b", UNKNOWN), append("c", ACKNOWLEDGED)], "AcknowledgedStays: c"),
+        ([append("a", ACKNOWLEDGED, 20), append("b", ACKNOWLEDGED, 20)], "AcknowledgedStays: a is there as another"),
+        ([append("a", ACKNOWLEDGED)], "NoneTwice: b is there and nobody wrote it"),
+    ],
+)
+def test_each_append_stands_as_it_was_answered(appends: list[Append], found: str | None) -> None:
+    broken = check_appends(appends, body("a", "b"), MARK)
+    assert len(broken) == (found is not None)
+    assert "".join(broken).startswith(found or "")
+
+
+@pytest.mark.parametrize("answer", Answer)
+def test_nothing_is_there_twice(answer: Answer) -> None:
+    (broken,) = check_appends([append("a", answer)], body("a", "a"), MARK)
+    assert broken == f"NoneTwice: {answer} a is there 2 times"
+
+
+def test_snapshots_are_one_line() -> None:
+    assert check_snapshots(body()) == check_snapshots(body("a", "b", "c")) == []
+    for damage in (
+        {"sequence-number": 7},
+        {"parent-snapshot-id": 77},
+        {"snapshot-id": 77},
+        {"timestamp-ms": 7000},
+    ):
+        damaged = copy.deepcopy(body("a", "b", "c"))
+        damaged["snapshots"][1] |= damage
+        assert check_snapshots(damaged) != []
+    assert check_snapshots(body("a", "b") | {"current-snapshot-id": 10}) != []
+    assert check_snapshots(body("a", "b") | {"last-sequence-number": 3}) != []
+
+
+def test_metadata_files_are_one_line_also_where_the_logs_are_cut() -> None:
+    files = {
+        "0": body(),
+        "1": body("a", log=("0",)),
+        "2": body("a", "b", log=("1",)),
+        "3": body(*"abc", log=("1", "2")),
+    }
+    assert check_line("3", files.__getitem__) == (["3", "2", "1", "0"], [])
+    assert check_line("3", files.__getitem__, files=2) == (["3", "2"], [])
+    assert check_line("3", {**files, "3": body("a", log=("1", "2"))}.__getitem__)[1] == [
+        "AcknowledgedStays: 3 lacks snapshots of 2"
+    ]
+    assert check_line("3", {**files, "3": body(*"abc", log=("x", "2"))}.__getitem__)[1] == [
+        "Unbroken: 3 and 2 tell different lines"
+    ]
+
+    def read(path: str) -> dict[str, Any]:
+        if path == "1":
+            raise FileNotFoundError(path)
+        return files[path]
+
+    assert check_line("3", read) == (["3", "2", "1"], ["Unbroken: 1 is in the log, and is not there"])
+
+
+def test_a_change_is_made_to_the_head_that_it_was_built_on() -> None:
+    fine = Change(by="a", base="0", before="0", location="1")
+    again = Change(by="a", base="0", before="1", location="1")  # the same message twice, where nobody compares
+    over = Change(by="b", base="0", before="1", location="2")
+    assert check_changes([fine, again], ["1", "0"]) == []
+    assert check_changes([fine, over], ["2", "0"]) == [
+        "Unbroken: 2 of b was built on 0 and put over 1",
+        "Unbroken: 1 of a is not in the line",
+    ]
+    assert check_changes([fine, over], ["2", "0"], heedless={"b"}) == []
+    assert check_changes([fine, over, fine], ["3", "0"], heedless={"b"}) == ["Unbroken: 2 of b is not in the line"]
+
+
+def test_a_file_that_is_gone_is_named() -> None:
+    assert check_files(["a", "b"], {"a"}.__contains__) == ["RefusedNever: b is referred to, and is gone"]
+
+
+def test_conflicting_holds_do_not_overlap() -> None:
+    s, x = LockMode.SHARED, LockMode.EXCLUSIVE
+    table, other = Resource(("db", "t")), Resource(("db", "u"))
+
+    def hold(who: str, on: Resource, mode: LockMode, begins: float, ends: float) -> Hold:
+        return Hold(who=who, locks=((on, mode),), begins=begins, ends=ends)
+
+    assert check_holds([hold("a", table, x, 0, 2), hold("b", table, x, 2, 3), hold("c", other, x, 1, 3)]) == []
+    assert check_holds([hold("a", table, s, 0, 2), hold("b", table, s, 1, 3)]) == []
+    (broken,) = check_holds([hold("b", table, x, 1, 3), hold("a", table, s, 0, 2)])
+    assert broken.startswith("BeliefIsTrue: a still believed in its lease when b was granted, at 1.000 s of 2.000 s")
+
+
+values = st.sampled_from(["0", "1", "2"])
+times = st.integers(0, 8)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[Call]:
+    made = []
+    for _ in range(draw(st.integers(0, 6))):
+        begins = draw(times)
+        ends = draw(st.one_of(st.just(math.inf), st.integers(begins, 9)))
+        made.append(Call(saw=draw(values), wrote=draw(st.one_of(st.none(), values)), begins=begins, ends=ends))
+    return made
+
+
+def explained(history: Sequence[Call], initial: str) -> bool:
+    """Try every order of every choice of the calls that were not answered."""
+    sure = [call for call in history if call.ends < math.inf]
+    unsure = [call for call in history if call.ends == math.inf]
+    for count in range(len(unsure) + 1):
+        for chosen in itertools.combinations(unsure, count):
+            for order in itertools.permutations([*sure, *chosen]):
+                value = initial
+                for position, call in enumerate(order):
+                    if call.saw != value or any(later.ends < call.begins for later in order[position + 1 :]):
+                        break
+                    value = value if call.wrote is None else call.wrote
+                else:
+                    return True
+    return False
+
+
+@given(calls())
+def test_a_register_is_judged_as_by_trying_every_order(history: list[Call]) -> None:
+    assert (check_register(history, "0") == []) == explained(history, "0")
+
+
+def test_a_stale_read_is_found() -> None:
+    write = Call(saw="0", wrote="1", begins=0, ends=1)
+    assert check_register([write, Call(saw="1", begins=2, ends=3)], "0") == []
+    assert check_register([write, Call(saw="0", begins=0.5, ends=3)], "0") == []
+    (broken,) = check_register([write, Call(saw="0", begins=2, ends=3)], "0")
+    assert broken.startswith("Unbroken: no order")
+
+
+def test_a_write_that_was_not_answered_may_land_at_any_time_or_never() -> None:
+    write = Call(saw="0", wrote="1", begins=0)
+    for saw in "01":
+        assert check_register([write, Call(saw=saw, begins=5, ends=6)], "0") == []
+    assert check_register([write, Call(saw="1", begins=5, ends=6), Call(saw="0", begins=7, ends=8)], "0") != []
