@@ -259,7 +259,7 @@ PROPERTIES: tuple[Property, ...] = (
         "commit.group.max-bytes",
         "bytes, a whole number, at least 1",
         "1048576",
-        "How large the attempts may be, all together, that one commit carries beside its own; most have 2 to 3 KB. A "
+        "How large the attempts may be, all together, that one commit carries beside its own; most have 1 to 3 KB. A "
         "larger one commits alone.",
         _number(1),
     ),

@@ -17,6 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.hms.client import LockType, client_of
 from commit_coord.model import LockMode, Resource
 from commit_coord.testing.faults.fleet import Fleet
@@ -174,6 +175,8 @@ def _new_table(place: Place, rig: Rig) -> None:
         catalog.create_table(
             TABLE, _TABLE_SCHEMA, location=f"{rig.warehouse.as_uri()}/{place.catalog}", partition_spec=_SPEC
         )
+    if rig.configuration.threads:  # else this process would be the one that locks in memory
+        CoordinatedSqlCatalog.adopt_locks(place.catalog, **place.properties)
 
 
 def _await(what: Callable[[], bool], patience_s: float) -> bool:
