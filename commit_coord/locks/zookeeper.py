@@ -69,7 +69,7 @@ from commit_coord.locks.zookeeper_client import (
     Session,
     SessionEvent,
 )
-from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
+from commit_coord.locks.zookeeper_journal import SPAN_MS, Journal
 from commit_coord.locks.zookeeper_layout import (
     HIVE_APPLICATION,
     HIVE_NAMESPACE,
@@ -277,7 +277,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         self._journal = Journal(self._session, self._layout)
         self._offers = Offers(self._session, self._layout)
         self._litter: dict[tuple[LockScope, Resource], float] = {}
-        self._swept_hour = 0
+        self._swept = self._clock.wall_ms() // SPAN_MS
+        self._answers = False
 
     def _here(self) -> None:
         """A forked child neither uses nor ends the session of its parent."""
@@ -747,13 +748,24 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         return super()._beat()
 
     def _chores(self) -> float | None:
-        """Remove empty parents."""
+        """Remove empty parents, and answers that nobody asks for any more."""
         more = False
         with suppress(LockServiceUnavailable):
             more = self._sweep(_UNUSED)
+            more |= self._forget_expired()
         if more:
             return _SOON
         return _UNUSED / 4 if self._litter else None
+
+    def _forget_expired(self) -> bool:
+        """Forget what was remembered until the span before; return whether there is more than fits into one beat."""
+        now_ms = self._clock.wall_ms()
+        if now_ms // SPAN_MS <= self._swept:
+            return False
+        if self._journal.forget_expired(now_ms, _AT_ONCE):
+            return True
+        self._swept = now_ms // SPAN_MS
+        return False
 
     # Give back.
 
@@ -784,6 +796,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             return []
         done, returned = lease.settled
         if done:
+            self._answers = True
             self._journal.remember_all(done, self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms)
         return self._offers.settling(ticket.taken, [entry.request_id for entry in done], returned)
 
@@ -930,10 +943,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         self._here()
         now_ms = self._clock.wall_ms()
         self._ask(partial(self._journal.remember, entry, now_ms + lifetime_ms))
-        if now_ms // HOUR_MS > self._swept_hour:
-            self._swept_hour = now_ms // HOUR_MS
-            with suppress(LockServiceUnavailable):  # The next one does it.
-                self._journal.forget_expired(now_ms)
+        self._answers = True
 
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`LockManager.recall`."""
@@ -947,6 +957,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         with suppress(LockServiceUnavailable):
             while self._sweep(0.0) and self._clock.now() < until:
                 pass  # What is left is cleared by reap.
+            if self._answers:  # Those of clients that never live through a span would stay.
+                self._journal.forget_expired(self._clock.wall_ms(), _AT_ONCE)
         self._session.close()
 
     def _path(self, request: LockRequest, resource: Resource) -> str:

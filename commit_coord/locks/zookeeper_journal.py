@@ -1,7 +1,7 @@
 """The journal of the ``zookeeper`` lock manager: what became of request ids, until each entry's time is over.
 
 ZooKeeper's own time-to-live is off unless the servers were told otherwise. So each entry stands once more, below the
-hour in which it expires, and whoever writes looks now and then for hours that are over.
+span of time in which it expires, and whoever writes looks now and then for spans that are over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from commit_coord.locks.zookeeper_client import Change, Create, Delete, MultiRef
 from commit_coord.locks.zookeeper_layout import Layout, journal_data, parse_journal, unescape
 from commit_coord.model import JournalEntry
 
-HOUR_MS = 3_600_000
+SPAN_MS = 300_000
+"""Entries that expire within the same span are listed together."""
+
+_TOGETHER = 50
+"""Entries that one multi deletes."""
 
 
 class Journal:
@@ -27,8 +31,8 @@ class Journal:
     def remember(self, entry: JournalEntry, expires_at_ms: int) -> None:
         """Keep *entry*; one of the same id is replaced."""
         path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
-        expiry = Create(self._layout.expiry(expires_at_ms // HOUR_MS, entry.request_id))
-        # There already: the same id again, in another hour or in the same one.
+        expiry = Create(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
+        # There already: the same id again, in another span or in the same one.
         tries: tuple[list[Operation], ...] = (
             [Create(path, data), expiry],
             [Change(path, data), expiry],
@@ -42,13 +46,13 @@ class Journal:
 
     def remember_all(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> None:
         """Keep *entries*, in one step where none of them is there."""
-        hour = expires_at_ms // HOUR_MS
+        span = expires_at_ms // SPAN_MS
         new: list[Operation] = [
             operation
             for entry in entries
             for operation in (
                 Create(self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)),
-                Create(self._layout.expiry(hour, entry.request_id)),
+                Create(self._layout.expiry(span, entry.request_id)),
             )
         ]
         try:
@@ -65,22 +69,33 @@ class Journal:
         entry, expires_at_ms = parse_journal(node.data)
         return entry if expires_at_ms > now_ms else None
 
-    def forget_expired(self, now_ms: int) -> None:
-        """Delete the entries whose hour is over."""
-        (hours,) = self._session.children([self._layout.expiries])
-        for hour in hours.names if hours is not None else ():
-            if int(hour) < now_ms // HOUR_MS:
-                self._forget(f"{self._layout.expiries}/{hour}", now_ms)
+    def forget_expired(self, now_ms: int, at_most: int) -> bool:
+        """Delete *at_most* so many entries whose span is over; return whether there are more."""
+        (spans,) = self._session.children([self._layout.expiries])
+        over = [name for name in (spans.names if spans is not None else ()) if int(name) < now_ms // SPAN_MS]
+        for span in sorted(over, key=int):
+            folder = f"{self._layout.expiries}/{span}"
+            (listing,) = self._session.children([folder])
+            names = listing.names if listing is not None else ()
+            for first in range(0, min(len(names), at_most), _TOGETHER):
+                self._forget(folder, names[first : min(first + _TOGETHER, at_most)], now_ms)
+            at_most -= len(names)
+            if at_most < 0:
+                return True
+            self._session.delete_each([folder])
+        return False
 
-    def _forget(self, folder: str, now_ms: int) -> None:
-        (listing,) = self._session.children([folder])
-        for name in listing.names if listing is not None else ():
-            path = self._layout.entry(unescape(name))
-            (node,) = self._session.get([path])
-            ended: list[Operation] = [Delete(f"{folder}/{name}")]
-            # An entry that was written again lives on under a later hour.
+    def _forget(self, folder: str, names: Sequence[str], now_ms: int) -> None:
+        paths = [self._layout.entry(unescape(name)) for name in names]
+        deletes: list[list[Operation]] = []
+        for name, path, node in zip(names, paths, self._session.get(paths), strict=True):
+            deletes.append([Delete(f"{folder}/{name}")])
+            # An entry that was written again lives on under a later span.
             if node is not None and parse_journal(node.data)[1] <= now_ms:
-                ended.append(Delete(path, node.stat.version))
-            with suppress(MultiRefused):  # Another client cleans up too, or writes it again.
-                self._session.multi(ended)
-        self._session.delete_each([folder])
+                deletes[-1].append(Delete(path, node.stat.version))
+        try:
+            self._session.multi([operation for each in deletes for operation in each])
+        except MultiRefused:  # Another client cleans up too, or writes one of them again.
+            for each in deletes:
+                with suppress(MultiRefused):
+                    self._session.multi(each)

@@ -20,7 +20,7 @@ Theory of operation
         /commit-coord/<namespace>/notes/<db>/<table>                                what the last holder of a latch left
         /commit-coord/<namespace>/writers/<client>                                  who is ready to move (writers)
         /commit-coord/<namespace>/journal/entries/<request id>
-        /commit-coord/<namespace>/journal/expiry/<hour>/<request id>
+        /commit-coord/<namespace>/journal/expiry/<span>/<request id>
 
     A request's nodes are all created by one ``multi``. Its node below ``requests`` is its identity: it is created with
     the locks, deleted with the locks, and nothing else can have its name. That answers whether a multi whose reply
@@ -209,12 +209,12 @@ class Layout:
 
     @property
     def expiries(self) -> str:
-        """What the hours in which journal entries expire lie below."""
+        """What the spans in which journal entries expire lie below."""
         return f"/commit-coord/{self._name}/journal/expiry"
 
-    def expiry(self, hour: int, request_id: str) -> str:
-        """Return the node that says in which hour an entry expires."""
-        return f"{self.expiries}/{hour}/{_id(request_id)}"
+    def expiry(self, span: int, request_id: str) -> str:
+        """Return the node that says in which span an entry expires."""
+        return f"{self.expiries}/{span}/{_id(request_id)}"
 
 
 def _id(request_id: str) -> str:

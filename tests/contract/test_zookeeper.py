@@ -31,7 +31,7 @@ from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
 from commit_coord.locks.zookeeper_client import Create, Session
-from commit_coord.locks.zookeeper_journal import HOUR_MS, Journal
+from commit_coord.locks.zookeeper_journal import SPAN_MS, Journal
 from commit_coord.model import (
     JournalEntry,
     LeaseState,
@@ -358,17 +358,17 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         for _ in range(50):
             manager.acquire(latch(), deadline=soon()).release()
         assert received(alone) - before - 1 == 200
-        trips, answer = [0], Session._answer
+        trips, ask = [0], Session._ask
 
-        def count(session: Session, client: Any, pending: Any, deadline: float) -> Any:
-            # What was answered along with an earlier request costs no waiting of its own.
-            trips[0] += not pending.ready()
-            return answer(session, client, pending, deadline)
+        def count(session: Session, requests: Any, patience: float) -> Any:
+            # All of them are sent before the first answer is waited for.
+            trips[0] += 1
+            return ask(session, requests, patience)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Session, "_answer", count)
+            patch.setattr(Session, "_ask", count)
             manager.acquire(latch(), deadline=soon()).release()
-        assert trips[0] <= 3
+        assert trips[0] == 2
 
         held = manager.acquire(latch(), deadline=soon())
         waiters = [Contender(other, latch()).queued() for _ in range(3)]
@@ -1002,23 +1002,38 @@ def _free(manager: LockManager) -> bool:
 # The rest.
 
 
-def test_journal_entries_go_when_their_hour_is_over(service: Service, raw: Any) -> None:
-    """Without a time-to-live in ZooKeeper: whoever writes removes what expired, and nothing that was renewed."""
+def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) -> None:
+    """Without a time-to-live in ZooKeeper: a client that wrote some removes what expired, not what was renewed."""
     manager = ours(service.open())
     journal = Journal(manager._session, manager._layout)
     now_ms = SYSTEM_CLOCK.wall_ms()
     old, renewed = (
         JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
     )
-    journal.remember(old, now_ms - 3 * HOUR_MS)
-    journal.remember(renewed, now_ms - 3 * HOUR_MS)
-    journal.remember(renewed, now_ms + 3 * HOUR_MS)
-    journal.remember(renewed, now_ms + 3 * HOUR_MS)
-    manager.remember(replace(old, request_id="new"), lifetime_ms=HOUR_MS)
+    many = [replace(old, request_id=f"many {number}") for number in range(60)]
+    journal.remember_all(many, now_ms - 4 * SPAN_MS)
+    journal.remember(old, now_ms - 3 * SPAN_MS)
+    journal.remember(renewed, now_ms - 3 * SPAN_MS)
+    journal.remember(renewed, now_ms + 3 * SPAN_MS)
+    journal.remember(renewed, now_ms + 3 * SPAN_MS)
+    folder = f"/commit-coord/{HIVE}@{service.space}/journal"
+    assert journal.forget_expired(now_ms, 55)
+    assert 7 == len(raw.get_children(f"{folder}/entries"))
+    manager.remember(replace(old, request_id="new"), lifetime_ms=SPAN_MS)
     assert manager.recall("old/1") is None
     assert manager.recall("renewed") == renewed
-    assert {"new", "renewed"} == set(raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/entries"))
-    assert 2 == len(raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/expiry"))
+    manager.close()
+    assert {"new", "renewed"} == set(raw.get_children(f"{folder}/entries"))
+    assert 2 == len(raw.get_children(f"{folder}/expiry"))
+
+
+def test_who_lives_through_a_span_forgets_what_expired_in_it(service: Service, raw: Any) -> None:
+    manager = ours(service.open())
+    entry = JournalEntry(request_id="old", table="t", table_uuid="u", metadata_location="m")
+    manager._journal.remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
+    manager._swept -= 1
+    manager._chores()
+    assert [] == raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/entries")
 
 
 def test_a_listing_shows_chains_of_waiters(service: Service) -> None:
