@@ -126,13 +126,14 @@ def _property(
 PROPERTIES: tuple[Property, ...] = (
     _property(
         "lock-impl",
-        "hms, lease, memory, none or zookeeper",
+        "hms, lease, memory, none, zookeeper or hms-to-zookeeper",
         None,
         "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
         "takes the locks of the Hive Metastore (the default there); `zookeeper` keeps locks in ZooKeeper, those of "
         "operations in Hive's own layout; `memory` serves one process (the default for in-memory catalogs); `none` "
-        "takes no locks, commits still compare and set.",
-        _one_of("hms", "lease", "memory", "none", "zookeeper"),
+        "takes no locks, commits still compare and set; `hms-to-zookeeper` takes for each table what its phase asks "
+        "for, while it [moves from the metastore's locks to ZooKeeper](migration.md).",
+        _one_of("hms", "lease", "memory", "none", "zookeeper", "hms-to-zookeeper"),
         hive_support_concurrency=_concurrency,
         engine_hive_lock__enabled=_concurrency,
         iceberg_engine_hive_lock__enabled=_concurrency,
@@ -144,7 +145,7 @@ PROPERTIES: tuple[Property, ...] = (
         "an SQLAlchemy URL, thrift://host:port, or host:port,host:port/chroot",
         None,
         "Where `lease` keeps its tables, or the metastore of `hms`: the catalog's own by default. Or the servers of "
-        "`zookeeper`.",
+        "`zookeeper` and `hms-to-zookeeper`, which finds the metastore where the catalog is.",
         iceberg_catalog_hive_lock_zk_connect__string=str,
         hive_zookeeper_quorum=str,
     ),
@@ -258,7 +259,7 @@ PROPERTIES: tuple[Property, ...] = (
         "commit.group.max-bytes",
         "bytes, a whole number, at least 1",
         "1048576",
-        "How large the attempts may be, all together, that one commit carries beside its own; most have 2 to 3 KB. A "
+        "How large the attempts may be, all together, that one commit carries beside its own; most have 1 to 3 KB. A "
         "larger one commits alone.",
         _number(1),
     ),
@@ -383,7 +384,8 @@ PROPERTIES: tuple[Property, ...] = (
         "commit-coord.audit-log",
         "a file",
         "",
-        "Where to append who freed whose locks by force, when and why, as JSON lines. Logged as `commit_coord.audit` "
+        "Where to append who freed whose locks by force or moved tables to another lock service, when and why, as JSON "
+        "lines. Logged as `commit_coord.audit` "
         "in any case.",
     ),
 )
@@ -413,8 +415,8 @@ _OURS = re.compile(
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
 
 
-_OPTIONS = {"zookeeper": "lock_zk_"}
-"""Lock manager → how the names of the settings begin that are for it alone."""
+_OPTIONS = {"zookeeper": "lock_zk_", "hms-to-zookeeper": "lock_zk_"}
+"""Lock manager → how the names of the settings begin that are for it, and those that share them, alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -520,9 +522,16 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
             ) from error
     settings = Settings(**values)
     _check(settings, in_memory)
+    if settings.lock_impl == "hms-to-zookeeper" and not uri.startswith("thrift:"):
+        raise ConfigError(
+            "there is nothing to move away from: the catalog is on no metastore",
+            key="lock-impl",
+            value=settings.lock_impl,
+            accepted="zookeeper, or a uri of thrift://…",
+        )
     for manager, prefix in _OPTIONS.items():
         misplaced = [key for key in texts if key.startswith(prefix.replace("_", "."))]
-        if misplaced and manager != settings.lock_impl:
+        if misplaced and prefix != _OPTIONS.get(settings.lock_impl):
             raise ConfigError(
                 "two settings clash",
                 key=misplaced[0],
@@ -622,7 +631,7 @@ def _check(settings: Settings, in_memory: bool) -> None:
             lock_impl=settings.lock_impl,
             accepted="thrift://host:port" if settings.lock_impl == "hms" else "an SQLAlchemy URL",
         )
-    if settings.lock_impl == "zookeeper" and "://" in settings.lock_uri:
+    if settings.lock_impl in ("zookeeper", "hms-to-zookeeper") and "://" in settings.lock_uri:
         raise ConfigError(
             "the lock manager can't keep its locks there",
             key="lock.uri",

@@ -79,6 +79,7 @@ from commit_coord.protocol.commit import (
     Verdict,
     Where,
     Write,
+    WrongLatch,
     commit,
 )
 
@@ -554,16 +555,16 @@ class _Commit:
     def _file_io(self, location: str) -> FileIO:
         return self._coordinator.store.file_io({}, location)
 
-    def _offered(self, text: str, room: int) -> tuple[Attempt, int]:
-        """Return the attempt that somebody offers, and its size in bytes.
+    def _offered(self, text: str, room: int) -> tuple[Attempt, int] | None:
+        """Return the attempt that somebody offers, and its size in bytes; None when that is more than *room*.
 
         Raises:
-            Exception: It can't be read, or is larger than *room*.
+            Exception: It can't be read.
         """
         data = text.encode()
         location, size = orjson.loads(data)["file"] if data.startswith(_IN_FILE) else (None, len(data))
         if size > room:
-            raise ValueError(f"it has {size} bytes, and there is room for {room}")
+            return None
         if location is not None:
             with self._file_io(location).new_input(location).open() as stream:
                 data = stream.read()
@@ -606,12 +607,15 @@ class _Commit:
         room = self._coordinator._group_max_bytes
         for offer in offers:
             try:
-                attempt, size = self._offered(offer.text, room)
+                offered = self._offered(offer.text, room)
             except Exception:
-                logger.warning("an offer can't be read, or is too large: %s", offer.request_id, exc_info=True)
-            else:
-                room -= size
-                self._members.append(_Member(lock_id=offer.request_id, attempt=attempt))
+                logger.warning("an offer can't be read: %s", offer.request_id, exc_info=True)
+                continue
+            if offered is None:
+                break  # It is the next to be granted, and nobody overtakes it.
+            attempt, size = offered
+            room -= size
+            self._members.append(_Member(lock_id=offer.request_id, attempt=attempt))
 
     def _release(self, verdict: Verdict | None) -> None:
         if self._lease is not None:
@@ -674,6 +678,9 @@ class _Commit:
         if pointer is None:
             return Refusal(reason="the table was dropped since it was read")
         head = coordinator.read(pointer)
+        assert self._lease is not None
+        if (reason := self._lease.unsuited(head.properties)) is not None:
+            return WrongLatch(reason=reason)
         self._rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
             # Whoever went before us may have left us alone because of them.
@@ -709,12 +716,14 @@ class _Commit:
         snapshots: lean.LazyModels[Snapshot] = head.__dict__["snapshots"]
         for found in snapshots.ids_with_summary(REQUEST_ID, attempt.request_id, behind=attempt.base_sequence_number):
             # An earlier commit of the same request had other manifests. Ours are then in no table, and can go.
-            snapshot = snapshots.by_id(found)
-            assert snapshot is not None
-            listed = manifest_list.read(self._file_io(snapshot.manifest_list), snapshot.manifest_list)
-            if not attempt.repeatable or own & {manifest.manifest_path for manifest in listed}:
+            if not self._repeatable or own & self._listed(snapshots.by_id(found)):
                 return _published(head, pointer, (found,))
         return None
+
+    def _listed(self, snapshot: Snapshot | None) -> set[str]:
+        assert snapshot is not None
+        listed = manifest_list.read(self._file_io(snapshot.manifest_list), snapshot.manifest_list)
+        return {manifest.manifest_path for manifest in listed}
 
     def _check_manifests(self, attempt: Attempt, head: TableMetadata) -> None:
         assert attempt.append is not None
@@ -933,7 +942,7 @@ class _Commit:
                 f"whether an earlier commit of this request landed could not be found out: {verdict.reason}", **facts
             ) from verdict.error
         if verdict.status is CommitStatus.FAILURE:
-            if verdict.cause is Cause.LOCK:
+            if verdict.cause in (Cause.LOCK, Cause.PHASE):
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             if verdict.cause is Cause.CONFLICT:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error

@@ -98,6 +98,31 @@ class LocksForced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChange:
+    """A table is about to go to another phase of a migration, or has gone there, or has not.
+
+    Args:
+        table: ``db.table``.
+        before: The phase that it leaves.
+        after: The phase that it goes to.
+        epoch: That it has then.
+        stage: ``begun``; then ``done``, ``refused`` or ``unknown``. One without an end was killed: the table tells.
+        by: Who does it.
+        at_ms: When, by this host's wall clock.
+        why: In words; for ``refused`` the error.
+    """
+
+    table: str
+    before: str
+    after: str
+    epoch: int
+    stage: str
+    by: Owner
+    at_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitBegan:
     """A commit began. Its locks, its swaps and CommitEnded follow, in the same thread."""
 
@@ -177,6 +202,7 @@ Event = (
     | LockLeaseLost
     | LockReleaseFailed
     | LocksForced
+    | PhaseChange
     | CommitBegan
     | SwapEnded
     | CommitEnded

@@ -89,14 +89,16 @@ class Told:
 def write(journal: Path, steps: Sequence[str], apply: Apply) -> None:
     """Do *steps* over and over until there is :data:`ENOUGH`; note in *journal* what became of each.
 
+    A writer ends alone when there is a file of its own, ``<name>.enough``.
+
     Whoever is far ahead of another writer waits for it: one that reads the table before it locks it gets nowhere
     beside those that lock it first and never pause.
     """
     name, rows, number = journal.stem, dict[str, int](), 0
     all_ = sorted(journal.parent.glob("*.jsonl"))
     with journal.open("a") as log:
-        while not journal.with_name(ENOUGH).exists():
-            if _acknowledged(journal) > min(map(_acknowledged, all_)) + _LEAD:
+        while not journal.with_name(ENOUGH).exists() and not _ended(journal):
+            if _acknowledged(journal) > min(_acknowledged(one) for one in all_ if not _ended(one)) + _LEAD:
                 time.sleep(0.05)
                 continue
             step = steps[number % len(steps)]
@@ -111,6 +113,15 @@ def write(journal: Path, steps: Sequence[str], apply: Apply) -> None:
                     rows.pop(key, None)
                     if told.end == "acknowledged" and value is not None:
                         rows[key] = value
+
+
+def end(journal: Path) -> None:
+    """Have the writer of *journal* end."""
+    journal.with_suffix(".enough").touch()
+
+
+def _ended(journal: Path) -> bool:
+    return journal.with_suffix(".enough").exists()
 
 
 def _next(name: str, number: int, step: str, rows: Mapping[str, int]) -> Change:
@@ -214,10 +225,15 @@ def write_java(java: Java, journal: Path, catalog: str, table: str) -> None:
 def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
     """Return when *commits* were acknowledged, or not all are *alive*; then the writers end, too."""
     try:
-        while alive() and sum(map(_acknowledged, journals)) < commits:
-            time.sleep(0.2)
+        await_acknowledged(journals, commits, alive=alive)
     finally:
         journals[0].with_name(ENOUGH).touch()
+
+
+def await_acknowledged(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
+    """Return when *commits* were acknowledged, or not all are *alive*."""
+    while alive() and sum(map(_acknowledged, journals)) < commits:
+        time.sleep(0.2)
 
 
 @contextmanager
@@ -320,6 +336,12 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
 def _read(journal: Path) -> list[Told]:
     """Return what *journal* says; a line that is being written says nothing yet."""
     return [Told(**json.loads(line)) for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def longest_pause_s(head: str) -> float:
+    """Return the longest time between two metadata files of the table, by their writers' clocks."""
+    times: list[int] = [json.loads(_path(location).read_bytes())["last-updated-ms"] for location in _chain(head)]
+    return max(later - earlier for earlier, later in pairwise(times)) / 1000
 
 
 def _acknowledged(journal: Path) -> int:

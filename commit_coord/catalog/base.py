@@ -75,7 +75,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             SYSTEM_CLOCK,
             self.events,
             space=self._lock_space(),
-            options=settings.lock_options,
+            options=settings.lock_options | self._lock_options(),
         )
         self.coordinator = Coordinator(
             store,
@@ -91,6 +91,10 @@ class CoordinatedCatalog(MetastoreCatalog):
     def _lock_space(self) -> str:
         """Return what tells this catalog's tables from others of the same names at the same lock service."""
         return self.name
+
+    def _lock_options(self) -> dict[str, Any]:
+        """Return what this catalog's lock manager takes beyond what the settings say."""
+        return {}
 
     # Operation locks.
 

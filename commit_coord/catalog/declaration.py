@@ -16,9 +16,7 @@ from collections.abc import Callable, Mapping
 
 from commit_coord.errors import ConfigError
 from commit_coord.locks.registry import LOCK_MANAGERS
-
-LOCK_IMPL = "commit-coord.lock-impl"
-"""Table property: the lock manager that this table's writers use. Each change of it is a new metadata location."""
+from commit_coord.protocol.migration import LOCK_IMPL, LOCK_PHASE, ZOOKEEPER, Phase, State
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
 """Table property of Iceberg's: with ``false`` Java does not lock in the metastore, it compares and sets."""
@@ -58,6 +56,9 @@ def successor(
             made[LOCK_ENABLED] = "false"
     elif declared is not None and declared not in COMMON_LOCK:
         made.pop(LOCK_ENABLED, None)
+    if LOCK_PHASE in made and chosen != State.of(made).phase.lock_impl:
+        # Handed over, and not by a migration: the table is where that leaves it.
+        made |= State.of(made).changed_to(Phase.ZOOKEEPER if chosen == ZOOKEEPER else Phase.HMS) | {LOCK_IMPL: chosen}
     return made
 
 

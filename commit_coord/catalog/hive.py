@@ -46,7 +46,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import declaration, hive_table
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_IMPL
+from commit_coord.catalog.declaration import COMMON_LOCK
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.catalog.protection import Protection
 from commit_coord.config import configure
@@ -55,9 +55,11 @@ from commit_coord.errors import (
     ConfigError,
     LockError,
     LockLost,
+    LockRefused,
     LockServiceUnavailable,
     MetastoreUnavailable,
 )
+from commit_coord.events import PhaseChange
 from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -73,11 +75,13 @@ from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.hms_guard import HmsGuards
+from commit_coord.locks.migrating import MigratingLease, MigratingLockManager
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
+from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +98,10 @@ _AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
 
 class NoSuchName(NoSuchTableError, ValueError):
     """The identifier is not a database and a table. PyIceberg raises the one or the other, as the operation goes."""
+
+
+class OperationsHold(LockRefused):
+    """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
 
 
 class _Tables(HiveCatalog):
@@ -204,10 +212,17 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._coordinate(configuration, self)
         self._overwrites = self.coordinator.overwrites
         self._guards: HmsGuards | None = None
+        self._guarded_impl = settings.lock_impl
+        """Tables are guarded that declare this lock manager."""
+        if isinstance(self.locks, MigratingLockManager):
+            self._guarded_impl = Phase.ZOOKEEPER.lock_impl
+            self.locks.look = self._state
+            self.locks.unguard = self._sweep_guard
+            self.locks.moved = lambda table, _: self._look_for_guard(table.path)
         if settings.hive_guard and settings.lock_impl not in (*COMMON_LOCK, NoneLockManager.name):
             self._guards = HmsGuards(
                 self.metastore,
-                statement=f"the writers lock in {settings.lock_impl}",
+                statement=f"the writers lock in {self._guarded_impl}",
                 interval_ms=settings.lock_heartbeat_timeout_ms,
                 clock=self.coordinator.clock,
                 wanted=self._is_ours,
@@ -216,6 +231,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
     def _lock_space(self) -> str:
         # Clients may call this catalog what they like: on one metastore, one name is one table.
         return ""
+
+    def _lock_options(self) -> dict[str, Any]:
+        return {"metastore": self.metastore.service} if self.settings.lock_impl == MIGRATING else {}
 
     def capabilities(self) -> Capabilities:
         """Return what the metastore in use can do; warn once for each server that can't compare and set.
@@ -271,7 +289,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             able = self.capabilities()
             try:
                 if able.compare_and_set is CompareAndSet.HONOURED:
-                    self._guard(table, location)
+                    self._guard(table, location, base)
                     result = self._compare_and_set(table, base, location, able.server)
                 else:
                     result = self._check_and_set(table, base, location, able.server)
@@ -279,7 +297,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 continue  # Nothing was sent; what the other server can do is another question.
             if result is SwapResult.SWAPPED:
                 self._overwrites.landed(table, location)
-            if result is not SwapResult.MOVED and self._declared(location) in COMMON_LOCK:
+            if result is not SwapResult.MOVED and self._is_handed_back(base, location):
                 self._unguard(table)
             return result
         raise FailedOver("the metastores keep failing over", uris=self.metastore.addresses)
@@ -294,12 +312,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         Raises:
             ConfigError: They use another one than this catalog.
         """
+        after = self._moved(table, before, after)
         try:
             return declaration.successor(
                 before,
                 after,
                 table=table_name(table),
-                impl=self.settings.lock_impl,
+                impl=self._impl(before or after),
                 compares=lambda: self.capabilities().compare_and_set is CompareAndSet.HONOURED,
             )
         except ConfigError:
@@ -310,11 +329,109 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
     def _declared(self, location: str) -> str | None:
         return self.coordinator.read(location).properties.get(LOCK_IMPL)
 
-    def _guard(self, table: tuple[str, ...], location: str) -> None:
-        """See to it that *table* is guarded, if what is about to be published at *location* says that it has to be."""
-        if self._guards is not None and self._declared(location) == self.settings.lock_impl:
+    def _is_handed_back(self, base: str, location: str) -> bool:
+        return self._declared(location) in COMMON_LOCK and self._declared(base) not in COMMON_LOCK
+
+    def _impl(self, properties: Mapping[str, str]) -> str:
+        """Return as which lock manager we write to a table with *properties*."""
+        return State.of(properties).phase.lock_impl if self.settings.lock_impl == MIGRATING else self._guarded_impl
+
+    def _moved(self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the properties *after*, of a new table in its database's phase; asked under the latch.
+
+        Raises:
+            ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
+        """
+        locks = self.locks if isinstance(self.locks, MigratingLockManager) else None
+        if not before:
+            phase = self.phase_of_new(table[0]) if locks is not None else Phase.HMS
+            return {**after, **(State(phase=phase, epoch=0).changed_to(phase) if phase is not Phase.HMS else {})}
+        if all(before.get(key) == after.get(key) for key in (LOCK_PHASE, LOCK_EPOCH)):
+            return dict(after)
+        if locks is None or not locks.is_changing:
+            raise ConfigError(
+                "the phase of a table is changed by `commit-coord migrate` alone",
+                table=table_name(table),
+                key=LOCK_PHASE,
+                value=after.get(LOCK_PHASE),
+                accepted=before.get(LOCK_PHASE),
+            )
+        phase = State.of(after).phase
+        if phase is not Phase.HMS and self.capabilities().compare_and_set is not CompareAndSet.HONOURED:
+            raise ConfigError(
+                "the metastore does not compare and set, so nothing but its lock keeps commits from being overwritten",
+                table=table_name(table),
+                server=self.capabilities().server,
+                accepted="a metastore with HIVE-26882 and HIVE-28121",
+            )
+        left = locks.one_sided(Resource.table(table), phase)
+        if left:
+            raise OperationsHold(
+                "operations hold locks where they would not be seen any more",
+                table=table_name(table),
+                phase=phase,
+                locks=", ".join(f"{entry.mode.letter} {entry.resource} by {entry.owner}" for entry in left[:3]),
+                more=len(left) - 3 if len(left) > 3 else None,
+            )
+        return dict(after)
+
+    def phase_of_new(self, database: str) -> Phase:
+        """Return the phase of tables that are made in *database*."""
+        try:
+            said = (self.metastore.get_database(database).parameters or {}).get(LOCK_PHASE, "")
+        except NoSuchObject:
+            return Phase.HMS
+        return Phase(said) if said else Phase.HMS
+
+    def tell_phase_change(self, event: PhaseChange) -> None:
+        """Write *event* down, and tell who listens."""
+        self._audit.changed(event)
+        self.events.emit(event)
+
+    def _state(self, table: Resource) -> State:
+        """Return the state of *table* as it is now; of one that is not there, as it would be made."""
+        try:
+            metadata, _ = self.coordinator.load(table.path)
+        except NoSuchIcebergTableError:
+            return State(phase=Phase.HMS, epoch=0)  # whatever asks for it meets the same error
+        except NoSuchTableError:
+            return State(phase=self.phase_of_new(table.path[0]), epoch=0)
+        return State.of(metadata.properties)
+
+    def _look_for_guard(self, table: tuple[str, ...]) -> None:
+        if self._guards is not None:
+            self._guards.forget(table)
+
+    def _sweep_guard(self, table: Resource) -> bool:
+        """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move."""
+        declared = self.coordinator.load(table.path)[0].properties.get(LOCK_IMPL)
+        if declared not in (None, *(phase.lock_impl for phase in Phase)):
+            return False
+        self._unguard(table.path)
+        return True
+
+    def stand_guard(self, table: tuple[str, ...]) -> None:
+        """Guard *table*, whose writers lock in ZooKeeper. Call it under ZooKeeper's latch.
+
+        Raises:
+            LockError: A writer kept the metastore's lock for longer than ``lock.acquire-timeout-ms``, or there are
+                no locks.
+        """
+        if self._guards is not None:
             deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
             self._guards.stand(table, deadline=deadline)
+
+    def _guard(self, table: tuple[str, ...], location: str, base: str | None = None) -> None:
+        """See to it that *table* is guarded, if what is, or is about to be, published says that it has to be."""
+        if self._guards is None or self._guarded_impl not in (
+            self._declared(location),
+            self._declared(base) if base is not None else None,
+        ):
+            return
+        own = self._own_hms()
+        if own is not None and own.latch_of(Resource.table(table)) is not None:
+            return  # We hold the lock for which the guard would wait, so nobody else does: the phase is being changed.
+        self.stand_guard(table)
 
     def _guard_new(self, table: tuple[str, ...], location: str) -> None:
         """Guard a table that has this name from now on; if that fails, its next commit does it."""
@@ -339,29 +456,31 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             found = self._find(table)
         except NoSuchIcebergTableError:
             return False
-        return found is not None and found.parameters.get(LOCK_IMPL) == self.settings.lock_impl
+        return found is not None and found.parameters.get(LOCK_IMPL) == self._guarded_impl
 
     def _refuse_other_locks(self, table: tuple[str, ...], found: Any) -> None:
-        declared = found.parameters.get(LOCK_IMPL)
-        if declared not in (None, self.settings.lock_impl):
-            raise declaration.other_lock_manager(table_name(table), declared, self.settings.lock_impl)
+        declared, own = found.parameters.get(LOCK_IMPL), self._impl(found.parameters)
+        if declared not in (None, own):
+            raise declaration.other_lock_manager(table_name(table), declared, own)
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""
         found = super().show_locks(resource)
-        if self._guards is None:
+        if self._guards is None or self._own_hms() is not None:
             return found
         return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
         yield from super().lock_pages(resource)
-        if self._guards is not None:
+        if self._guards is not None and self._own_hms() is None:
             yield from self._metastore_locks().pages(resource, scope=LockScope.COMMIT)
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""
-        return [self.locks] if self._guards is None else [self.locks, self._metastore_locks()]
+        if self._guards is None or self._own_hms() is not None:
+            return [self.locks]
+        return [self.locks, self._metastore_locks()]
 
     def protection(self, identifier: str | Identifier) -> Protection:
         """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.
@@ -375,7 +494,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return Protection(
             table=table_name(table),
             properties=metadata.properties,
-            lock_impl=self.settings.lock_impl,
+            lock_impl=self._impl(metadata.properties),
             compare_and_set=self.capabilities().compare_and_set,
             guard=next((entry for entry in entries if entry.guard), None),
         )
@@ -390,7 +509,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             CommitError: As any commit.
         """
         table = self._table_identifier(identifier)
-        if self.settings.lock_impl in COMMON_LOCK:
+        chosen = self._impl(self.coordinator.load(table)[0].properties)
+        if chosen in COMMON_LOCK:
             # Our own latch would wait for it.
             for entry in self._metastore_locks().locks(Resource.table(table), scope=LockScope.COMMIT):
                 if entry.guard:
@@ -398,7 +518,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         loaded = self.load_table(table)
         before = loaded.properties.get(LOCK_IMPL)
         with loaded.transaction() as tx:
-            tx.set_properties({LOCK_IMPL: self.settings.lock_impl})
+            tx.set_properties({LOCK_IMPL: chosen})
         return before
 
     def _forget(self, table: tuple[str, ...]) -> None:
@@ -439,7 +559,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
 
     def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""
-        if isinstance(self.locks, HmsLockManager):
+        if isinstance(self.locks, HmsLockManager) or (
+            isinstance(lease, MigratingLease) and Phase.ZOOKEEPER not in lease.phases.values()
+        ):
             try:
                 lease.ensure_active()
             except LockLost:
@@ -452,8 +574,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
 
     def _common_lock(self, table: tuple[str, ...]) -> AbstractContextManager[Lease]:
         """Return the EXCLUSIVE lock that unmodified writers take: the latch itself, or one more for the swap."""
-        if isinstance(self.locks, HmsLockManager):
-            held = self.locks.latch_of(Resource.table(table))
+        own = self._own_hms()
+        if own is not None:
+            held = own.latch_of(Resource.table(table))
             if held is not None:
                 return nullcontext(held)
         request = LockRequest.of(
@@ -467,11 +590,17 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
 
     def _metastore_locks(self) -> HmsLockManager:
         """Return a lock manager of this metastore: our own, or one more beside it."""
-        if isinstance(self.locks, HmsLockManager):
-            return self.locks
+        if (own := self._own_hms()) is not None:
+            return own
         if self._hms_locks is None:
             self._hms_locks = HmsLockManager(self.metastore.service, settings=self._lock_settings, events=self.events)
         return self._hms_locks
+
+    def _own_hms(self) -> HmsLockManager | None:
+        """Return the lock manager of this metastore that our latches come from, None where they do not."""
+        if isinstance(self.locks, MigratingLockManager):
+            return self.locks.hms
+        return self.locks if isinstance(self.locks, HmsLockManager) else None
 
     def _alter(
         self,
@@ -660,6 +789,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """
         table = super().load_table(identifier)
         self._overwrites.loaded(tuple(table.name()), table.metadata_location)
+        if isinstance(self.locks, MigratingLockManager):
+            self.locks.seen(Resource.table(table.name()), State.of(table.properties))
         return table
 
     def table_exists(self, identifier: str | Identifier) -> bool:

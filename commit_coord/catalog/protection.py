@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_ENABLED, LOCK_IMPL
+from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_ENABLED
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import LockEntry
+from commit_coord.protocol.migration import LOCK_IMPL
 
 
 class Beside(StrEnum):

@@ -26,6 +26,12 @@ from commit_coord.cli import recovery, views
 from commit_coord.cli.catalogs import Choice, checked, known_catalogs, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode, explain
 from commit_coord.cli.local import local
+from commit_coord.cli.migrate import migrate
+from commit_coord.cli.options import CATALOG as _CATALOG
+from commit_coord.cli.options import PROPERTY as _PROPERTY
+from commit_coord.cli.options import URI as _URI
+from commit_coord.cli.options import WAREHOUSE as _WAREHOUSE
+from commit_coord.cli.options import WHY as _WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, json, table
 from commit_coord.cli.tree import Watch, lock_tree
 from commit_coord.clock import SYSTEM_CLOCK
@@ -100,7 +106,8 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
 app = typer.Typer(
     name="commit-coord",
     cls=_Commands,
-    help="Look at and free the locks of a catalog, see its commits and its settings, run the demo and the bench.",
+    help="Look at and free the locks of a catalog, see its commits and its settings, move its tables to another lock "
+    "service, run the demo and the bench.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -108,21 +115,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_CATALOG = Annotated[
-    str | None,
-    typer.Option("--catalog", "-c", help="The catalog's name in PyIceberg's configuration.", metavar="NAME"),
-]
-_URI = Annotated[
-    str | None,
-    typer.Option(
-        "--uri", help="The catalog's database or metastore: coord+sqlite:///…, coord+thrift://…", metavar="URI"
-    ),
-]
-_WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where tables lie.", metavar="LOCATION")]
-_PROPERTY = Annotated[
-    list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
-]
-_WHY = Annotated[str, typer.Option("--why", help="The reason, for the audit log.", metavar="TEXT")]
 _YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -727,6 +719,12 @@ def _confirm_stopped(output: Output, declared: str) -> None:
     output.note(declared)
     if not typer.confirm("Have all processes that use it been stopped?", err=True):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
+
+
+# -- migrate -----------------------------------------------------------------------------------------------
+
+
+app.add_typer(migrate)
 
 
 # -- local, demo and bench ---------------------------------------------------------------------------------

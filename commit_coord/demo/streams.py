@@ -111,11 +111,12 @@ def run(
                 restarts += 1
         for process in beside:
             process.join(_PATIENCE_S)
+        failed = sum(process.exitcode != 0 for process in beside)
     finally:
         for process in beside:
             process.kill()
             process.join()
-    proved = _prove(opened.load_table(table), queries, appenders, batches, restarts)
+    proved = _prove(opened.load_table(table), queries, appenders, batches, restarts, failed)
     opened.close()
     return proved
 
@@ -169,7 +170,7 @@ def _ended(query: StreamingQuery) -> bool:
         return False
 
 
-def _prove(table: Any, queries: int, appenders: int, batches: int, restarts: int) -> Streamed:
+def _prove(table: Any, queries: int, appenders: int, batches: int, restarts: int, failed: int) -> Streamed:
     rows = table.scan().to_arrow()
     found = Counter(zip(rows["source"].to_pylist(), rows["number"].to_pylist(), strict=True))
     sources = [f"query-{n}" for n in range(queries)] + [f"appender-{n}" for n in range(appenders)]
@@ -179,6 +180,8 @@ def _prove(table: Any, queries: int, appenders: int, batches: int, restarts: int
         for row in found.keys() | wanted.keys()
         if found[row] != wanted[row]
     ]
+    if failed:
+        broken.append(f"{failed} appenders failed")
     snapshots = len(table.metadata.snapshots)
     if snapshots != len(sources) * batches:
         broken.append(f"{snapshots} snapshots for {len(sources) * batches} commits")

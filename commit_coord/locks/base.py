@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -205,6 +205,13 @@ class Lease(ABC):
         has held the latch meanwhile.
         """
         raise LockRefused("this lock manager keeps no notes", locks=self.request)
+
+    def unsuited(self, properties: Mapping[str, str]) -> str | None:
+        """Return why a table with these *properties* asks for other locks than these; None where it does not.
+
+        Asked under the latch: only what is read there holds until the swap.
+        """
+        return None
 
     @abstractmethod
     def release(self) -> None:

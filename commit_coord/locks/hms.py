@@ -51,6 +51,7 @@ from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
 from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.hms_beats import Beats, is_over
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queueing import Blocker
@@ -104,8 +105,8 @@ _LAST = sys.maxsize
 """The place of a request that has given back its place."""
 
 
-_Beats = dict[int, tuple[tuple[int, int], float]]
-"""Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
+class Guarded(LockRefused):
+    """The latch was refused: the table's guard stands in the metastore."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -265,8 +266,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._sending: dict[str, LockRequest] = {}
         self._strays: dict[str, tuple[LockRequest, float]] = {}
         self._turns: dict[str, Lease] = {}
-        self._beats: _Beats = {}
+        self._beats: Beats = {}
         self._hold = 0.0
+
+    @property
+    def client(self) -> str:
+        """The name by which this client's requests are told from others'."""
+        self._here()
+        return self._client
 
     def latch_of(self, table: Resource) -> Lease | None:
         """Return the lease by which this client holds the commit latch of *table*."""
@@ -474,7 +481,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 if said is not None and said.request_id == request.request_id and said.client != self._client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
                 if said is not None and said.guard:
-                    raise LockRefused(
+                    raise Guarded(
                         "the table is guarded: its writers use another lock manager than the metastore's",
                         locks=request,
                         guard=said.request_id,
@@ -546,23 +553,20 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             standing = {one.request_id: one.lock_id for one in _grouped(self.metastore.show_locks(*_NAMES[0]))}
         return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
-    def _is_over(self, standing: _Standing, asked: float, answered: float, beats: _Beats | None = None) -> bool:
+    def _is_over(self, standing: _Standing, asked: float, answered: float, beats: Beats | None = None) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
         Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away. What was
         seen before is in *beats*, by default what waiters have seen.
         """
-        beats = self._beats if beats is None else beats
-        said = standing.said
-        if said is None or said.lease_ms is None:
-            return False
-        # Whom the metastore does not answer it does not answer to others either: that is no silence of theirs.
-        heard = standing.heartbeat_ms, self.metastore.failures
-        before, seen = beats.get(standing.lock_id, (None, answered))
-        if before != heard:
-            beats[standing.lock_id] = heard, answered
-            seen = answered
-        return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(standing.listed[0], said).process)
+        return is_over(
+            standing.listed[0],
+            standing.heartbeat_ms,
+            beats=self._beats if beats is None else beats,
+            failures=self.metastore.failures,
+            asked=asked,
+            answered=answered,
+        )
 
     def _blocker(
         self, standing: _Standing, in_the_way: Sequence[_Standing], before: _HmsBlocker | None, *, now: float
@@ -752,7 +756,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _watched(self) -> list[_Standing]:
         """Return who is dead; see the module."""
         over: list[_Standing] = []
-        beats: _Beats = {}
+        beats: Beats = {}
         first: dict[int, int] | None = None
         while True:
             asked = self._clock.now()

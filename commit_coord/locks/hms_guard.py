@@ -13,6 +13,9 @@ Theory of operation
     1. P locks and reads the pointer.   2. Our guard waits.   3. P alters and unlocks; the guard is granted.
     4. Our swap finds the pointer moved.
 
+    What it waits for may be the lock of one of ours that has died since, on a table whose writers lock elsewhere by
+    now: nobody else waits for it, so whoever sets the guard frees it, as a waiter of ``hms`` would.
+
 Two guards
     1. A and B find none.   2. Both set one.   3. Both list again, and whoever is second finds both.
     The one with the smallest lock id stays, and the other one is given back by whoever set it.
@@ -37,6 +40,7 @@ from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreCli
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
 from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.hms_beats import Beats, is_over
 from commit_coord.locks.queueing import holder_facts
 from commit_coord.model import Owner
 from commit_coord.process import this_owner
@@ -111,6 +115,10 @@ class HmsGuards:
             for guard in self._listed(table):
                 self._metastore.unlock(guard.lock_id)
 
+    def forget(self, table: Table) -> None:
+        """Look for the guard of *table* again before the next swap: it may have been removed and be due again."""
+        self._known.pop(table, None)
+
     def close(self) -> None:
         """Extend them no more. They stay."""
         self.heartbeat.stop()
@@ -134,6 +142,7 @@ class HmsGuards:
         mine: int | None = None
         kept: int | None = None
         check = 0
+        beats: Beats = {}
         try:
             while True:
                 asked = self._clock.now()
@@ -147,6 +156,7 @@ class HmsGuards:
                         return _Guard(kept, asked)
                     if asked >= deadline:
                         raise self._timeout(table)
+                    self._free_dead(table, beats)
                 wait = next_wait(_CHECK, check, self._clock.random())
                 self._clock.sleep(max(0.0, min(wait, deadline - asked)))
                 check += 1
@@ -154,6 +164,19 @@ class HmsGuards:
             if mine is not None and mine != kept:
                 with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
+
+    def _free_dead(self, table: Table, beats: Beats) -> None:
+        """Free what the dead left that the guard waits for: where all lock elsewhere nobody else would do so."""
+        asked = self._clock.now()
+        listed = self._metastore.show_locks(*table)
+        answered = self._clock.now()
+        for one in listed:
+            in_the_way = hms_names.conflict(_part(table), one.part)
+            if in_the_way and is_over(
+                one, one.heartbeat_ms, beats=beats, failures=self._metastore.failures, asked=asked, answered=answered
+            ):
+                logger.info("freed a lock whose owner has ended: %s", one)
+                self._metastore.unlock(one.lock_id)
 
     def _sent(self, table: Table) -> int | None:
         """Send a guard; return its id, None where the answer was lost: the list tells what became of it."""

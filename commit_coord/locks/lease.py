@@ -381,7 +381,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             named=named,
             waking=_waking(done),
             leaving=self._leaving(ticket),
-            settling=[*self._answers(done), *_given_back(returned, ticket.place)],
+            settling=[*self._answers(done, request.request_id, ticket.place), *_given_back(returned, ticket.place)],
             locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
         )
 
@@ -392,11 +392,11 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         own = {"request_id": ticket.request.request_id, "place": ticket.place, "queue": self._queue(ticket.request)}
         return [(lease_sql.LEAVE_NOTE, {**own, "note": ticket.left}) if ticket.left else (lease_sql.TAKE_NOTE, own)]
 
-    def _answers(self, done: Sequence[JournalEntry]) -> list[Step]:
-        """Return what ends the requests of *done* and leaves each an answer."""
+    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
+        """Return what leaves each of *done* an answer, and ends their requests while the one at *place* stands."""
         if not done:
             return []
-        ids = {"ids": id_list([entry.request_id for entry in done])}
+        ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
         lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
         return [
             *((lease_sql.REMEMBER, _remembered(entry, lifetime_ms)) for entry in done),
@@ -453,7 +453,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             named: Its resources and modes; None looks them up.
             waking: Chooses whom else to wake.
             leaving: Done in the same transaction, before the request is gone.
-            settling: Done in the same transaction.
+            settling: As *leaving*.
             locking: All requests that it touches, where these are several.
         """
         connection, request = self._store.connection, {"request_id": request_id, "place": place}
@@ -465,16 +465,16 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             [
                 *first,
                 *leaving,
+                *settling,
                 (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self._store.clock_name}),
                 (lease_sql.REMOVE_LOCKS, request),
                 (lease_sql.REMOVE_OFFER, request),
-                *settling,
             ],
             then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
             waking=waking,
             durable=False,
         )
-        return bool(results[len(first) + len(leaving)])
+        return bool(results[len(first) + len(leaving) + len(settling)])
 
     # Look, and free by force.
 

@@ -280,10 +280,14 @@ WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id I
 LOCK_REQUESTS = """
     SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
-# End requests whose offers were carried out.
-END_REQUESTS = "DELETE FROM commit_coord_requests WHERE request_id IN {ids}"
-END_LOCKS = "DELETE FROM commit_coord_locks WHERE request_id IN {ids}"
-END_OFFERS = "DELETE FROM commit_coord_offers WHERE request_id IN {ids}"
+# End requests whose offers were carried out, while the holder that took them still stands: else one of them may hold.
+# 1. A takes the offers of B and C, does them, and is stopped.   2. A expires; B is granted.
+# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted beside B.
+# So B keeps what it has, and finds its offer in the table.
+_HOLDER = "EXISTS (SELECT 1 FROM commit_coord_requests h WHERE h.request_id = :request_id AND h.place = :place)"
+END_REQUESTS = f"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} AND {_HOLDER}"
+END_LOCKS = f"DELETE FROM commit_coord_locks WHERE request_id IN {{ids}} AND {_HOLDER}"
+END_OFFERS = f"DELETE FROM commit_coord_offers WHERE request_id IN {{ids}} AND {_HOLDER}"
 
 # Wake those whose nearest blocker on :resource was the lock in :mode at :place, and nobody else: the first X behind
 # it if no S stands between, and behind an X every S up to the next X. Runs after the commit of the removal,

@@ -27,7 +27,7 @@ import threading
 import uuid
 import weakref
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -66,6 +66,10 @@ class Blocker:
 
 _LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
 """Between two looks for a deadlock."""
+
+
+_WATCHES = 0.5
+"""Seconds between two calls of whoever watches something else while a lock is waited for."""
 
 
 class Carried(Exception):
@@ -189,11 +193,16 @@ class QueueingLockManager(LockManager):
             blocker = self._enter(request, deadline)
             self._refuse_closed(request)
             until, looks, look_at = deadline, 0, self._first_look()
+            watch: Callable[[], None] | None = getattr(self._thread, "watch", None)
+            watch_at = self._clock.now() + _WATCHES if watch is not None else math.inf
             while blocker is not None and not isinstance(policy, DenyPolicy):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
-                blocker = self._wait_on(request, blocker, min(until, look_at))
+                blocker = self._wait_on(request, blocker, min(until, look_at, watch_at))
                 self._refuse_closed(request)
+                if blocker is not None and watch is not None and self._clock.now() >= watch_at:
+                    watch()
+                    watch_at = self._clock.now() + _WATCHES
                 if blocker is not None and (now := self._clock.now()) >= look_at:
                     self._refuse_deadlock(request)
                     # Nor does it look more than a tenth of the time.
@@ -210,6 +219,15 @@ class QueueingLockManager(LockManager):
         except BaseException:
             self._give_up(request)
             raise
+
+    @contextlib.contextmanager
+    def watching(self, watch: Callable[[], None]) -> Iterator[None]:
+        """Have *watch* called now and then while this thread waits for a lock; what it raises ends the wait."""
+        self._thread.watch = watch
+        try:
+            yield
+        finally:
+            self._thread.watch = None
 
     def _first_look(self) -> float:
         """Return when to look for a deadlock: never, unless somebody may be waiting for this thread."""

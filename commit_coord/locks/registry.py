@@ -19,6 +19,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
         "lease": "commit_coord.locks.lease:LeaseLockManager",
         "hms": "commit_coord.locks.hms:HmsLockManager",
         "zookeeper": "commit_coord.locks.zookeeper:ZooKeeperLockManager",
+        "hms-to-zookeeper": "commit_coord.locks.migrating:MigratingLockManager",
     }
 )
 
@@ -38,8 +39,8 @@ def create_lock_manager(
     Args:
         name: A key of :data:`LOCK_MANAGERS`.
         uri: Where the service is: a database URL for ``lease``, ``thrift://…`` for ``hms``,
-            ``host:port,host:port/chroot`` for ``zookeeper``, any text for ``memory`` (clients of one process with the
-            same text and space share their locks), unused by ``none``.
+            ``host:port,host:port/chroot`` for ``zookeeper`` and ``hms-to-zookeeper``, any text for ``memory`` (clients
+            of one process with the same text and space share their locks), unused by ``none``.
         settings: Times; None takes the defaults.
         clock: Where time and chance come from.
         events: Who is told; None tells nobody.

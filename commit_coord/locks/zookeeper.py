@@ -758,17 +758,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     # Give back.
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
-        leaving = self._leaving(ticket)
-        settling = [*leaving, *self._answered(ticket)]
+        settling = [*self._leaving(ticket), *self._answered(ticket)]
         # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
                 settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
-        for operations in settling:  # Our own nodes were gone before; what was carried out was so all the same.
-            with suppress(MultiRefused):
-                if operations not in leaving:
-                    self._session.multi(operations)
+        # What is left of *settling* stays undone. Our own nodes were gone before, so those whose offers we took may
+        # have been granted since: who ended their requests now would let another one in beside them. They find what was
+        # carried out in the table.
 
     def _leaving(self, ticket: _Ticket) -> list[list[Operation]]:
         """Return what leaves the note of *ticket*, in the place of the one that it found."""

@@ -18,6 +18,7 @@ Theory of operation
         /commit-coord/<namespace>/offers/<request id>                               what it offers
         /commit-coord/<namespace>/waits/<request id>                                whom it waits for, after a while
         /commit-coord/<namespace>/notes/<db>/<table>                                what the last holder of a latch left
+        /commit-coord/<namespace>/writers/<client>                                  who is ready to move (writers)
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<hour>/<request id>
 
@@ -192,6 +193,15 @@ class Layout:
     def wait(self, request_id: str) -> str:
         """Return the node that says whom a request waits for."""
         return f"{self.waits}/{_id(request_id)}"
+
+    @property
+    def writers(self) -> str:
+        """What the nodes of those lie below who take part in a migration."""
+        return f"/commit-coord/{self._name}/writers"
+
+    def writer(self, client: str) -> str:
+        """Return the node of a client."""
+        return f"{self.writers}/{_id(client)}"
 
     def entry(self, request_id: str) -> str:
         """Return the journal's node of a request."""

@@ -1,14 +1,18 @@
-"""Who freed whose locks by force, when and why: to a logger, and to a file of JSON lines where one is configured."""
+"""Who freed whose locks by force, and who moved tables from one lock service to another, when and why.
+
+To a logger, and to a file of JSON lines where one is configured.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commit_coord.events import LocksForced
+from commit_coord.events import LocksForced, PhaseChange
 from commit_coord.model import LockEntry, Owner
 
 logger = logging.getLogger("commit_coord.audit")
@@ -18,7 +22,7 @@ _SHOWN = 3
 
 
 class AuditLog:
-    """Records every lock request that was freed by force, one line each.
+    """Records every lock request that was freed by force, and every change of a table's phase, one line each.
 
     Args:
         path: A file that is appended to; "" for none. Processes may share it: a line is written in one piece.
@@ -44,6 +48,34 @@ class AuditLog:
                 event.why or "no reason given",
                 extra={"audit": line},
             )
+        self._append(lines)
+
+    def changed(self, event: PhaseChange) -> None:
+        """Write down *event*; as :meth:`record`, it is no error if that fails."""
+        line: dict[str, Any] = self._common | {
+            "at": _moment(event.at_ms),
+            "how": f"phase {event.stage}",
+            "by": _owner(event.by),
+            "why": event.why,
+            "table": event.table,
+            "before": event.before,
+            "after": event.after,
+            "epoch": event.epoch,
+        }
+        logger.warning(
+            "%s by %s: %s from %s to %s, epoch %d: %s",
+            line["how"],
+            _name(line["by"]),
+            event.table,
+            event.before,
+            event.after,
+            event.epoch,
+            event.why or "no reason given",
+            extra={"audit": line},
+        )
+        self._append([line])
+
+    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         if not self._path:
             return
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -65,7 +97,7 @@ def _records(event: LocksForced) -> list[dict[str, Any]]:
         by_request.setdefault(entry.request_id, []).append(entry)
     return [
         {
-            "at": datetime.fromtimestamp(event.at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "at": _moment(event.at_ms),
             "how": event.how,
             "by": _owner(event.by),
             "why": event.why,
@@ -75,11 +107,15 @@ def _records(event: LocksForced) -> list[dict[str, Any]]:
             "state": entries[0].state.value,
             "explicit": entries[0].explicit,
             "guard": entries[0].guard,
-            "since": datetime.fromtimestamp(entries[0].requested_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "since": _moment(entries[0].requested_at_ms),
             "locks": [f"{entry.mode.letter} {entry.resource}" for entry in entries],
         }
         for request_id, entries in by_request.items()
     ]
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _owner(owner: Owner) -> dict[str, Any]:

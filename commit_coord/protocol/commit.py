@@ -14,7 +14,9 @@ Theory of operation
            ▼ it along         └────────────────────────────────┘
         Verdict
 
-    A latch that is lost before the swap is taken again, and everything begins anew.
+    A latch that is lost before the swap is taken again, and everything begins anew. So is one that is not what the
+    table asks for: it may be moving from one lock service to another, and only ``Plan``, under the latch, sees where
+    it is (``protocol/migration``).
 
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
@@ -63,12 +65,14 @@ class Limits:
         replans_outside: Times that an attempt is planned again without the latch, so that a rewrite of data files
             stops nobody; the next time it is planned under the latch, where nothing moves.
         latches: Times that the latch is taken for one commit when it is lost before the swap.
+        phases: Times that the table may ask for another latch than the one that was taken.
         status_checks: Looks after a lost reply before the outcome is given up as UNKNOWN.
     """
 
     swaps: int = 10
     replans_outside: int = 2
     latches: int = 4
+    phases: int = 10
     status_checks: int = 10
 
 
@@ -222,7 +226,14 @@ class Refusal:
     reason: str
 
 
-PlanResult = Planned | Answered | NeedsReplan | Refusal
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongLatch:
+    """The table moves from one lock service to another, and asks for other locks than those that were taken."""
+
+    reason: str
+
+
+PlanResult = Planned | Answered | NeedsReplan | Refusal | WrongLatch
 
 
 class SwapResult(Enum):
@@ -252,6 +263,8 @@ class Cause(Enum):
 
     CONFLICT = auto()
     LOCK = auto()
+    PHASE = auto()
+    """The latch was not the one that the table asks for; it may be taken anew."""
     ERROR = auto()
 
 
@@ -287,7 +300,7 @@ def commit(limits: Limits) -> Steps:
     Guarantee: every path on which ``Acquire`` granted the latch ends in ``Release``; a verdict of FAILURE is returned
     only where it is proven, and only then ``Discard`` is asked for.
     """
-    replans, latches, in_doubt = 0, 0, False
+    replans, latches, phases, in_doubt = 0, 0, 0, False
     while True:
         try:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
@@ -310,6 +323,9 @@ def commit(limits: Limits) -> Steps:
                 in_doubt = in_doubt or not retracted
         finally:
             yield Release(verdict)
+        if verdict is not None and verdict.cause is Cause.PHASE and phases < limits.phases:
+            phases += 1
+            continue  # By now it is known which locks to take. Whoever waits for the commit does not notice.
         if verdict is not None and isinstance(verdict.error, LockLost) and latches < limits.latches:
             continue  # We stalled, or the lock service was away. Nothing was swapped: queue again.
         if verdict is not None:
@@ -346,6 +362,8 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
                 return Verdict(status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, tries=tries)
             case Answered():
                 return Verdict(status=CommitStatus.SUCCESS, answered=planned, tries=tries)
+            case WrongLatch(reason=reason):
+                return Verdict(status=CommitStatus.FAILURE, cause=Cause.PHASE, reason=reason, tries=tries)
             case NeedsReplan():
                 if replans < limits.replans_outside:
                     return None

@@ -225,6 +225,24 @@ class CarryingContract(_TwoClients):
             assert lease.retract()
             lease.release()
 
+    def test_a_holder_that_was_freed_ends_nobody(self, manager: LockManager, other: LockManager) -> None:
+        """What it took may be held by its owner by now, who must not lose it to a late answer.
+
+        1. A takes the offers of B and C, does them, and is stopped.   2. It is freed; B is granted.
+        3. A goes on, and settles what it took.   4. If that ended B's request, a fourth one would be granted beside B.
+        """
+        holder = manager.acquire(latch(), deadline=soon())
+        b, c = in_line(other, "b", "c")
+        taken = holder.take(2)
+        other.unlock(request_id=holder.request.request_id)
+        lease = b.lease()
+        holder.settle([answer(offer.request_id) for offer in taken], [])
+        holder.release()
+        lease.ensure_active(0)
+        assert {b.request.request_id, c.request.request_id} == set(standing(manager))
+        lease.release()
+        c.lease().release()
+
     def test_the_offers_of_a_holder_that_died_are_left_to_their_owners(
         self, service: Service, manager: LockManager, other: LockManager
     ) -> None:

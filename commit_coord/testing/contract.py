@@ -69,10 +69,11 @@ class Service:
         name: The manager's name in the registry.
         uri: Where the service is.
         space: Separates this test from others at the same service.
+        options: Arguments that this manager takes beyond those of all.
     """
 
-    def __init__(self, name: str, uri: str, space: str = "") -> None:
-        self.name, self.uri, self.space = name, uri, space or uuid.uuid4().hex
+    def __init__(self, name: str, uri: str, space: str = "", **options: Any) -> None:
+        self.name, self.uri, self.space, self.options = name, uri, space or uuid.uuid4().hex, options
         self.seen: list[Event] = []
         self._events = Events()
         self._events.subscribe(self.seen.append)
@@ -81,7 +82,7 @@ class Service:
     def open(self, **settings: int) -> LockManager:
         """Return another client."""
         manager = create_lock_manager(
-            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space
+            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space, options=self.options
         )
         self._clients.append(manager)
         return manager
@@ -959,13 +960,16 @@ class LockContract:
         until(lambda: manager.recall(brief.request_id) is None, "the end of a short memory")
 
     def test_a_holder_finds_what_the_last_one_left(self, manager: LockManager, other: LockManager) -> None:
-        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds."""
-        if not manager.guarantees.notes:
-            with manager.acquire(latch(), deadline=soon()) as lease:
-                assert lease.note is None
+        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds.
+
+        Who takes now one lock and now another keeps notes in some of them, and declares none.
+        """
+        with manager.acquire(latch(), deadline=soon()) as lease:
+            if lease.note is None:
+                assert not manager.guarantees.notes
                 with pytest.raises(LockRefused, match="no notes"):
                     lease.leave("x")
-            return
+                return
         with manager.acquire(request((X, TABLE)), deadline=soon()) as operation:
             assert operation.note is None
         first = manager.acquire(latch(), deadline=soon())

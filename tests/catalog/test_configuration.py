@@ -363,6 +363,7 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
 
 def test_the_lock_managers_that_are_accepted_are_those_there_are(tmp_path: Path) -> None:
     places = {"zookeeper": {"lock.uri": "127.0.0.1:2181"}, "hms": {"lock.uri": "thrift://127.0.0.1:9083"}}
+    places["hms-to-zookeeper"] = {**places["zookeeper"], "uri": "thrift://127.0.0.1:9083"}
     for name in LOCK_MANAGERS:
         assert configure("t", given(tmp_path, **{"lock-impl": name}, **places.get(name, {}))).settings.lock_impl == name
 

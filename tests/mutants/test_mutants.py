@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.mutants.mutants import MUTANTS, ROOT, Mutant, copies, killed
+from tests.mutants.mutants import CONTROL, MUTANTS, ROOT, Mutant, copies, killed
 
 SLICE = 3
 
@@ -33,6 +33,7 @@ def test_some_mutants_are_killed() -> None:
     chosen = random.sample([mutant for mutant in MUTANTS if "/unit/" in mutant.test], SLICE)
     with copies(1) as free:
         place = free.get()
+        assert not killed(CONTROL, place)
         assert [mutant.name for mutant in chosen if not killed(mutant, place)] == []
 
 

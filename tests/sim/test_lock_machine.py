@@ -289,6 +289,35 @@ def test_what_is_granted_is_what_the_queue_says(machine: type[LockMachine]) -> N
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
 
 
+def test_a_lease_is_believed_in_no_longer_than_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes seconds on its way back; the holder counts from when it asked."""
+    world = World(1)
+    database = LockDatabase(Service(world, "locks"), lambda: world.now, remote=True)
+    monkeypatch.setattr(database.service, "_travel", lambda *, prompt: 1.5)
+    process = Process(world, "holder", {})
+    manager = SimulatedLeaseManager(process, database, LockSettings(), lambda lease: None, prompt=False)
+    request = LockRequest.of(
+        LockScope.COMMIT,
+        {Resource(("db", "t")): LockMode.EXCLUSIVE},
+        owner=Owner(user="u", host="h", pid=1, application="a"),
+        request_id="r",
+    )
+    kept: list[Lease] = []
+    world.start(process, lambda: kept.append(manager.acquire(request, deadline=process.clock.now() + 60)))
+    began = process.clock.now()
+    lasts: set[float] = set()
+    with world.ending():
+        for second in range(5, 60):
+            world.run(until=second)
+            (expires_at,) = database.db.execute("SELECT expires_at FROM commit_coord_requests").fetchone()
+            lasts.add(expires_at)
+            believed = manager._tickets["r"].word - began + LockSettings().lease_ms / 1000
+            assert believed <= expires_at / 1000
+        assert len(lasts) > 5, "it was renewed"
+        kept.clear()
+    database.db.close()
+
+
 @pytest.fixture(autouse=True)
 def far_away() -> Any:
     """Nobody can look up whether a process of another host lives."""

@@ -33,6 +33,7 @@ from commit_coord.protocol.commit import (
     Verdict,
     Where,
     Write,
+    WrongLatch,
     commit,
 )
 
@@ -347,3 +348,48 @@ def test_every_effect_is_known_to_this_file() -> None:
         Confirm,
     }
     assert known == set(Effect.__args__)
+
+
+# A table that moves from one lock service to another.
+
+
+def test_a_latch_that_the_table_does_not_ask_for_is_given_back_and_the_right_one_taken() -> None:
+    """Before anything is written; whoever waits for the commit does not notice."""
+    wrong = WrongLatch(reason="the table is in phase both")
+    verdict, asked = run({Plan: [wrong, PLAN], Swap: [SwapResult.SWAPPED]})
+    assert verdict.status is CommitStatus.SUCCESS
+    turn = ["Acquire", "Gather", "Plan", "Retract", "Release"]
+    assert asked == [*turn, "Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
+
+
+def test_offers_that_were_taken_with_the_wrong_latch_go_back_to_their_owners() -> None:
+    released: list[Release] = []
+    plans: list[Any] = [WrongLatch(reason="both"), PLAN]
+
+    def answer(effect: Effect) -> Any:
+        match effect:
+            case Plan():
+                return plans.pop(0)
+            case Swap():
+                return SwapResult.SWAPPED
+            case Retract():
+                return True
+            case Release():
+                released.append(effect)
+        return None
+
+    drive(commit(LIMITS), answer)
+    statuses = [release.verdict.status if release.verdict else None for release in released]
+    assert statuses == [CommitStatus.FAILURE, CommitStatus.SUCCESS]
+
+
+def test_a_table_that_asks_for_another_latch_each_time_is_given_up_and_nothing_was_swapped() -> None:
+    verdict, asked = run({Plan: [WrongLatch(reason="both")]}, Limits(phases=3))
+    assert (verdict.status, verdict.cause, verdict.tries) == (CommitStatus.FAILURE, Cause.PHASE, 0)
+    assert asked.count("Acquire") == asked.count("Release") == 4
+    assert "Swap" not in asked
+
+
+def test_an_offer_that_could_not_be_taken_back_from_the_wrong_latch_leaves_the_end_in_doubt() -> None:
+    verdict, _ = run({Plan: [WrongLatch(reason="both"), Refusal(reason="a column is gone")], Retract: [False]})
+    assert verdict.status is CommitStatus.UNKNOWN

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from commit_coord.catalog.declaration import LOCK_ENABLED, LOCK_IMPL, successor
+from commit_coord.catalog.declaration import LOCK_ENABLED, successor
 from commit_coord.catalog.hive_table import folder_refused, value_refused
 from commit_coord.catalog.protection import Beside, Protection
 from commit_coord.errors import ConfigError
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.protocol.migration import LOCK_IMPL, Phase, State
 
 TOLD = {LOCK_ENABLED: "false"}
 
@@ -114,3 +115,13 @@ def test_the_longest_value_is_blamed_when_parameters_can_not_be_stored(refusal: 
 def test_other_refusals_are_passed_on() -> None:
     assert value_refused({"b": "y" * 5000}, "The table has been modified") is None
     assert folder_refused("file:/t", "The table has been modified") is None
+
+
+def test_a_table_that_is_handed_over_while_it_moves_is_where_that_leaves_it() -> None:
+    """By a catalog of one lock manager alone; phase and declaration never contradict each other."""
+    moving = State(phase=Phase.BOTH, epoch=1).changed_to(Phase.ZOOKEEPER)
+    handed = successor(moving, {**moving, LOCK_IMPL: "hms"}, table="t", impl="hms", compares=lambda: True)
+    assert (handed[LOCK_IMPL], State.of(handed)) == ("hms", State(phase=Phase.HMS, epoch=3))
+    handed = successor(moving, {**moving, LOCK_IMPL: "lease"}, table="t", impl="lease", compares=lambda: True)
+    assert (handed[LOCK_IMPL], State.of(handed)) == ("lease", State(phase=Phase.HMS, epoch=3))
+    assert successor(moving, moving, table="t", impl="zookeeper", compares=lambda: True).items() >= moving.items()

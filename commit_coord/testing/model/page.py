@@ -51,7 +51,7 @@ stands in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../commit_coord/testing/model/Commit.tla), to be read beside
 `commit_coord/protocol/commit.py`, [`Lease.tla`](../commit_coord/testing/model/Lease.tla) and
-[`Migration.tla`](../commit_coord/testing/model/Migration.tla), whose protocol is a design.
+[`Migration.tla`](../commit_coord/testing/model/Migration.tla), to be read beside `commit_coord/locks/migrating.py`.
 
 A *fault* is a death, a lease of a living writer that runs out (it is paused), a lost answer, a deadline, a failed
 write. Any step of anybody may come between two steps of a writer, and a request whose sender gave up may be carried out

@@ -53,9 +53,11 @@ from commit_coord.testing.history import (
     Append,
     Body,
     Call,
+    Hold,
     check_appends,
     check_changes,
     check_files,
+    check_holds,
     check_line,
     check_register,
     check_snapshots,
@@ -73,6 +75,8 @@ _REGISTER = "sim-register"
 _END = 10_000.0
 """Seconds after which whoever is not done hangs."""
 _LEASE = LockSettings()
+_MANIFEST = b"Obj\x01" + 2 * b"16 bytes of sync"
+"""What a commit looks at of a manifest: that it is a whole Avro file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,7 @@ def _created() -> TableMetadata:
 def _manifest(path: str, snapshot_id: int) -> ManifestFile:
     return ManifestFile.from_args(
         manifest_path=path,
-        manifest_length=1,
+        manifest_length=len(_MANIFEST),
         partition_spec_id=0,
         content=ManifestContent.DATA,
         sequence_number=-1,
@@ -163,6 +167,8 @@ class _Run:
         self.world = world = World(plan.seed)
         self.appends: dict[str, Append] = {}
         self.calls: list[Call] = []
+        self.holds: list[Hold] = []
+        """Operation locks that were held to the end."""
         self.broken: list[str] = []
         self.done: set[str] = set()
         self._process: Process | None = None
@@ -393,8 +399,11 @@ class _Run:
         except LockError as error:
             process.note(f"{mark}: no lock, {type(error).__name__}")
             return
+        begins = self.world.now
         with lease:
             self._append(process, coordinator, mark, under=lease)
+            if _believes(process, lease) and self.plan.clocks_keep_up:
+                self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
     def _overwrite(self, process: Process, coordinator: Coordinator, mark: str) -> None:
         request_id = str(uuid.uuid4())
@@ -546,7 +555,7 @@ class _Run:
         made = request_id or str(uuid.uuid4())
         snapshot_id = hash_of(made)
         path = f"sim://t/metadata/{mark}-{uuid.uuid4()}-m0.avro"
-        self.files.content[path] = b""
+        self.files.content[path] = _MANIFEST
         return Attempt(
             request_id=made,
             table=TABLE,
@@ -656,7 +665,13 @@ class _Run:
 
     def outcome(self) -> Outcome:
         """Prove the table."""
-        broken = [*self.world.escaped, *self.broken, *check_register(self.calls, "0"), *self._look_at_table()]
+        broken = [
+            *self.world.escaped,
+            *self.broken,
+            *check_holds(self.holds),
+            *check_register(self.calls, "0"),
+            *self._look_at_table(),
+        ]
         answers = [append.answer for append in self.appends.values()]
         return Outcome(
             plan=self.plan,

@@ -1,0 +1,442 @@
+"""``commit-coord migrate``: tables from the metastore's locks to ZooKeeper, and back, while everybody writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli.catalogs import Choice, opened
+from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
+from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.protocol.migration import MIGRATING, Phase
+
+if TYPE_CHECKING:
+    from commit_coord.catalog.migration import Migration, Moved, Standing
+    from commit_coord.catalog.sightings import Seen, Sighting
+
+migrate = typer.Typer(
+    name="migrate",
+    help="Move tables from the metastore's locks to ZooKeeper, and back, while everybody writes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_TABLES = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLES]...", help="DATABASE.TABLE, DATABASE for all of it; * and ? stand for letters."),
+]
+_ALL = Annotated[bool, typer.Option("--all", help="All tables of the metastore.")]
+_WINDOW = Annotated[
+    float,
+    typer.Option(
+        help="So long the metastore's locks are watched for writers that know no others; their commits count if they "
+        "are not older.",
+        min=0,
+        metavar="SECONDS",
+    ),
+]
+_WAIT = Annotated[
+    float, typer.Option(help="Try again for so long where writers or operations hold it up.", min=0, metavar="SECONDS")
+]
+
+_BAR = 24
+"""Letters of the bar that shows how many tables are in which phase."""
+
+_STYLES = {Phase.HMS: "yellow", Phase.BOTH: "cyan", Phase.ZOOKEEPER: "green"}
+
+_AGAIN = 1.0
+"""Seconds between two tries of ``--wait``, beside the window."""
+
+
+@migrate.command()
+def plan(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    window: _WINDOW = 30.0,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """What would be done to which table, and who writes to it. Changes nothing.
+
+    It watches the metastore's locks for --window seconds, and counts them.
+    """
+    output = Output(as_json=as_json)
+    with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
+        chosen = migration.tables(_patterns(tables, all_))
+        seen = _watched(output, migration, window)
+        standings = migration.standings(chosen, seen, window_s=window)
+        shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
+        for one in standings:
+            step = one.state.phase.toward(Phase.ZOOKEEPER)
+            shown.add_row(
+                one.table,
+                Text(one.state.phase, style=_STYLES[one.state.phase]),
+                str(one.state.epoch),
+                step or "-",
+                _people(one.sightings),
+                _people(one.holds_up) if step is Phase.ZOOKEEPER else "",
+            )
+        document = {
+            "lock_requests_per_s": _rate(seen),
+            "watched_s": round(seen.seconds, 1),
+            "tables": [_standing_record(one) for one in standings],
+        }
+        rate = f"{_rate(seen):.1f}" if seen.locks is not None else "too few to count"
+        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", _counts(standings))
+
+
+@migrate.command()
+def start(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    wait: _WAIT = 0.0,
+    why: WHY = "",
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Have tables locked in both, from phase `hms` to `both`. Writers of all kinds go on.
+
+    Tables that are further on stay where they are, so it may be repeated after anything. A database that is named as a
+    whole gets its new tables in phase `both` from now on.
+    """
+    output = Output(as_json=as_json)
+    choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
+    with _migration(choice, why) as migration:
+        patterns = _patterns(tables, all_)
+        migration.set_defaults(patterns, Phase.BOTH)
+        _move(output, migration, patterns, Phase.BOTH, window=None, force=False, wait=wait, back=False)
+
+
+@migrate.command()
+def advance(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    window: _WINDOW = 30.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Whoever was seen: writers that know only HMS's lock will wait and fail.")
+    ] = False,
+    wait: _WAIT = 0.0,
+    why: WHY = "",
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Have tables locked in ZooKeeper alone, from phase `both` to `zookeeper`.
+
+    Refused for a table at which a writer was seen within --window that knows nothing but the metastore's lock; the
+    answer names it. And while an operation holds locks in the metastore alone. --wait tries again.
+    """
+    output = Output(as_json=as_json)
+    choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
+    with _migration(choice, why) as migration:
+        patterns = _patterns(tables, all_)
+        _move(output, migration, patterns, Phase.ZOOKEEPER, window=window, force=force, wait=wait)
+
+
+@migrate.command()
+def abort(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    wait: _WAIT = 0.0,
+    why: WHY = "",
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Go back: from `zookeeper` through `both` to `hms`, from wherever a table is."""
+    output = Output(as_json=as_json)
+    choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
+    with _migration(choice, why) as migration:
+        patterns = _patterns(tables, all_)
+        migration.set_defaults(patterns, Phase.HMS)
+        _move(output, migration, patterns, Phase.HMS, window=None, force=False, wait=wait)
+
+
+@migrate.command()
+def status(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, metavar="SECONDS")] = 2.0,
+    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0, metavar="N")] = 0,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Where each table is: phase, epoch, who writes to it how, commits and waits of ours by phase, progress.
+
+    Of others what is seen in the metastore's locks in this moment, or with --watch between two looks, and in the last
+    minute of the table's history.
+    """
+    output = Output(as_json=as_json)
+    with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
+        patterns = _patterns(tables, all_)
+        live = Live(console=output.console) if watch and not as_json and output.console.is_terminal else None
+        looks = 0
+        with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
+            while True:
+                seen = migration.watch(every if looks else 0.0)
+                standings = migration.standings(migration.tables(patterns), seen, window_s=60)
+                looks += 1
+                if live is not None:
+                    live.update(Group(_status_table(standings), _counts(standings)), refresh=True)
+                else:
+                    document = {"tables": [_standing_record(one) for one in standings]}
+                    output.answer(document, _status_table(standings), _counts(standings))
+                if not watch or looks == times:
+                    break
+
+
+@migrate.command()
+def verify(
+    tables: _TABLES = None,
+    all_: _ALL = False,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Whether each table is as its phase asks for: its properties, its guard, its locks. Ends with 1 where not."""
+    output = Output(as_json=as_json)
+    with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
+        found = [migration.verify(one) for one in migration.tables(_patterns(tables, all_))]
+        shown = table("table", "phase", "epoch", "problems", right=("epoch",))
+        for one in found:
+            problems = Text("; ".join(one.problems), style="red") if one.problems else Text("none", style="green")
+            shown.add_row(one.table, one.state.phase, str(one.state.epoch), problems)
+        records = [
+            {"table": one.table, "phase": one.state.phase, "epoch": one.state.epoch, "problems": list(one.problems)}
+            for one in found
+        ]
+        output.answer({"tables": records}, shown)
+        if any(one.problems for one in found):
+            raise typer.Exit(ExitCode.REFUSED)
+
+
+@contextmanager
+def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
+    with opened(choice) as catalog:
+        if catalog.settings.lock_impl != MIGRATING:
+            raise CommandFailed(
+                f"the catalog {catalog.name!r} locks with {catalog.settings.lock_impl!r}: tables are moved by one with "
+                f"lock-impl={MIGRATING} and lock.uri=ZOOKEEPER, as their writers have it",
+                ExitCode.USAGE,
+                "usage",
+            )
+        yield _of(catalog, why)
+
+
+def _of(catalog: CoordinatedCatalog, why: str) -> Migration:
+    from commit_coord.catalog.hive import CoordinatedHiveCatalog
+    from commit_coord.catalog.migration import Migration
+
+    assert isinstance(catalog, CoordinatedHiveCatalog)
+    return Migration(catalog, why=why)
+
+
+def _patterns(tables: Sequence[str] | None, all_: bool) -> list[str]:
+    if bool(tables) is all_:
+        raise CommandFailed("name tables or databases, or say --all", ExitCode.USAGE, "usage")
+    return list(tables) if tables else ["*"]
+
+
+def _watched(output: Output, migration: Migration, seconds: float) -> Seen:
+    if seconds >= 1:
+        output.note(f"watching the metastore's locks for {duration(seconds * 1000)}")
+    return migration.watch(seconds)
+
+
+def _move(
+    output: Output,
+    migration: Migration,
+    patterns: Sequence[str],
+    target: Phase,
+    *,
+    window: float | None,
+    force: bool,
+    wait: float,
+    back: bool = True,
+) -> None:
+    """Move, show the progress, answer, and end with the code that fits."""
+    from commit_coord.catalog.migration import Outcome
+
+    until = SYSTEM_CLOCK.now() + wait
+    done: dict[str, Moved] = {}
+    left = migration.tables(patterns)
+    while True:
+        seen = _watched(output, migration, window) if window is not None and not force else None
+        with _progress(output, len(left)) as progress:
+            for one in migration.move_all(
+                left, target, seen=seen, window_s=window or 0.0, force=force, back=back, on_moved=progress
+            ):
+                done[one.table] = one
+        left = [one for one in left if done[".".join(one)].outcome is Outcome.WAITS]
+        if not left or SYSTEM_CLOCK.now() >= until:
+            break
+        output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
+        time.sleep(_AGAIN)
+    moved = [done[key] for key in sorted(done)]
+    good = (Outcome.CHANGED, Outcome.THERE)
+    if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
+        migration.set_defaults(patterns, target)
+    shown = table("table", "from", "to", "epoch", "outcome", "why", "took", right=("epoch", "took"))
+    for one in moved:
+        style = "green" if one.outcome in good else "yellow" if one.outcome is Outcome.WAITS else "red"
+        shown.add_row(
+            one.table,
+            one.before.phase,
+            one.after.phase,
+            str(one.after.epoch),
+            Text(one.outcome, style=style),
+            one.reason,
+            duration(one.took_ms),
+        )
+    output.answer({"target": target, "tables": [_moved_record(one) for one in moved]}, shown)
+    outcomes = {one.outcome for one in moved}
+    if Outcome.FAILED in outcomes:
+        raise typer.Exit(ExitCode.FAILED)
+    if outcomes - {*good}:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+@contextmanager
+def _progress(output: Output, total: int) -> Iterator[Any]:
+    columns = (
+        TextColumn("moving"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[last]}"),
+    )
+    with Progress(*columns, console=output.notes, transient=True) as progress:
+        task = progress.add_task("moving", total=total, last="")
+        yield lambda one: progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
+
+
+def _status_table(standings: Sequence[Standing]) -> Table:
+    shown = table(
+        "table", "phase", "epoch", "ours", "commits by phase", "mean wait", "others seen", right=("epoch", "ours")
+    )
+    for one in standings:
+        counted = _counted(one)
+        shown.add_row(
+            one.table,
+            Text(one.state.phase, style=_STYLES[one.state.phase]),
+            str(one.state.epoch),
+            str(len(one.writers)),
+            ", ".join(f"{phase} {commits}" for phase, (commits, _) in counted.items()),
+            ", ".join(f"{phase} {duration(waited / commits)}" for phase, (commits, waited) in counted.items()),
+            _people(one.holds_up + [who for who in one.sightings if who.kind == "java"]),
+        )
+    return shown
+
+
+def _counted(standing: Standing) -> dict[str, tuple[int, float]]:
+    """Return phase → commits of the writers that live, and milliseconds that they waited."""
+    sums: dict[str, tuple[int, float]] = {}
+    for phase in Phase:
+        counts = [writer.counted.get(standing.table, {}).get(phase) for writer in standing.writers]
+        commits = sum(one.latches for one in counts if one is not None)
+        if commits:
+            sums[phase.value] = commits, sum(one.waited_ms for one in counts if one is not None)
+    return sums
+
+
+def _counts(standings: Sequence[Standing]) -> Text:
+    """Return a bar of how many tables are in which phase."""
+    total, bar = len(standings), Text()
+    for phase in Phase:
+        bar.append("█" * round(_BAR * _share(standings, phase)), style=_STYLES[phase])
+    for phase in Phase:
+        number = sum(one.state.phase is phase for one in standings)
+        bar.append(f"  {phase} {number} of {total}", style=_STYLES[phase])
+    return bar
+
+
+def _share(standings: Sequence[Standing], phase: Phase) -> float:
+    return sum(one.state.phase is phase for one in standings) / (len(standings) or 1)
+
+
+def _people(sightings: Sequence[Sighting]) -> str:
+    return "; ".join(map(str, sightings))
+
+
+def _rate(seen: Seen) -> float | None:
+    return None if seen.locks is None else round(seen.locks / max(seen.seconds, 0.001), 2)
+
+
+def _sighting_record(sighting: Sighting) -> dict[str, Any]:
+    return {
+        "who": sighting.who,
+        "kind": sighting.kind,
+        "how": sighting.how,
+        "times": sighting.times,
+        "last_ms": sighting.last_ms,
+    }
+
+
+def _standing_record(standing: Standing) -> dict[str, Any]:
+    step = standing.state.phase.toward(Phase.ZOOKEEPER)
+    return {
+        "table": standing.table,
+        "phase": standing.state.phase,
+        "epoch": standing.state.epoch,
+        "next": step,
+        "seen": [_sighting_record(one) for one in standing.sightings],
+        "held_up_by": [_sighting_record(one) for one in standing.holds_up] if step is Phase.ZOOKEEPER else [],
+        "writers": [
+            {
+                "client": writer.client,
+                "version": writer.version,
+                "owner": str(writer.owner),
+                "phases": list(writer.phases),
+                "wrote_in": writer.tables[standing.table],
+            }
+            for writer in standing.writers
+        ],
+        "commits": {phase: commits for phase, (commits, _) in _counted(standing).items()},
+        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(standing).items()},
+    }
+
+
+def _moved_record(moved: Moved) -> dict[str, Any]:
+    return {
+        "table": moved.table,
+        "before": {"phase": moved.before.phase, "epoch": moved.before.epoch},
+        "after": {"phase": moved.after.phase, "epoch": moved.after.epoch},
+        "outcome": moved.outcome,
+        "reason": moved.reason,
+        "waits_for": [_sighting_record(one) for one in moved.waits_for],
+        "took_ms": round(moved.took_ms),
+    }

@@ -1,0 +1,106 @@
+"""Moving a table from the metastore's locks to ZooKeeper while everybody writes: phases, and what each asks for.
+
+Pure: decides, and does nothing else. ``testing/model/Migration.tla`` checks the protocol, ``locks/migrating`` carries
+it out, ``docs/migration.md`` tells its users.
+
+::
+
+    hms ──► both ──► zookeeper        one step at a time, forth or back; the epoch grows with each
+        ◄──      ◄──
+
+Phase and epoch are properties of the table in Iceberg's metadata, so each change of them is a new metadata location:
+whoever planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a writer
+whose locks are not those that the phase asks for lets go, takes these, and starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from commit_coord.errors import ConfigError
+
+LOCK_IMPL = "commit-coord.lock-impl"
+"""Table property: the lock manager that this table's writers use. Each change of it is a new metadata location."""
+
+LOCK_PHASE = "commit-coord.lock-phase"
+"""Table property, and of a database for the tables to come: the phase. Changed by ``commit-coord migrate`` alone."""
+
+LOCK_EPOCH = "commit-coord.lock-epoch"
+"""Table property: how often the phase has changed."""
+
+HMS, ZOOKEEPER = "hms", "zookeeper"
+"""The lock managers between which tables move, by their names."""
+
+MIGRATING = "hms-to-zookeeper"
+"""The lock manager that takes part in all phases."""
+
+
+class Phase(StrEnum):
+    """Where a table is on its way. In this order."""
+
+    HMS = "hms"
+    BOTH = "both"
+    ZOOKEEPER = "zookeeper"
+
+    @property
+    def lock_impl(self) -> str:
+        """What the table declares as its lock manager: the one whose lock every writer of this phase holds.
+
+        So writers that know nothing but the metastore's lock, ours and others', go on in ``both``.
+        """
+        return ZOOKEEPER if self is Phase.ZOOKEEPER else HMS
+
+    def toward(self, target: Phase) -> Phase | None:
+        """Return the next phase on the way to *target*, None when this is it."""
+        order = list(Phase)
+        here, there = order.index(self), order.index(target)
+        return None if here == there else order[here + (1 if there > here else -1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The phase of a table, and how often it has changed."""
+
+    phase: Phase
+    epoch: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> State:
+        """Return the state of a table with *properties*; of one that never moved, by the lock manager it declares.
+
+        Raises:
+            ConfigError: It is in a phase that this version does not know.
+        """
+        unmoved = Phase.ZOOKEEPER if properties.get(LOCK_IMPL) == ZOOKEEPER else Phase.HMS
+        said, epoch = properties.get(LOCK_PHASE, unmoved), properties.get(LOCK_EPOCH, "0")
+        try:
+            return cls(phase=Phase(said), epoch=int(epoch))
+        except ValueError as error:
+            raise ConfigError(
+                "the table is in a phase that this version does not know",
+                key=LOCK_PHASE,
+                value=said,
+                epoch=epoch,
+                accepted=", ".join(Phase),
+            ) from error
+
+    def changed_to(self, phase: Phase) -> dict[str, str]:
+        """Return the properties of the table once it is in *phase*."""
+        return {LOCK_PHASE: phase.value, LOCK_EPOCH: str(self.epoch + 1), LOCK_IMPL: phase.lock_impl}
+
+    def __str__(self) -> str:
+        """Return ``both (epoch 1)``."""
+        return f"{self.phase} (epoch {self.epoch})"
+
+
+def locks_of(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
+    """Return the lock managers whose locks *phase* asks for, in the order in which they are taken.
+
+    Who changes the phase takes both: the locks of the phase before, and of the one after. On the way back from
+    ``zookeeper`` the metastore's can't be had: there the guard stands until the phase has changed.
+    """
+    if phase is Phase.ZOOKEEPER:
+        return (ZOOKEEPER,)
+    return (HMS, ZOOKEEPER) if phase is Phase.BOTH or changing else (HMS,)

@@ -1,0 +1,546 @@
+"""Tables that move from the metastore's locks to ZooKeeper, and back, while they are written to."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.exceptions import CommitFailedException
+from typer.testing import CliRunner
+
+import commit_coord
+from commit_coord import CommitNotApplied, ConfigError
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.migration import Migration, Outcome
+from commit_coord.catalog.sightings import Kind
+from commit_coord.cli.app import app
+from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.locks import zookeeper_client
+from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.migrating import MigratingLockManager
+from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import this_owner
+from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
+from commit_coord.testing.hammer import hammer
+from tests.catalog.kit import SCHEMA, ids, row_ids
+
+LOCK_ENABLED = "engine.hive.lock-enabled"
+PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "5"}
+
+
+class World:
+    """A database on a metastore, beside ZooKeeper, and catalogs on it that migrate or do as they are told."""
+
+    def __init__(self, hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, folder: Path) -> None:
+        self.uri, self.servers, self.folder = hms.uri, zookeeper.connect_string, folder
+        self._opened: list[CoordinatedHiveCatalog] = []
+        self.plain = MetastoreClient.of(hms.uri)
+        self.catalog = self.open()
+        self.db = f"m{os.urandom(8).hex()}"
+        self.name = (self.db, "t")
+        self.catalog.create_namespace(self.db)
+        self._mover = self.operator()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {
+            "uri": f"coord+{self.uri}",
+            "warehouse": f"file://{self.folder}",
+            "lock-impl": MIGRATING,
+            "lock.uri": self.servers,
+            "hive.compare-and-set": "honoured",  # as the probe says of this server, and costs each catalog
+            "commit-coord.audit-log": f"{self.folder}/audit",
+        }
+
+    def open(self, **properties: str) -> CoordinatedHiveCatalog:
+        catalog = commit_coord.load_catalog("t", **{**self.properties, **properties})
+        assert isinstance(catalog, CoordinatedHiveCatalog)
+        self._opened.append(catalog)
+        return catalog
+
+    def pinned(self) -> CoordinatedHiveCatalog:
+        return self.open(**{"lock-impl": "hms", "lock.uri": self.uri})
+
+    def stock(self) -> HiveCatalog:
+        return HiveCatalog("s", uri=self.uri, **PATIENCE)
+
+    def locks(self) -> MigratingLockManager:
+        locks = self.catalog.locks
+        assert isinstance(locks, MigratingLockManager)
+        return locks
+
+    def operator(self) -> Migration:
+        return Migration(self.open(), why="test")
+
+    def move(self, phase: Phase, outcome: Outcome = Outcome.CHANGED) -> State:
+        moved = self._mover.move(self.name, phase)
+        assert moved.outcome is outcome, moved
+        return moved.after
+
+    def guarded(self) -> bool:
+        manager = HmsLockManager(self.plain.service)
+        found = any(e.guard for e in manager.locks(Resource(self.name)))
+        manager.close()
+        return found
+
+    def properties_of(self) -> dict[str, str]:
+        return dict(self.catalog.coordinator.load(self.name)[0].properties)
+
+    def close(self) -> None:
+        for name in self.plain.get_all_tables(self.db):
+            self.plain.drop_table(self.db, name, False)
+        for listed in self.plain.show_locks():
+            self.plain.unlock(listed.lock_id)
+        self.plain.close()
+        for catalog in self._opened:
+            catalog.close()
+
+
+@pytest.fixture
+def world(hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path) -> Iterator[World]:
+    world = World(hms, zookeeper, tmp_path)
+    yield world
+    world.close()
+
+
+# Phases.
+
+
+def test_a_writer_that_never_loads_the_table_again_writes_through_all_phases(world: World) -> None:
+    """Beside one that knows only the metastore's locks: it goes on until the phase is zookeeper, and after it."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    pinned = world.pinned().load_table(world.name)
+    table.append(ids(1))
+    pinned.append(ids(2))
+
+    assert world.move(Phase.BOTH) == State(phase=Phase.BOTH, epoch=1)
+    table.append(ids(3))
+    pinned.append(ids(4))
+
+    assert world.move(Phase.ZOOKEEPER) == State(phase=Phase.ZOOKEEPER, epoch=2)
+    assert (world.guarded(), world.properties_of()[LOCK_ENABLED]) == (True, "false")
+    with pytest.raises(CommitNotApplied):
+        pinned.append(ids(5))
+    with pytest.raises(CommitFailedException, match="Failed to acquire lock"):
+        world.stock().load_table(world.name).append(ids(6))
+    table.append(ids(7))
+
+    assert world.move(Phase.HMS) == State(phase=Phase.HMS, epoch=4)
+    assert (world.guarded(), LOCK_ENABLED in world.properties_of()) == (False, False)
+    table.append(ids(8))
+    pinned.refresh()
+    pinned.append(ids(9))
+    world.stock().load_table(world.name).append(ids(10))
+    assert row_ids(table.refresh()) == [1, 2, 3, 4, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_what_a_commit_asks_of_the_metastore(world: World, phase: Phase) -> None:
+    """In phase zookeeper it takes no lock there, and the number of the next one says that nobody else did."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    if phase is not Phase.HMS:
+        world.move(Phase.BOTH)
+    if phase is Phase.ZOOKEEPER:
+        world.move(Phase.ZOOKEEPER)
+    table.append(ids(0))
+    clients = world.catalog.metastore, world.locks().hms.metastore
+    before = sum((client.calls for client in clients), Counter[str]())
+    first = _next_lock(world)
+    for number in range(3):
+        table.append(ids(number))
+    asked = sum((client.calls for client in clients), Counter[str]()) - before
+    swapped = {"get_table_req": 3, "alter_table_with_environment_context": 3}
+    locks = 0 if phase is Phase.ZOOKEEPER else 3
+    # A slow server may be asked once more to unlock.
+    assert (asked.pop("unlock", 0) >= locks, asked) == (True, {**swapped, **({"lock": locks} if locks else {})})
+    assert _next_lock(world) - first == 1 + locks
+
+
+def _next_lock(world: World) -> int:
+    """Return the number that the metastore gives to a lock now."""
+    part = LockPart(type=LockType.SHARED_READ, db=world.db, table="elsewhere")
+    lock_id, _ = world.plain.lock([part], user="u", host="h", agent="counts")
+    world.plain.unlock(lock_id)
+    return lock_id
+
+
+def test_a_process_that_knows_another_phase_finds_out_under_the_latch(world: World) -> None:
+    """It was stopped while the table moved; what it believes costs a turn, and nobody notices."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    resource = Resource(world.name)
+    for number, phase in enumerate((Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.HMS)):
+        world.move(phase)
+        for belief in Phase:
+            world.locks()._states[resource] = State(phase=belief, epoch=0)
+            table.append(ids(10 * number))
+            assert world.locks()._states[resource].phase is phase
+    assert world.catalog.show_locks(resource) == []
+
+
+def test_a_change_of_the_phase_by_hand_is_refused(world: World) -> None:
+    table = world.catalog.create_table(world.name, SCHEMA)
+    for key, value in ((LOCK_PHASE, "zookeeper"), (LOCK_EPOCH, "7")):
+        with pytest.raises(CommitNotApplied, match="migrate"), table.transaction() as tx:
+            tx.set_properties({key: value})
+    assert State.of(world.properties_of()) == State(phase=Phase.HMS, epoch=0)
+
+
+def test_the_epoch_keeps_two_operators_from_changing_the_phase_twice(world: World) -> None:
+    world.catalog.create_table(world.name, SCHEMA)
+    operators = [world.operator() for _ in range(3)]
+    threads = [threading.Thread(target=o.move, args=(world.name, Phase.BOTH)) for o in operators]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert State.of(world.properties_of()) == State(phase=Phase.BOTH, epoch=1)
+    # One that planned its step on an older epoch.
+    with pytest.raises(commit_coord.CommitConflict):
+        operators[0]._change(world.name, State(phase=Phase.HMS, epoch=0), Phase.BOTH)
+
+
+def test_a_database_says_in_which_phase_its_new_tables_are(world: World) -> None:
+    operator = world.operator()
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER, Phase.HMS):
+        operator.set_defaults([world.db], phase)
+        world.catalog.create_table((world.db, phase.value), SCHEMA).append(ids(1))
+        metadata, _ = world.catalog.coordinator.load((world.db, phase.value))
+        assert State.of(metadata.properties).phase is phase
+        assert metadata.properties[LOCK_IMPL] == phase.lock_impl
+        assert operator.verify((world.db, phase.value)).problems == []
+
+
+def test_a_server_that_does_not_compare_is_not_left_alone(world: World) -> None:
+    world.catalog.create_table(world.name, SCHEMA)
+    catalog = world.open(**{"hive.compare-and-set": "ignored"})
+    assert catalog.capabilities().compare_and_set is not CompareAndSet.HONOURED
+    moved = Migration(catalog).move(world.name, Phase.BOTH)
+    assert (moved.outcome, moved.after.epoch) == (Outcome.REFUSED, 0)
+    assert "does not compare" in moved.reason
+
+
+def test_it_needs_a_metastore_and_both_services(world: World) -> None:
+    with pytest.raises(ConfigError, match="on no metastore"):
+        commit_coord.load_catalog("t", **{"uri": "sqlite:///x.db", "lock-impl": MIGRATING, "lock.uri": "127.0.0.1:1"})
+    with pytest.raises(ConfigError, match="can't keep its locks there"):
+        commit_coord.load_catalog("t", **{"uri": world.uri, "lock-impl": MIGRATING})
+    with pytest.raises(ConfigError, match="all phases"):
+        Migration(world.pinned())
+
+
+# Guards.
+
+
+def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> None:
+    """An operator died between the change of the phase and the removal; or somebody set it too late."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    table.append(ids(1))
+    for phase in (Phase.HMS, Phase.BOTH):
+        world.catalog.stand_guard(world.name)
+        world.catalog._look_for_guard(world.name)
+        assert world.guarded()
+        table.append(ids(2))
+        assert not world.guarded()
+        if phase is Phase.HMS:
+            world.move(Phase.BOTH)
+
+
+def test_the_guard_of_another_lock_manager_is_not_swept(world: World, tmp_path: Path) -> None:
+    lease = world.open(**{"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/locks.db"})
+    lease.create_table(world.name, SCHEMA).append(ids(1))
+    with pytest.raises(CommitNotApplied, match="guarded"):
+        world.catalog.load_table(world.name).append(ids(2))
+    assert world.guarded()
+
+
+def test_a_guard_that_was_removed_and_is_due_again_is_set_again(world: World) -> None:
+    """Also by a process whose own word of it is young."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    for _ in range(2):
+        world.move(Phase.BOTH)
+        world.move(Phase.ZOOKEEPER)
+        table.append(ids(1))
+        assert world.guarded()
+        world.move(Phase.HMS)
+        table.append(ids(2))
+        assert not world.guarded()
+
+
+def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: World) -> None:
+    """It holds the metastore's lock, for which the guard waits, which is waited for by whoever has ZooKeeper's."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    resource, locks = Resource(world.name), world.locks()
+    world.move(Phase.BOTH)
+    world.move(Phase.ZOOKEEPER)
+    world.catalog._unguard(world.name)
+    locks._states[resource] = State(phase=Phase.BOTH, epoch=1)
+    other = world.open()
+    assert isinstance(other.locks, MigratingLockManager)
+    deadline = time.monotonic() + 20
+    with other.locks.latched_in_zookeeper(resource, "a writer", deadline=other.coordinator.clock.now() + 20):
+        waiting = threading.Thread(target=table.append, args=(ids(1),))
+        waiting.start()
+        while not any(e.scope is LockScope.COMMIT for e in locks.hms.locks(resource)) and time.monotonic() < deadline:
+            pass
+        other.stand_guard(world.name)  # would wait for ever
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert row_ids(table.refresh()) == [1]
+
+
+def test_an_operator_that_died_with_the_metastores_lock_does_not_hold_up_the_guard(world: World) -> None:
+    """In phase zookeeper nobody else waits for that lock, so nobody else would free it."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    world.move(Phase.BOTH)
+    world.move(Phase.ZOOKEEPER)
+    world.catalog._unguard(world.name)
+    child = os.fork()
+    if not child:
+        HmsLockManager(world.plain.service).acquire(_latch(world.name), deadline=time.monotonic() + 1e6)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    table.append(ids(1))
+    assert world.guarded()
+
+
+def _latch(table: tuple[str, str]) -> LockRequest:
+    locks = {Resource(table): LockMode.EXCLUSIVE}
+    return LockRequest.of(LockScope.COMMIT, locks, owner=this_owner(), request_id=os.urandom(8).hex())
+
+
+# Operation locks.
+
+
+def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
+    """A job that took its locks in the metastore excludes those of every phase that comes while it runs."""
+    world.catalog.create_table(world.name, SCHEMA)
+    resource = Resource(world.name)
+    other = world.open(**{"lock.acquire-timeout-ms": "300"})
+
+    def refused() -> bool:
+        try:
+            other.lock_operation({resource: LockMode.EXCLUSIVE}).release()
+        except commit_coord.LockTimeout:
+            return True
+        return False
+
+    running = world.catalog.lock_operation({resource: LockMode.SHARED}, statement="a long job")
+    assert refused()
+    world.move(Phase.BOTH)
+    assert refused()
+    moved = world.operator().move(world.name, Phase.ZOOKEEPER)
+    assert (moved.outcome, moved.after.phase) == (Outcome.WAITS, Phase.BOTH)
+    assert "a long job" in moved.reason
+    both = world.open().lock_operation({Resource((*world.name, "k=1")): LockMode.SHARED})
+    running.release()
+    world.move(Phase.ZOOKEEPER)
+    assert refused()
+    both.release()
+    assert not refused()
+
+    running = world.catalog.lock_operation({resource: LockMode.SHARED}, statement="in zookeeper")
+    moved = world.operator().move(world.name, Phase.HMS)
+    assert (moved.outcome, moved.after.phase) == (Outcome.WAITS, Phase.BOTH)
+    assert refused()
+    running.release()
+    world.move(Phase.HMS)
+    assert not refused()
+
+
+# Writers that are seen.
+
+
+def test_going_on_is_refused_while_a_writer_knows_only_the_metastores_lock(world: World) -> None:
+    table = world.catalog.create_table(world.name, SCHEMA)
+    table.append(ids(0))
+    world.move(Phase.BOTH)
+    operator, over = world.operator(), threading.Event()
+    pinned = world.pinned().load_table(world.name)
+
+    def write() -> None:
+        while not over.is_set():
+            pinned.append(ids(1))
+            table.append(ids(2))
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        seen = operator.watch(1.5)
+    finally:
+        over.set()
+        writing.join()
+    moved = operator.move(world.name, Phase.ZOOKEEPER, seen=seen, window_s=0)
+    assert (moved.outcome, moved.after.phase) == (Outcome.WAITS, Phase.BOTH)
+    assert [one.kind for one in moved.waits_for] == [Kind.PINNED]
+    assert str(os.getpid()) in moved.reason
+    assert {one.kind for one in seen.at(".".join(world.name))} == {Kind.PINNED, Kind.MIGRATING}
+
+    world.stock().load_table(world.name).append(ids(3))  # in its history, though it holds no lock now
+    moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60)
+    assert [(one.kind, one.how) for one in moved.waits_for] == [(Kind.LOCK_ONLY, "commit")]
+    moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60, force=True)
+    assert moved.after.phase is Phase.ZOOKEEPER
+
+
+# The command.
+
+
+def test_the_command_moves_tables_tells_and_repeats_itself(world: World) -> None:
+    for name in ("t", "u"):
+        world.catalog.create_table((world.db, name), SCHEMA).append(ids(1))
+
+    def run(*words: str, code: int = 0) -> Any:
+        given = {**world.properties}
+        options = ["--uri", given.pop("uri"), "--warehouse", given.pop("warehouse")]
+        options += [word for key, value in given.items() for word in ("-p", f"{key}={value}")]
+        result = CliRunner().invoke(app, ["migrate", *words, *options, "--json"])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout.splitlines()[-1])
+
+    def outcomes(answer: Any) -> list[tuple[str, str]]:
+        return [(one["outcome"], one["after"]["phase"]) for one in answer["tables"]]
+
+    assert [one["next"] for one in run("plan", world.db, "--window", "0")["tables"]] == ["both", "both"]
+    assert outcomes(run("advance", world.db, "--window", "0", code=1)) == [("refused", "hms")] * 2
+    assert outcomes(run("start", f"{world.db}.t")) == [("changed", "both")]
+    assert outcomes(run("start", world.db)) == [("there already", "both"), ("changed", "both")]
+    assert outcomes(run("advance", world.db, "--window", "0", "--why", "moved")) == [("changed", "zookeeper")] * 2
+    assert outcomes(run("advance", world.db, "--window", "0")) == [("there already", "zookeeper")] * 2
+    (status, _) = run("status", world.db)["tables"]
+    assert (status["phase"], status["epoch"], status["held_up_by"]) == ("zookeeper", 2, [])
+    assert [one["problems"] for one in run("verify", world.db)["tables"]] == [[], []]
+    world.catalog._unguard(world.name)
+    assert "no guard" in run("verify", f"{world.db}.t", code=1)["tables"][0]["problems"][0]
+    assert outcomes(run("abort", world.db)) == [("changed", "hms")] * 2
+    assert run("start", f"{world.db}.nothing", code=1)["error"]["kind"] == "not-found"
+    trail = [json.loads(line) for line in (world.folder / "audit").read_text().splitlines()]
+    steps = [(line["before"], line["after"], line["epoch"]) for line in trail if line["how"] == "phase done"]
+    assert sorted(steps) == sorted(
+        2 * [("hms", "both", 1), ("both", "zookeeper", 2), ("zookeeper", "both", 3), ("both", "hms", 4)]
+    )
+    assert {line["why"] for line in trail if line["after"] == "zookeeper"} == {"moved"}
+
+
+# Killed, and under load.
+
+_SENT = ("lock", "unlock", "alter_table_with_environment_context")
+"""Calls to the metastore that change something."""
+
+
+def _killed_after(properties: dict[str, str], name: tuple[str, str], target: str, step: int) -> None:
+    """Move a table, and be killed when *step* requests that change something were answered."""
+    done = 0
+
+    def counted(original: Callable[..., Any], counts: Callable[..., bool]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal done
+            try:
+                return original(*arguments, **options)
+            finally:
+                if counts(*arguments):
+                    done += 1
+                    if done == step:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+        return call
+
+    patched: Any = MetastoreClient
+    patched._call = counted(MetastoreClient._call, lambda _, name, *__: name in _SENT)
+    session: Any = zookeeper_client.Session
+    session.multi = counted(zookeeper_client.Session.multi, lambda *_: True)
+    catalog = commit_coord.load_catalog("t", **properties)
+    assert isinstance(catalog, CoordinatedHiveCatalog)
+    moved = Migration(catalog).move(name, Phase(target))
+    catalog.close()
+    os._exit(0 if moved.after.phase is Phase(target) else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_an_operator_that_is_killed_at_any_step_is_gone_on_from(world: World) -> None:
+    """After each death everybody writes, and the next operator brings the table to its phase."""
+    context = multiprocessing.get_context("forkserver")
+    short = {
+        "lock.heartbeat-timeout-ms": "1500",
+        "lock.heartbeat-interval-ms": "300",
+    }
+    properties = {**world.properties, **short}
+    table = world.open(**short).create_table(world.name, SCHEMA)
+    written, died = 0, Counter[str]()
+    for target in (Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.HMS):
+        start = State.of(world.properties_of())
+        for step in range(1, 100):
+            process = context.Process(target=_killed_after, args=(properties, world.name, target.value, step))
+            process.start()
+            process.join(180)
+            table.append(ids(written))
+            written += 1
+            state = State.of(world.properties_of())
+            assert state in (start, State(phase=target, epoch=start.epoch + 1))
+            if process.exitcode == 0:
+                break
+            assert process.exitcode == -signal.SIGKILL
+            died[target] += 1
+            with closing(world.open(**short)) as catalog:
+                resumed = Migration(catalog)
+                assert resumed.move(world.name, target).after.phase is target
+                assert resumed.verify(world.name).problems == []
+                table.append(ids(written))
+                written += 1
+                # Back, so that the next one dies one step later.
+                assert resumed.move(world.name, start.phase).after.phase is start.phase
+                start = State.of(world.properties_of())
+    assert row_ids(table.refresh()) == list(range(written))
+    print(f"killed {dict(died)}, {written} commits")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_or_doubled_or_refused_while_a_table_moves(
+    hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    properties = {"uri": hms.uri, "lock-impl": MIGRATING, "lock.uri": zookeeper.connect_string}
+    moves = (Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.ZOOKEEPER, Phase.HMS)
+    seen: list[State] = []
+
+    def to(phase: Phase) -> Callable[[], None]:
+        def move() -> None:
+            with closing(commit_coord.load_catalog("o", **properties)) as catalog:
+                assert isinstance(catalog, CoordinatedHiveCatalog)
+                seen.append(Migration(catalog).move(("hammer", "t"), phase).after)
+
+        return move
+
+    try:
+        report = hammer(
+            tmp_path,
+            writers=5,
+            appends=24,
+            kill_every_s=2,
+            kills_max=6,
+            seed=3,
+            faults=[to(phase) for phase in moves],
+            properties=properties,
+            timeout_s=400,
+        )
+    finally:
+        with MetastoreClient.of(hms.uri) as client:
+            with suppress(Exception):
+                client.drop_table("hammer", "t", False)
+            client.close()
+    print(report, seen)
+    assert (report.broken, report.failures, report.locks_left) == ((), {}, 0)
+    assert seen[-1] == State(phase=Phase.HMS, epoch=6)
