@@ -34,10 +34,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyarrow import fs
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -177,6 +175,10 @@ def delete(catalog: CoordinatedCatalog, found: Orphans) -> Orphans:
 
 def _listed(io: FileIO, location: str) -> Iterator[Orphan]:
     """Yield every file below *location*, but for hidden ones (``_temporary``, ``.crc``): they are somebody else's."""
+    # Only here: it takes a second, and starts threads, which would get the signals that others hold back.
+    from pyarrow import fs
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
     store = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
     scheme, authority, path = store.parse_location(location, store.properties)
     root = path.rstrip("/")

@@ -85,7 +85,7 @@ MUTANTS = (
         "locks/keeping.py",
         "        self._manager._ensure_active(self._ticket, max_age_ms)\n",
         "        return\n",
-        f"{_SIM}[stalls]",
+        f"{_LOCKS}test_a_stalled_holder_loses_its_lease[lease-sqlite]",
     ),
     Mutant(
         "release-by-the-owner-only",
