@@ -266,6 +266,7 @@ def test_the_guard_of_another_lock_manager_is_not_swept(world: World, tmp_path: 
     assert world.guarded()
 
 
+@pytest.mark.slow
 def test_a_guard_that_was_removed_and_is_due_again_is_set_again(world: World) -> None:
     """Also by a process whose own word of it is young."""
     table = world.catalog.create_table(world.name, SCHEMA)
