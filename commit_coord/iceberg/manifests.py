@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io as stdio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -133,7 +133,7 @@ def _summaries(manifests: Sequence[ManifestFile], partition: StructType) -> list
     found: list[PartitionFieldSummary] = []
     for position, field in enumerate(partition.fields):
         parts = [manifest.partitions[position] for manifest in manifests if manifest.partitions]
-        typed = partial(from_bytes, field.field_type)
+        typed: Callable[[bytes], Any] = partial(from_bytes, field.field_type)
         found.append(
             PartitionFieldSummary(
                 any(part.contains_null for part in parts),

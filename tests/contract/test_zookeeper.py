@@ -579,7 +579,7 @@ def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monk
             monkeypatch.setattr(connection, "_write_sock", pipe)
             raise Interrupt
 
-    for spared in (0, 1, 3, 0):
+    for spared in (0, 1, 2, 4, 0):  # not 3, which is our own: the one that has the driver look at its pipe
         monkeypatch.setattr(connection, "_write_sock", Struck(spared))
         started = time.monotonic()
         for _ in range(4):
