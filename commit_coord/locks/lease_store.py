@@ -545,8 +545,8 @@ class PostgresConnection(Connection):
                     for text, values in then:
                         db.execute(_postgres_text(text), values)
                 return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-            except BaseException:
-                self._roll_back(db)
+            except BaseException as error:
+                self._roll_back(db, error)
                 raise
 
     def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
@@ -556,8 +556,8 @@ class PostgresConnection(Connection):
             try:
                 cursor = db.execute(_postgres_text(text), values)
                 return cursor.fetchall() if cursor.description else []
-            except BaseException:
-                self._roll_back(db)
+            except BaseException as error:
+                self._roll_back(db, error)
                 raise
 
     def listen(self) -> bool:
@@ -631,8 +631,13 @@ class PostgresConnection(Connection):
             for text in lease_sql.CREATE:
                 db.execute(_postgres_text(text))
 
-    def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Leave no transaction open, whatever the last statement met."""
+    def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]], error: BaseException) -> None:
+        """Leave no transaction open, whatever *error* the last statement met."""
+        if not isinstance(error, Exception):
+            # 1. A statement is prepared, and the driver notes that.   2. An interrupt comes; it was never sent.
+            # 3. From then on the driver asks for a prepared statement that the server does not know.
+            self._close_now()
+            return
         try:
             if not db.closed and db.info.transaction_status.name != "IDLE":
                 db.execute(b"ROLLBACK")

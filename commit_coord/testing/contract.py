@@ -560,6 +560,7 @@ class LockContract:
             raise Interrupt
 
         ident, earlier = me.ident, signal.signal(signal.SIGUSR1, strike)
+        timer: threading.Timer | None = None
         try:
             for _ in range(60):
                 timer = threading.Timer(dice.random() * 0.006, lambda: signal.pthread_kill(ident, signal.SIGUSR1))
@@ -577,6 +578,9 @@ class LockContract:
                 timer.join()
                 until(lambda: not other.locks(), "nothing left after a signal")
         finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # Struck after this it would end the process.
             signal.signal(signal.SIGUSR1, earlier)
 
     # Holding and giving back.

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
-from commit_coord.locks import lease, lease_sql
+from commit_coord.locks import lease, lease_sql, lease_store
 from commit_coord.locks.base import Interrupted, LockManager, LockSettings
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import _postgres_text
@@ -26,7 +27,7 @@ from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
-from commit_coord.testing.contract import TABLE, Contender, Service, latch, request, soon, standing, until
+from commit_coord.testing.contract import TABLE, Contender, Interrupt, Service, latch, request, soon, standing, until
 
 X = LockMode.EXCLUSIVE
 SERVICES = ["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
@@ -289,6 +290,30 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
         finally:
             go_on.set()
         acquiring.result(20).release()
+
+
+@pytest.mark.postgres
+def test_an_interrupt_before_a_transaction_was_sent_leaves_a_connection_that_works(
+    on_postgres: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may have noted a statement as prepared that the server has never seen."""
+    manager = on_postgres.open()
+
+    @contextmanager
+    def struck(db: Any) -> Iterator[None]:
+        with db.pipeline() as pipeline:
+            pipeline._communicate_gen = lambda: iter(())
+            yield
+            del pipeline._communicate_gen
+            pipeline.command_queue.clear()
+            raise Interrupt
+
+    for _ in range(8):  # A statement is prepared when it comes for the sixth time.
+        with monkeypatch.context() as patch:
+            patch.setattr(lease_store, "_in_one_go", struck)
+            with pytest.raises(Interrupt):
+                manager.acquire(latch(), deadline=soon())
+        manager.acquire(latch(), deadline=soon()).release()
 
 
 @pytest.mark.postgres
