@@ -266,8 +266,12 @@ TAKE = """
       AND EXISTS (SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)
     RETURNING place, request_id, offer"""
 
-# Withdraw an offer that nobody has taken.
-RETRACT = "DELETE FROM commit_coord_offers WHERE request_id = :request_id AND taken IS NULL RETURNING request_id"
+# Withdraw an offer that nobody has taken, and nobody has carried out: entered twice, by whatever brought the statement
+# to the server twice, a request comes back with its offer after its end.
+RETRACT = """
+    DELETE FROM commit_coord_offers WHERE request_id = :request_id AND taken IS NULL
+      AND NOT EXISTS (SELECT 1 FROM commit_coord_journal j WHERE j.request_id = :request_id)
+    RETURNING request_id"""
 
 # Give offers back that were taken at :place and not carried out. A release whose reply was lost is done again, and by
 # then the next holder may have taken them.

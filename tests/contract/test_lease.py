@@ -127,6 +127,22 @@ def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_to
         last.release()
 
 
+def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_path: Path) -> None:
+    """The transaction that enters the request comes to the server once more after the request was ended."""
+    with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
+        manager, other = service.open(), service.open()
+        assert isinstance(other, LeaseLockManager)
+        holder = manager.acquire(latch(), deadline=soon())
+        (carried,) = in_line(other, "a")
+        assert [offer.text for offer in holder.take(10)] == ["a"]
+        holder.settle([answer(carried.request.request_id)], [])
+        holder.release()
+        assert carried.answer().snapshot_ids == (7,)
+        connection = other._store.connection
+        connection.run(other._steps_to_enter(carried.request, connection.wake))
+        assert not other._retract(carried.request)
+
+
 @pytest.mark.postgres
 def test_an_offer_is_in_one_hand_only(on_postgres: Service) -> None:
     """Two holders take at the same moment: one was freed by force while its statement waited for a row."""
