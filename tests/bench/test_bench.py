@@ -205,6 +205,7 @@ def test_waiting_for_a_lock_in_zookeeper_costs_no_request(zookeeper: ZooKeeperEn
     assert 0 == locking.idle(locks, seconds=2.0)["idle_per_second"]
 
 
+@pytest.mark.slow
 def test_waiting_for_a_lock_in_a_metastore_is_counted(hms: HiveMetastore) -> None:
     """Nobody is told there: the waiter asks, and the calls are counted by name."""
     found = locking.idle(locking.Locks("hms", hms.uri, hms.port, counting.metastore_requests), seconds=3.0)
@@ -226,6 +227,7 @@ def test_percentile_is_a_value_that_occurred() -> None:
     assert cells.percentile([], 0.5) is None
 
 
+@pytest.mark.slow
 def test_lock_cycles_are_counted(tmp_path: Path) -> None:
     """Contenders all get their turns, and a waiter is granted after the release."""
     found = locking.measure(locking.Locks("memory", f"{tmp_path}"), seconds=0.3, contenders=3, hand_overs=3)

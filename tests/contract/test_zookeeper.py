@@ -736,6 +736,7 @@ def _held(lease: Any) -> bool:
 
 
 @pytest.mark.zookeeper
+@pytest.mark.slow
 def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) -> None:
     """One server after the other is killed and started: no turn is taken twice and none is lost, and all go on."""
     number = tmp_path / "number"

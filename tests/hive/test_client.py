@@ -123,6 +123,7 @@ def test_no_server_is_a_clear_error() -> None:
         client.get_all_databases()
 
 
+@pytest.mark.slow
 def test_calls_that_come_during_a_restart_wait_for_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
         client = MetastoreClient(own.uri, Access(timeout_ms=30_000))

@@ -334,6 +334,7 @@ def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) ->
     manager.close()
 
 
+@pytest.mark.slow
 def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
         # To start a server may take longer than a lease usually lasts.
