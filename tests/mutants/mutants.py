@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "an-offer-that-was-taken-stays-taken",
         "locks/lease_sql.py",
-        "WHERE request_id = :request_id AND taken IS NULL RETURNING request_id",
-        "WHERE request_id = :request_id RETURNING request_id",
+        "WHERE request_id = :request_id AND taken IS NULL\n      AND NOT EXISTS",
+        "WHERE request_id = :request_id\n      AND NOT EXISTS",
         f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[lease-sqlite]",
     ),
     Mutant(
