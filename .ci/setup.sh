@@ -105,7 +105,8 @@ prepare_python() {
     if [ "$(cat "$venv/.locked" 2>/dev/null)" != "$locked" ]; then
         say "installing the packages of requirements.lock"
         pip_settings_for_uv
-        if ! "$venv/bin/uv" pip sync --quiet --python "$venv/bin/python" --require-hashes requirements.lock; then
+        # Compiled once, and not by each of many short processes where PYTHONDONTWRITEBYTECODE is set.
+        if ! "$venv/bin/uv" pip sync --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes requirements.lock; then
             say "uv could not; trying pip"
             "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
         fi

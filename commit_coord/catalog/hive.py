@@ -30,6 +30,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -72,6 +73,7 @@ from commit_coord.hms.connection import (
 )
 from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.interrupts import to_its_end
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.hms_guard import HmsGuards
@@ -610,12 +612,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         base: str,
         server: str,
     ) -> SwapResult:
-        """Send an alter and say what its answer proves."""
+        """Send an alter and say what its answer proves.
+
+        One without a condition is seen to its end:
+
+        1. We hold the lock and send the change.   2. Ctrl-C: we give the lock back.   3. Somebody else commits.
+        4. The change, which was still under way, is carried out over theirs.
+        """
         *_, name = table
+        send = partial(self.metastore.alter_table, table[0], name, altered, expected=expected, server=server)
         refusals: list[str] = []
         while True:
             try:
-                self.metastore.alter_table(table[0], name, altered, expected=expected, server=server)
+                send() if expected is not None else to_its_end(send)
             except LostReply:
                 logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
                 return SwapResult.LOST_REPLY

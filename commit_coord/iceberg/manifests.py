@@ -1,10 +1,10 @@
 """Small manifests put together, without PyIceberg's models of their entries.
 
 A table that is appended to all day gets a manifest with each append. ``commit.manifest-merge.enabled`` has them merged;
-PyIceberg and Java then write all of them anew each time, which costs more the more there are. Here the small ones go
-together, and with them a larger one only when they outnumber it: so an entry is written anew a logarithmic number of
-times, and the number of manifests stays below ``commit.manifest.min-count-to-merge`` and one for each full
-``commit.manifest.target-size-bytes``.
+PyIceberg and Java then write all of them anew each time, which costs more the more there are. Here the smallest go
+together, until half of them are left at most, and with them a larger one only when they outnumber it: so an entry is
+written anew a logarithmic number of times, and the number of manifests stays below
+``commit.manifest.min-count-to-merge`` and one for each full ``commit.manifest.target-size-bytes``.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target
     if len(small) + added < min_count:
         return []
     chosen: list[ManifestFile] = []
+    # Were only the surplus put together, the next append would bring the next one, and everything were written anew.
+    enough = len(small) + added + 1 - min_count // 2
     size = files = 0
     for manifest in small:
         size += manifest.manifest_length
-        if size > target_bytes or (len(chosen) + added >= min_count and _files(manifest) > files):
+        if size > target_bytes or (len(chosen) >= enough and _files(manifest) > files):
             break
         chosen.append(manifest)
         files += _files(manifest)

@@ -272,7 +272,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             lease = ticket.lease
             if ticket.is_dropped:
                 logger.warning("a lease was let go of without a release; its locks are given back: %s", ticket.request)
-                self._ended(ticket.request)
+                self._telling.ended(ticket.request.request_id)
             if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
                 self._unreleased.add(ticket)
                 self._tickets.pop(ticket.request.request_id, None)
@@ -330,7 +330,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             if lease is not None and not ticket.request.explicit:
                 lease.release()
             elif ticket.is_dropped:
-                self._ended(ticket.request)
+                self._telling.ended(ticket.request.request_id)
                 self._give_back(ticket)
         self.heartbeat.stop()
         self._disconnect()

@@ -392,7 +392,7 @@ class MemoryLockManager(QueueingLockManager):
             self._explicit[request.request_id] = lease
         else:
             # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
-            note = lease._ticket, partial(self._ended, request)
+            note = lease._ticket, partial(self._telling.ended, request.request_id)
             weakref.finalize(lease, self._space.dropped.append, note).atexit = False
         lease.add_listener(lambda lease, state: self._forget(lease))
         return lease

@@ -39,6 +39,7 @@ from commit_coord.errors import LockError, LockRefused
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
 from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.hms import Guarded, HmsLockManager
+from commit_coord.locks.telling import Telling
 from commit_coord.locks.writers import Writers
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
 from commit_coord.locks.zookeeper_layout import HIVE_APPLICATION
@@ -262,8 +263,7 @@ class MigratingLockManager(LockManager):
         self.writers = Writers(lambda: self.zookeeper._session, self.zookeeper._layout, lambda: self.hms.client, clock)
         self._states: dict[Resource, State] = {}
         self._leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        self._told_of: dict[str, tuple[LockRequest, float]] = {}
-        """Requests whose grant was told, and when they were granted."""
+        self._telling = Telling(self._events, clock)
         self._thread = threading.local()
         self._closings = 0
 
@@ -358,7 +358,7 @@ class MigratingLockManager(LockManager):
         with self._told(request) as started:
             lease = self._take(request, _names(request), deadline, None)
             if isinstance(lease, JournalEntry):
-                self._not_granted(request, started, "carried")
+                self._telling.not_granted(request, started, "carried")
                 return lease
             for table, phase in lease.phases.items():
                 self.writers.latched(table, phase, (self._clock.now() - started) * 1000)
@@ -478,57 +478,20 @@ class MigratingLockManager(LockManager):
     @contextmanager
     def _told(self, request: LockRequest) -> Iterator[float]:
         """Tell of *request*, and of its end unless it is granted. Gives the time when it began."""
-        started = self._clock.now()
-        if self._events.heard:
-            self._events.emit(
-                LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
-            )
+        started = self._telling.asked(request)
         try:
             yield started
         except BaseException as error:
-            self._not_granted(request, started, error.kind if isinstance(error, LockError) else "interrupted")
+            self._telling.not_granted(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
 
     def _granted(self, lease: MigratingLease, started: float) -> MigratingLease:
-        request, now = lease.request, self._clock.now()
-        if self._events.heard:
-            self._told_of[lease.name] = request, now
-            self._events.emit(
-                LockAcquired(
-                    request_id=request.request_id,
-                    request=str(request),
-                    scope=request.scope.value,
-                    waited_ms=(now - started) * 1000,
-                    generation=lease.generation,
-                )
-            )
+        self._telling.granted(lease.name, lease.request, lease.generation, started)
         return lease
 
-    def _not_granted(self, request: LockRequest, started: float, outcome: str) -> None:
-        if self._events.heard:
-            self._events.emit(
-                LockNotAcquired(
-                    request_id=request.request_id,
-                    request=str(request),
-                    scope=request.scope.value,
-                    waited_ms=(self._clock.now() - started) * 1000,
-                    outcome=outcome,
-                )
-            )
-
     def _ended(self, part: LockEnded) -> None:
-        """Tell of the end of a request, if its grant was told, with the first of its parts."""
-        request, granted = self._told_of.pop(part.request_id, (None, 0.0))
-        if request is not None:
-            self._events.emit(
-                LockEnded(
-                    request_id=request.request_id,
-                    request=str(request),
-                    scope=request.scope.value,
-                    held_ms=(self._clock.now() - granted) * 1000,
-                    lost=part.lost,
-                )
-            )
+        """Tell of the end of a request with the first of its parts."""
+        self._telling.ended(part.request_id, lost=part.lost)
 
     # Look, and free by force.
 

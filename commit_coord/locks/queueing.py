@@ -41,8 +41,9 @@ from commit_coord.errors import (
     LockTimeout,
     OfferLost,
 )
-from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
+from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.telling import Telling
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
@@ -95,8 +96,7 @@ class QueueingLockManager(LockManager):
         self._thread = threading.local()
         self._acquiring: dict[str, tuple[int, int]] = {}
         """The requests under way: the thread of each, and how often this client had been closed when it began."""
-        self._granted_at: dict[str, float] = {}
-        """When the requests were granted whose end is to be told. Not in the leases: some end by being dropped."""
+        self._telling = Telling(self._events, self._clock)
 
     # What a manager supplies.
 
@@ -155,12 +155,8 @@ class QueueingLockManager(LockManager):
         if self._knows(request.request_id):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
-        started, attempt = self._clock.now(), 0
+        started, attempt = self._telling.asked(request), 0
         lease: Lease | None = None
-        if self._events.heard:
-            self._events.emit(
-                LockRequested(request_id=request.request_id, request=str(request), scope=request.scope.value)
-            )
         try:
             self._acquiring[request.request_id] = threading.get_ident(), self._closings
             self._await_turn(request, deadline, policy)
@@ -173,12 +169,12 @@ class QueueingLockManager(LockManager):
                 attempt = self._pause(policy, attempt, deadline, refused)
                 self._refuse_closed(request)
         except Carried:
-            self._not_acquired(request, started, "carried")
+            self._telling.not_granted(request, started, "carried")
             raise
         except BaseException as error:
             # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
             self._give_up(request)
-            self._not_acquired(request, started, error.kind if isinstance(error, LockError) else "interrupted")
+            self._telling.not_granted(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
         finally:
             self._acquiring.pop(request.request_id, None)
@@ -307,54 +303,15 @@ class QueueingLockManager(LockManager):
         lease = self._grant(request)
         self._is_of_this_thread(lease)
         if self._events.heard:
-            self._acquired(lease, started)
+            telling = self._telling
+
+            def ended(_: Lease, state: LeaseState) -> None:
+                if state in (LeaseState.RELEASED, LeaseState.LOST):
+                    telling.ended(request.request_id, lost=state is LeaseState.LOST)
+
+            telling.granted(request.request_id, request, lease.generation, started)
+            lease.add_listener(ended)
         return lease
-
-    def _acquired(self, lease: Lease, started: float) -> None:
-        """Tell of the grant, and later of the end."""
-        request, granted = lease.request, self._clock.now()
-
-        def ended(_: Lease, state: LeaseState) -> None:
-            if state in (LeaseState.RELEASED, LeaseState.LOST):
-                self._ended(request, lost=state is LeaseState.LOST)
-
-        self._granted_at[request.request_id] = granted
-        lease.add_listener(ended)
-        self._events.emit(
-            LockAcquired(
-                request_id=request.request_id,
-                request=str(request),
-                scope=request.scope.value,
-                waited_ms=(granted - started) * 1000,
-                generation=lease.generation,
-            )
-        )
-
-    def _ended(self, request: LockRequest, *, lost: bool = False) -> None:
-        """Tell of the end of *request*, once, if its grant was told."""
-        granted = self._granted_at.pop(request.request_id, None)
-        if granted is not None:
-            self._events.emit(
-                LockEnded(
-                    request_id=request.request_id,
-                    request=str(request),
-                    scope=request.scope.value,
-                    held_ms=(self._clock.now() - granted) * 1000,
-                    lost=lost,
-                )
-            )
-
-    def _not_acquired(self, request: LockRequest, started: float, outcome: str) -> None:
-        if self._events.heard:
-            self._events.emit(
-                LockNotAcquired(
-                    request_id=request.request_id,
-                    request=str(request),
-                    scope=request.scope.value,
-                    waited_ms=(self._clock.now() - started) * 1000,
-                    outcome=outcome,
-                )
-            )
 
     def _give_up(self, request: LockRequest) -> None:
         """Leave nothing of *request*, wherever :meth:`acquire` was interrupted."""

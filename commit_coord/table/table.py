@@ -156,7 +156,10 @@ class CoordinatedTable(Table):
         """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
-        except (ValueError, NotImplementedError):
+        except (
+            ValueError,
+            NotImplementedError,
+        ):  # rows that do not fit: writing them will tell
             return [[]]
 
     def commit_files(

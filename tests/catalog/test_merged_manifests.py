@@ -98,7 +98,8 @@ def test_manifests_of_two_format_versions_are_merged_by_pyiceberg(catalog: Any) 
     assert 18 == table.scan().to_arrow().num_rows
 
 
-def test_an_entry_is_written_anew_a_logarithmic_number_of_times() -> None:
+@pytest.mark.parametrize("target_bytes", [300_000, 8_000_000], ids=["many are full", "none is ever full"])
+def test_an_entry_is_written_anew_a_logarithmic_number_of_times(target_bytes: int) -> None:
     """A large manifest is left alone until the small ones outnumber it; a full one for good."""
 
     def manifest(files: int) -> ManifestFile:
@@ -106,16 +107,16 @@ def test_an_entry_is_written_anew_a_logarithmic_number_of_times() -> None:
 
     standing: list[ManifestFile] = []
     rewritten = 0
-    for _ in range(5_000):
-        chosen = manifests.due(standing, added=1, min_count=100, target_bytes=300_000)
+    for _ in range(20_000):
+        chosen = manifests.due(standing, added=1, min_count=100, target_bytes=target_bytes)
         if chosen:
             together = sum(found.existing_files_count or 0 for found in chosen)
             rewritten += together
             standing = [found for found in standing if not any(found is other for other in chosen)]
             standing.append(manifest(together))
         standing.append(manifest(1))
-        assert len(standing) <= 100 + 5_000 * 100 // 200_000
-    assert rewritten < 6 * 5_000
+        assert len(standing) <= 100 + 20_000 * 100 // 200_000
+    assert rewritten < 6 * 20_000
 
 
 def test_writers_that_wait_together_merge_once(catalog: Any) -> None:

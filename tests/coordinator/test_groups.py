@@ -322,8 +322,11 @@ def test_after_an_unknown_swap_no_member_s_failure_is_proven(catalog: Any) -> No
     assert order(catalog) == [0, 1, 2, 3]
 
 
-def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
-    """The holder gives up; its change lands before the first member has its turn, which finds itself in the table."""
+def swapped_late(catalog: Any) -> list[Any]:
+    """Have a holder give up whose change, of its own append and of two members', lands before the first member's turn.
+
+    The members find themselves in the table. Returns the results of the three.
+    """
     catalog.coordinator.limits = Limits(status_checks=1)
     lost: list[tuple[Any, ...]] = []
 
@@ -341,10 +344,13 @@ def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> Non
         return real(table, base, location)
 
     catalog.coordinator.store = Late(catalog, swap)
-    first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
+    return in_line(catalog, appending(1), appending(2), appending(3))
+
+
+def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
+    first, *members = swapped_late(catalog)
     assert isinstance(first, CommitStateUnknown)
-    assert not isinstance(second, Exception)
-    assert not isinstance(third, Exception)
+    assert not any(isinstance(member, Exception) for member in members)
     assert order(catalog) == [0, 1, 2, 3]
 
 

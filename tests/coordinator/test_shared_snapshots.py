@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,17 @@ from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import Resource
-from commit_coord.protocol.commit import Limits, SwapResult
-from tests.coordinator.test_groups import TABLE, Action, Counting, appending, ids, in_line, number, open_catalog
+from tests.coordinator.test_groups import (
+    TABLE,
+    Action,
+    Counting,
+    appending,
+    ids,
+    in_line,
+    number,
+    open_catalog,
+    swapped_late,
+)
 
 
 @pytest.fixture(params=["memory", "lease"])
@@ -148,28 +157,9 @@ def test_a_list_that_cannot_be_written_for_all_is_written_for_the_holder(
 
 
 def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> None:
-    """The holder gives up; its change lands before the first member has its turn, which finds itself in the table."""
-    catalog.coordinator.limits = Limits(status_checks=1)
-    lost: list[tuple[Any, ...]] = []
-
-    class Late(Counting):
-        def pointer(self, table: tuple[str, ...]) -> str | None:
-            if len(lost) == 2:
-                lost.append(())
-                assert catalog.swap(*lost[0]) is SwapResult.SWAPPED
-            return super().pointer(table)
-
-    def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
-        if not lost or location == lost[0][2]:
-            lost.append((table, base, location))
-            return SwapResult.LOST_REPLY
-        return real(table, base, location)
-
-    catalog.coordinator.store = Late(catalog, swap)
-    first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
+    first, *members = swapped_late(catalog)
     assert isinstance(first, CommitStateUnknown)
-    assert not isinstance(second, Exception)
-    assert not isinstance(third, Exception)
+    assert not any(isinstance(member, Exception) for member in members)
     assert [1, 3] == [len(found) for found in request_ids(catalog)]
     assert [0, 1, 2, 3] == ids(catalog)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 import time
 import uuid
@@ -36,6 +37,7 @@ from commit_coord.hms.connection import Access, InvalidOperation, MetaError, Ser
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.contract import until
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
 
@@ -724,6 +726,41 @@ def test_without_compare_and_set_the_common_lock_is_held(
     assert row_ids(catalog.load_table((db, "t"))) == [10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33]
     assert set(sent) == {(None, True)}
     assert "can't compare and set (ignored)" in caplog.text
+    catalog.close()
+
+
+def test_without_compare_and_set_an_interrupt_waits_for_the_answer_to_the_swap(
+    hms: HiveMetastore, db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lock would be given back, and the change that is under way would land over somebody else's commit."""
+    catalog = opened(hms.uri, **{"hive.compare-and-set": "ignored", "lock-impl": "hms"})
+    catalog.create_namespace(db)
+    table = catalog.create_table((db, "t"), SCHEMA)
+    real, held = catalog.metastore.alter_table, []
+
+    def alter(*arguments: Any, **how: Any) -> None:
+        """Be interrupted between the sending and the server's work."""
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        until(interrupted.is_set, "the interrupt")
+        held.extend(catalog.locks.locks(Resource((db, "t"))))
+        real(*arguments, **how)
+
+    interrupted = threading.Event()
+
+    def interrupt(*_: Any) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        monkeypatch.setattr(catalog.metastore, "alter_table", alter)
+        with pytest.raises(KeyboardInterrupt):
+            table.append(ids(1))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [LockMode.EXCLUSIVE] == [entry.mode for entry in held]
+    assert [] == list(catalog.locks.locks(Resource((db, "t"))))
+    assert [1] == row_ids(catalog.load_table((db, "t")))
     catalog.close()
 
 

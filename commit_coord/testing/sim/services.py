@@ -196,7 +196,8 @@ class Client:
         self.latch.ensure_active(0)
         if self.pointer(table) != base:
             return SwapResult.MOVED
-        result = self._send(base, location, compares=False)
+        with self._process.deaf():
+            result = self._send(base, location, compares=False)
         if result is SwapResult.SWAPPED:
             try:
                 self.latch.ensure_active(0)

@@ -165,6 +165,7 @@ class Process:
         """No pause before the next message: it is what a promise assumes."""
         self._faults = faults
         self._put_off: Fault | None = None
+        self._deaf = self._interrupted = False
 
     def step(self) -> None:
         """Be struck, if it is time for it."""
@@ -202,7 +203,22 @@ class Process:
         """Raise KeyboardInterrupt where the main thread waits."""
         if self.main is not None:
             self.note("is interrupted")
-            self.world.resume(self.main, self.main.turn, KeyboardInterrupt())
+            if self._deaf:
+                self._interrupted = True
+            else:
+                self.world.resume(self.main, self.main.turn, KeyboardInterrupt())
+
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Put interrupts off until the end."""
+        self._deaf = True
+        try:
+            yield
+        finally:
+            self._deaf = False
+        if self._interrupted:
+            self._interrupted = False
+            raise KeyboardInterrupt
 
     def note(self, what: str) -> None:
         """Write into the history."""

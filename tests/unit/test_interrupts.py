@@ -1,0 +1,89 @@
+"""An interrupt waits for what was begun."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from commit_coord.interrupts import to_its_end
+from commit_coord.testing.contract import until
+
+
+@contextmanager
+def interrupts() -> Iterator[tuple[Callable[[], None], list[int]]]:
+    """Give what interrupts the main thread, and a list that grows with each interrupt that came."""
+    came: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT), came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_the_work_returns_or_raises_is_the_caller_s() -> None:
+    assert 3 == to_its_end(lambda: 3)
+    with pytest.raises(ZeroDivisionError):
+        to_its_end(lambda: 1 // 0)
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_comes_when_the_work_has_ended() -> None:
+    ended: list[bool] = []
+    with interrupts() as (interrupt, came):
+
+        def work() -> None:
+            interrupt()
+            until(lambda: came, "the interrupt")
+            ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt):
+            to_its_end(work)
+        assert [True] == ended
+
+
+@pytest.mark.timeout(30)
+def test_a_second_interrupt_does_not_wait() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+    with interrupts() as (interrupt, came):
+
+        def work() -> None:
+            for times in (1, 2):
+                interrupt()
+                until(lambda: len(came) == times, "the interrupt")  # noqa: B023 - asked at once
+            may_end.wait()
+            ended.set()
+
+        with pytest.raises(KeyboardInterrupt):
+            to_its_end(work)
+        assert not ended.is_set()
+        may_end.set()
+        assert ended.wait(10)
+
+
+@pytest.mark.timeout(30)
+def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[bool] = []
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        to_its_end(lambda: begun.append(True))
+    (thread,) = started
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [] == begun
