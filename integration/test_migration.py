@@ -100,7 +100,7 @@ def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java,
             written(0.7)
             code, verified = migrate("verify")
             assert (0, []) == (code, verified["problems"])
-            assert ("changed", "hms") == _outcome(migrate("abort"))
+            assert ("changed", "hms") == _outcome(migrate("abort", "--wait", "300"))
             written(1.0)
         finally:
             tmp_path.joinpath(ENOUGH).touch()

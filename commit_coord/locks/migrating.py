@@ -505,7 +505,10 @@ class MigratingLockManager(LockManager):
         return _merged(self.hms.locks(resource, scope=scope), self.zookeeper.locks(resource, scope=scope))
 
     def one_sided(self, table: Resource, phase: Phase) -> Sequence[LockEntry]:
-        """Return the operation locks on *table*, and on its database, that *phase* would not see."""
+        """Return the operation locks on *table*, and on its database, that are held where *phase* would not see them.
+
+        Who waits for its first lock stands on one side alone, too, and is left out: once granted it looks at the phase.
+        """
         near = {table, *table.ancestors}
         found = {
             manager: [
@@ -524,7 +527,9 @@ class MigratingLockManager(LockManager):
             entry
             for manager in left
             for entry in found[manager]
-            if (entry.request_id, entry.resource) not in kept and entry.owner.application != HIVE_APPLICATION
+            if entry.state is LockState.ACQUIRED
+            and (entry.request_id, entry.resource) not in kept
+            and entry.owner.application != HIVE_APPLICATION
         ]
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:

@@ -29,9 +29,10 @@ from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import zookeeper_client
+from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.migrating import MigratingLockManager
-from commit_coord.model import LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 from commit_coord.testing.hammer import hammer
@@ -359,6 +360,29 @@ def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
     running.release()
     world.move(Phase.HMS)
     assert not refused()
+
+
+def test_operations_that_wait_for_their_locks_do_not_hold_up_a_change_of_the_phase(world: World) -> None:
+    """They stand on the first side alone so long; once they are granted they look which phase it is."""
+    world.catalog.create_table(world.name, SCHEMA)
+    resource = {Resource(world.name): LockMode.EXCLUSIVE}
+    world.move(Phase.BOTH)
+    running, other = world.catalog.lock_operation(resource), world.open()
+    granted: list[Lease] = []
+    waiting = threading.Thread(target=lambda: granted.append(other.lock_operation(resource)))
+    waiting.start()
+    deadline = time.monotonic() + 20
+    while not any(e.state is LockState.WAITING for e in world.locks().hms.locks()) and time.monotonic() < deadline:
+        pass
+    world.move(Phase.ZOOKEEPER)
+    running.release()
+    waiting.join(20)
+    (entry,) = world.catalog.locks.locks(Resource(world.name), scope=LockScope.OPERATION)
+    assert (entry.owner.pid, world.locks().hms.locks(Resource(world.name), scope=LockScope.OPERATION)) == (
+        os.getpid(),
+        [],
+    )
+    granted[0].release()
 
 
 # Writers that are seen.
