@@ -26,7 +26,7 @@ from integration.writers import (
     Kind,
     await_acknowledged,
     end,
-    longest_pause_s,
+    longest_pauses,
     prove,
     start_python,
     watched,
@@ -109,7 +109,7 @@ def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java,
     table = stock.load_table("moves.t")
     rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
     proof = prove(list(journals.values()), seen, table.metadata_location, rows)
-    print(proof, f"longest pause {longest_pause_s(table.metadata_location):.2f} s")
+    print(proof, "longest pauses", *longest_pauses(table.metadata_location), sep="\n")
     assert [] == proof.broken
     assert 0 == proof.count("refused", "migrating") + proof.count("unknown", "migrating")
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(metastore)}.moves.t"))

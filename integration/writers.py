@@ -338,10 +338,47 @@ def _read(journal: Path) -> list[Told]:
     return [Told(**json.loads(line)) for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def longest_pause_s(head: str) -> float:
-    """Return the longest time between two metadata files of the table, by their writers' clocks."""
-    times: list[int] = [json.loads(_path(location).read_bytes())["last-updated-ms"] for location in _chain(head)]
-    return max(later - earlier for earlier, later in pairwise(times)) / 1000
+@dataclass(frozen=True, slots=True, order=True)
+class Pause:
+    """The time between two metadata files of a table, by their writers' clocks.
+
+    Args:
+        seconds: How long.
+        phase: In which the table was before.
+        after: What ended it: an operation and who did it, or a change of the phase.
+    """
+
+    seconds: float
+    phase: str
+    after: str
+
+    def __str__(self) -> str:
+        """Return ``0.51 s in both before append by us``."""
+        return f"{self.seconds:.2f} s in {self.phase} before {self.after}"
+
+
+def longest_pauses(head: str, count: int = 5) -> list[Pause]:
+    """Return the longest pauses, the longest first."""
+    found = []
+    for older, newer in pairwise(json.loads(_path(location).read_bytes()) for location in _chain(head)):
+        known = {snapshot["snapshot-id"] for snapshot in older["snapshots"]}
+        new = [snapshot["summary"] for snapshot in newer["snapshots"] if snapshot["snapshot-id"] not in known]
+        before, after = (body["properties"].get("commit-coord.lock-phase", "hms") for body in (older, newer))
+        what = f"{new[0]['operation']} by {_who(new[0])}" if new else "other metadata"
+        found.append(
+            Pause(
+                seconds=(newer["last-updated-ms"] - older["last-updated-ms"]) / 1000,
+                phase=before,
+                after=what if before == after else f"phase {after}",
+            )
+        )
+    return sorted(found, reverse=True)[:count]
+
+
+def _who(summary: Mapping[str, str]) -> str:
+    if "commit-coord.request-id" in summary:
+        return "us"
+    return "Java" if "engine-name" in summary or "spark.app.id" in summary else "PyIceberg"
 
 
 def _acknowledged(journal: Path) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from commit_coord.protocol.migration import Phase
 from commit_coord.testing.sim.services import Condition
 from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
 
@@ -18,6 +20,7 @@ class Locks(StrEnum):
     SERVER = "lease-on-a-server"
     MEMORY = "memory"
     NONE = "none"
+    MIGRATING = "hms-to-zookeeper"
 
 
 class Job(StrEnum):
@@ -40,6 +43,8 @@ class Kind(StrEnum):
     OURS = "ours"
     ONLY_COMPARES = "only compares"
     ONLY_LOCKS = "only locks"
+    OPERATOR = "operator"
+    """Writes nothing, and changes the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,21 @@ class Writer:
     rate: float = 1.0
     lives: int = 1
     begins: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A table on its way between two lock services.
+
+    Args:
+        begins: Its phase at first.
+        ends: Where the operators bring it.
+        believed: What our first writer saw last, before it was asleep for long; None when it knows nothing.
+    """
+
+    begins: Phase
+    ends: tuple[Phase, ...]
+    believed: Phase | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +92,7 @@ class Plan:
     deletes_old: bool = False
     """Whether metadata files that fell out of the log are deleted."""
     acquire_timeout_ms: int = 60_000
+    move: Move | None = None
 
     @property
     def clocks_keep_up(self) -> bool:
@@ -100,6 +121,8 @@ class Plan:
     def __str__(self) -> str:
         """Return it as a few lines."""
         lines = [f"locks {self.locks}, pointer store {self.condition}, groups of {self.group_max_size}"]
+        if self.move is not None:
+            lines.append(f"from {self.move.begins} to {', '.join(self.move.ends)}; w1 believes {self.move.believed}")
         for writer in self.writers:
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
             lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{rate}")
@@ -201,3 +224,48 @@ def draw(seed: int) -> Plan:
         deletes_old=log_length == 2 and dice.random() < 0.5,
         acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
     )
+
+
+_MOVERS = (
+    Writer(name="w1", jobs=(Job.APPEND, Job.LOCKED_APPEND)),
+    Writer(name="w2", jobs=(Job.LOCKED_APPEND, Job.APPEND)),
+    Writer(name="foreign", jobs=(Job.APPEND,), kind=Kind.ONLY_LOCKS),
+    Writer(name="op", jobs=(), kind=Kind.OPERATOR, lives=2),
+)
+_STEPS = {"w1": 60, "w2": 60, "foreign": 10, "op": 35}
+"""Messages before which each of them is struck: about as many as they send when nobody is."""
+
+_BLOWS = ((Blow.PAUSE, 3.0), (Blow.PAUSE, 20.0), (Blow.CRASH, 0.0))
+"""For less than a lease, for more, for ever."""
+
+
+def moves(blows: int = 1) -> Iterator[Plan]:
+    """Yield every run of two writers of ours, one that only locks, and a change of the phase, *blows* times struck.
+
+    Whoever is stopped lets all the others go as far as they come without it: so each order of the messages is there in
+    which the turn is taken from a process so often, and each death.
+    """
+    strikes = [
+        Fault(process=name, step=step, blow=blow, seconds=seconds)
+        for name, steps in _STEPS.items()
+        for step in range(1, steps + 1)
+        for blow, seconds in _BLOWS
+    ]
+    steps = [(one, other) for one, other in itertools.permutations(Phase, 2) if one.toward(other) is other]
+    ways = [Move(begins=begins, ends=(ends,), believed=believed) for begins, ends in steps for believed in Phase]
+    rivals = Move(begins=Phase.BOTH, ends=(Phase.ZOOKEEPER, Phase.HMS))
+    rival = Writer(name="op2", jobs=(), kind=Kind.OPERATOR)
+    number = 0
+    for way in (*ways, rivals):
+        for struck in itertools.combinations(strikes, blows):
+            if len({fault.process for fault in struck}) < blows:
+                continue
+            number += 1
+            yield Plan(
+                seed=number,
+                locks=Locks.MIGRATING,
+                condition=Condition.COMPARES,
+                writers=(*_MOVERS, rival) if way is rivals else _MOVERS,
+                faults=struck,
+                move=way,
+            )

@@ -32,6 +32,9 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from commit_coord import coordinator as coordinating
+from commit_coord.catalog import hive as hive_module
+from commit_coord.catalog import migration as operating
+from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.events import Events
@@ -42,12 +45,15 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import lease as lease_module
 from commit_coord.locks import memory as memory_module
+from commit_coord.locks import migrating as migrating_module
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.keeping import KeptLease
+from commit_coord.locks.migrating import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.protocol.lease import LeaseEvent, next_state
+from commit_coord.protocol.migration import Phase, State
 from commit_coord.testing.history import (
     Answer,
     Append,
@@ -63,6 +69,14 @@ from commit_coord.testing.history import (
     check_snapshots,
 )
 from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
+from commit_coord.testing.sim.moving import (
+    MovingClient,
+    SimulatedGuards,
+    SimulatedHms,
+    SimulatedMigratingManager,
+    SimulatedZooKeeper,
+    check_phases,
+)
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer
 from commit_coord.testing.sim.services import Client, Condition, Files, Pointers, SimulatedFileIO, short
 from commit_coord.testing.sim.world import Event, Fault, NoAnswer, Outage, Process, Service, Unreachable, World
@@ -172,17 +186,20 @@ class _Run:
         self.broken: list[str] = []
         self.done: set[str] = set()
         self._process: Process | None = None
-        self._leases: list[tuple[Process, Lease]] = []
+        self._leases: list[tuple[Process, str, Lease]] = []
         self._processes: list[Process] = []
         pointer_service = Service(world, "pointer", plan.pointer_weather, patience=10.0)
         # What is lost on the way from one host's memory to itself is nothing; only time passes.
         lock_service = Service(world, "locks", plan.lock_weather, patience=5.0)
+        other_service = Service(world, "zookeeper", plan.lock_weather, patience=5.0)
         self.files = Files(Service(world, "files", plan.file_weather))
         length = {
             "write.metadata.previous-versions-max": str(plan.log_length),
             "write.metadata.delete-after-commit.enabled": str(plan.deletes_old).lower(),
         }
         created = _created()
+        if plan.move is not None and plan.move.begins is not Phase.HMS:
+            length |= State(phase=Phase.HMS, epoch=0).changed_to(plan.move.begins)
         created = created.model_copy(update={"properties": {**created.properties, **length}})
         location = "sim://t/metadata/00000-created.metadata.json"
         self.files.content[location] = lean.dump(created, location)
@@ -190,14 +207,17 @@ class _Run:
         self.locks = LockDatabase(
             lock_service,
             lambda: world.now,
-            remote=plan.locks is Locks.SERVER,
+            remote=plan.locks in (Locks.SERVER, Locks.MIGRATING),
             forgets=any(outage.forgets for outage in plan.outages),
         )
+        self.zookeeper = LockDatabase(other_service, lambda: world.now, remote=True)
+        """Where the locks go, in runs in which the table moves there."""
         self.name = f"run {plan.seed}"
         for outage in plan.outages:
             self._away(pointer_service if outage.service == "pointer" else lock_service, outage)
         world.mourners.append(self._bury)
         self._writers = {writer.name: writer for writer in plan.writers}
+        self._operators = [writer.name for writer in plan.writers if writer.kind is Kind.OPERATOR]
         self._lives = {writer.name: writer.lives for writer in plan.writers}
         self._left = {writer.name: list(enumerate(writer.jobs)) for writer in plan.writers}
         for writer in plan.writers:
@@ -228,6 +248,9 @@ class _Run:
                 patch.object(uuid, "uuid4", made),
                 patch.object(coordinating, "ExecutorFactory", _InlineFactory),
                 patch.object(coordinating, "this_owner", owner),
+                patch.object(hive_module, "this_owner", owner),
+                patch.object(migrating_module, "this_owner", owner),
+                patch.object(operating, "this_owner", owner),
                 patch.object(lease_module, "is_dead", dead),
                 run.world.ending(),
             ):
@@ -237,6 +260,7 @@ class _Run:
         finally:
             memory_module._SPACES.pop((run.name, ""), None)
             run.locks.db.close()
+            run.zookeeper.db.close()
             logging.disable(quiet)
             if enabled:
                 gc.enable()
@@ -247,6 +271,7 @@ class _Run:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
         self._processes.append(process)
         work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
+        work[Kind.OPERATOR] = self._be_operator
         self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
 
     def _live(self, process: Process, writer: Writer, be: Callable[[Process, Writer], None]) -> None:
@@ -294,49 +319,75 @@ class _Run:
 
         if self.plan.locks is Locks.MEMORY:
             return SimulatedMemoryManager(process, self.name, _LEASE, granted)
+        if self.plan.locks is Locks.MIGRATING:
+            return self._hms(process, ours=False)
         prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
         return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
+
+    def _hms(self, process: Process, *, ours: bool) -> SimulatedHms:
+        def granted(lease: Lease) -> None:
+            self._granted(process, lease, "hms")
+
+        return SimulatedHms(process, self.locks, _LEASE, granted, prompt=not ours, ours=ours)
+
+    def _coordinator(self, process: Process, believed: Phase | None) -> tuple[Client, Coordinator]:
+        """Return a process's client and coordinator, as a catalog makes them."""
+        options: dict[str, Any] = {
+            "acquire_timeout_ms": self.plan.acquire_timeout_ms,
+            "clock": process.clock,
+            "events": Events(),
+            "journal_lifetime_ms": 3_600_000,
+            "group_max_size": self.plan.group_max_size,
+            "limits": Limits(),
+        }
+        if self.plan.move is None:
+            client = self.client(process)
+            return client, Coordinator(client, self.manager(process, client), **options)
+
+        def granted(lease: Lease) -> None:
+            self._granted(process, lease, "zookeeper")
+
+        hms = self._hms(process, ours=True)
+        zookeeper = SimulatedZooKeeper(process, self.zookeeper, _LEASE, granted, prompt=False)
+        manager = SimulatedMigratingManager(hms, zookeeper, _LEASE, process.clock)
+        moving = MovingClient(process, self.pointers, self.files, shares_latch=True)
+        coordinator = Coordinator(moving, manager, **options)
+        guards = SimulatedGuards(lambda: self._hms(process, ours=False), _owner(process, "guard"), process.clock, 15.0)
+        moving.migrates(manager, guards, coordinator, believed)
+        return moving, coordinator
 
     def client(self, process: Process) -> Client:
         """Return the process's client of pointers and files."""
         shares = any(writer.kind is Kind.ONLY_LOCKS for writer in self.plan.writers)
         return Client(process, self.pointers, self.files, shares_latch=shares)
 
-    def _granted(self, process: Process, lease: Lease) -> None:
-        process.note(f"holds {lease.request}, generation {lease.generation}")
+    def _granted(self, process: Process, lease: Lease, service: str = "") -> None:
+        process.note(f"holds {lease.request}{service and ' in '}{service}, generation {lease.generation}")
+        if lease.request.explicit:
+            return  # a guard is nobody's
         if not _believes(process, lease):
             process.note("was stopped for longer than that lease, and finds it lost")
             return
         wanted = dict(lease.request.locks)
         standing = []
-        for other, held in self._leases:
+        for other, where, held in self._leases:
             if not (other.alive and _believes(other, held)):
                 continue
-            standing.append((other, held))
-            clash = held.request.scope is lease.request.scope and any(
+            standing.append((other, where, held))
+            clash = where == service and held.request.scope is lease.request.scope and any(
                 name in wanted and LockMode.EXCLUSIVE in (mode, wanted[name]) for name, mode in held.request.locks
             )
             if clash and other is not process and self.plan.clocks_keep_up:
                 self.broken.append(
                     f"BeliefIsTrue: {other.name} believes to hold {held.request} when {process.name} is granted it"
                 )
-        self._leases = [*standing, (process, lease)]
+        self._leases = [*standing, (process, service, lease)]
 
     # What writers do.
 
     def _be_ours(self, process: Process, writer: Writer) -> None:
-        client = self.client(process)
-        manager = self.manager(process, client)
-        coordinator = Coordinator(
-            client,
-            manager,
-            acquire_timeout_ms=self.plan.acquire_timeout_ms,
-            clock=process.clock,
-            events=Events(),
-            journal_lifetime_ms=3_600_000,
-            group_max_size=self.plan.group_max_size,
-            limits=Limits(),
-        )
+        believed = self.plan.move.believed if self.plan.move is not None and process.name == "w1" else None
+        client, coordinator = self._coordinator(process, believed)
         client.take_latch = lambda: coordinator.latch(TABLE)
         jobs = self._left[process.name]
         while jobs:
@@ -358,7 +409,7 @@ class _Run:
                 case Job.LOCKED_APPEND:
                     jobs.pop(0)
                     self._append_locked(process, coordinator, mark)
-        manager.close()
+        coordinator.locks.close()
 
     def _append(
         self,
@@ -444,6 +495,20 @@ class _Run:
             self.calls.remove(call)
         if answer is Answer.ACKNOWLEDGED:
             self.calls.append(replace(call, ends=self.world.now))
+
+    def _be_operator(self, process: Process, writer: Writer) -> None:
+        """Bring the table to where it shall be, again and again until it is there."""
+        assert self.plan.move is not None
+        client, coordinator = self._coordinator(process, None)
+        catalog: Any = client
+        target = self.plan.move.ends[self._operators.index(writer.name)]
+        for _ in range(30):
+            moved = Migration(catalog).move(TABLE, target)
+            process.note(f"to {target}: {moved.outcome}, {moved.after} {moved.reason}")
+            if moved.after.phase is target:
+                break
+            process.clock.sleep(2.0)
+        coordinator.locks.close()
 
     def _be_comparer(self, process: Process, writer: Writer) -> None:
         """Write as those do that compare and set, and take no lock."""
@@ -540,7 +605,7 @@ class _Run:
         except KeyboardInterrupt:
             answer, why = Answer.UNKNOWN, "interrupted"
         process.note(f"{mark}: {answer}, {why}")
-        held = [lease for other, lease in self._leases if other is process and lease.state is LeaseState.HELD]
+        held = [lease for other, _, lease in self._leases if other is process and lease.state is LeaseState.HELD]
         if any(lease.request.scope is LockScope.COMMIT for lease in held):
             self.broken.append(f"FreeInTheEnd: {process.name} holds the latch after {mark}")
         if is_append:
@@ -626,11 +691,15 @@ class _Run:
         hanging = self._writers.keys() - self.done
         if hanging:
             self.broken.append(f"FreeInTheEnd: not done: {', '.join(sorted(hanging))}")
-        if self.plan.locks in (Locks.HOST, Locks.SERVER):
-            left = self.locks.db.execute(
-                "SELECT owner_user, request_id FROM commit_coord_requests WHERE expires_at > ?",
-                (int(self.world.now * 1000),),
-            ).fetchall()
+        if self.plan.locks in (Locks.HOST, Locks.SERVER, Locks.MIGRATING):
+            left = [
+                row
+                for service in (self.locks, self.zookeeper)
+                for row in service.db.execute(
+                    "SELECT owner_user, request_id FROM commit_coord_requests WHERE expires_at > ?",
+                    (int(self.world.now * 1000),),
+                ).fetchall()
+            ]
             self.broken += [f"FreeInTheEnd: {owner} still has request {request}" for owner, request in left]
         elif self.plan.locks is Locks.MEMORY:
             left = memory_module._space(self.name, "").tickets()
@@ -650,6 +719,7 @@ class _Run:
             line = [change.location for change in self.pointers.changes]
         heedless = {writer.name for writer in self.plan.writers if writer.kind is Kind.ONLY_LOCKS}
         broken += check_changes(self.pointers.changes, line, heedless=heedless)
+        broken += check_phases([self._body(one) for one in reversed(line)] if self.plan.move is not None else [])
         broken += check_snapshots(body)
         broken += check_appends(self.appends.values(), body, MARK)
         broken += _check_overwrites(body)
@@ -695,6 +765,8 @@ def _check_overwrites(body: Body) -> list[str]:
 
 def _believes(process: Process, lease: Lease) -> bool:
     """Return whether *process* would find its lease alive if it looked now."""
+    if isinstance(lease, MigratingLease):
+        return all(_believes(process, part) for part in lease._held)
     state = lease._state
     if isinstance(lease, KeptLease):
         ticket = lease._ticket
