@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from commit_coord.locks.migrating import MigratingLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
-from commit_coord.testing.hammer import hammer
+from commit_coord.testing.hammer import TABLE, hammer
 from tests.catalog.kit import SCHEMA, ids, row_ids
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -569,3 +570,65 @@ def test_nothing_is_lost_or_doubled_or_refused_while_a_table_moves(
     print(report, seen)
     assert (report.broken, report.failures, report.locks_left) == ((), {}, 0)
     assert seen[-1] == State(phase=Phase.HMS, epoch=6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nothing_is_lost_while_operators_writers_and_servers_die(tmp_path: Path) -> None:
+    """Operators are killed at every step, a writer every second; the metastore and a ZooKeeper server are restarted."""
+    context = multiprocessing.get_context("forkserver")
+    died, ways = Counter[str](), [Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.HMS]
+    with HiveMetastore() as hms, ZooKeeperEnsemble(size=3) as zookeeper:
+        properties = {"uri": hms.uri, "lock-impl": MIGRATING, "lock.uri": zookeeper.connect_string}
+
+        def bring(target: Phase) -> State:
+            with closing(commit_coord.load_catalog("o", **properties)) as catalog:
+                assert isinstance(catalog, CoordinatedHiveCatalog)
+                for _ in range(10):
+                    moved = Migration(catalog).move(TABLE, target)
+                    if moved.after.phase is target and moved.outcome in (Outcome.CHANGED, Outcome.THERE):
+                        break
+                return moved.after
+
+        def move() -> State:
+            start = Phase.HMS
+            for target in ways:
+                for step in range(1, 100):
+                    process = context.Process(target=_killed_after, args=(properties, TABLE, target.value, step))
+                    process.start()
+                    process.join(180)
+                    if process.exitcode == 0:
+                        break
+                    died[f"{start} to {target}"] += process.exitcode == -signal.SIGKILL
+                    assert bring(start).phase is start  # so that the next one dies one step later
+                start = target
+            return bring(Phase.HMS)
+
+        with ThreadPoolExecutor(1) as operators:
+            moving: list[Future[State]] = []
+            try:
+                report = hammer(
+                    tmp_path,
+                    writers=4,
+                    appends=int(os.environ.get("APPENDS", "60")),
+                    kill_every_s=1,
+                    seed=5,
+                    faults=[
+                        lambda: moving.append(operators.submit(move)),
+                        hms.restart,
+                        zookeeper.servers[0].restart,
+                    ],
+                    properties=properties,
+                    timeout_s=1200,
+                )
+            finally:
+                under_load = dict(died)
+            end = moving[0].result()
+        with closing(commit_coord.load_catalog("o", **properties)) as catalog:
+            left = catalog.show_locks()
+    print(report, f"operators killed under load {under_load}, in all {dict(died)}", end)
+    # Operators went on after the last writer, and their locks are in the report.
+    assert [what for what in report.broken if not what.startswith("locks left")] == []
+    assert (report.failures, left) == ({}, [])
+    assert len(died) == len(ways)
+    assert end.phase is Phase.HMS

@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from commit_coord.testing.sim.many import Tally, run_all
-from commit_coord.testing.sim.plan import draw
+from commit_coord.testing.sim.many import Tally, count_moves, plan_of, run_all
+from commit_coord.testing.sim.plan import Plan
 from commit_coord.testing.sim.run import Outcome, simulate
 
 _FAILURES = 3
@@ -22,10 +22,19 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", action="store_true", help="the history of the last run, also of one that kept all")
+    parser.add_argument(
+        "--moves",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead: a table moves between two lock services, and processes are struck N times, at every step",
+    )
     options = parser.parse_args()
+    if options.moves:
+        options.runs = min(options.runs, count_moves(options.moves) + 1 - options.seed)
     began, failed, tally, done = time.monotonic(), [], Tally(), 0
     told = began
-    for seeds, found, counted in run_all(options.seed, options.runs, options.processes):
+    for seeds, found, counted in run_all(options.seed, options.runs, options.processes, options.moves):
         done += seeds
         tally += counted
         failed += found
@@ -38,9 +47,9 @@ def main() -> int:
         if len(failed) >= _FAILURES:
             break
     for seed in sorted(failed)[:_FAILURES]:
-        _tell(seed)
+        _tell(plan_of(seed, options.moves), f" ARGS='--moves {options.moves}'" if options.moves else "")
     if options.show and not failed:
-        _print(simulate(draw(options.seed + options.runs - 1)))
+        _print(simulate(plan_of(options.seed + options.runs - 1, options.moves)))
     seconds = time.monotonic() - began
     print(
         f"{done:,} runs in {seconds:.0f} s ({1000 * seconds / done:.1f} ms each): "
@@ -50,13 +59,13 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _tell(seed: int) -> None:
+def _tell(plan: Plan, arguments: str) -> None:
     """Print a run that failed, as small as it still fails, and how to see it again."""
-    smallest = simulate(draw(seed))
+    smallest = simulate(plan)
     while smaller := next(filter(lambda one: one.broken, map(simulate, smallest.plan.smaller())), None):
         smallest = smaller
     _print(smallest)
-    print(f"replay: make sim SEED={seed} RUNS=1\n")
+    print(f"replay: make sim SEED={plan.seed} RUNS=1{arguments}\n")
 
 
 def _print(outcome: Outcome) -> None:

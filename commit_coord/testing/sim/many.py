@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 
-from commit_coord.testing.sim.plan import draw
+from commit_coord.testing.sim.plan import Plan, draw, moves
 from commit_coord.testing.sim.run import simulate
 
 _CHUNK = 50
@@ -15,9 +16,28 @@ _CHUNK = 50
 Tally = Counter[str]
 
 
-def run_all(seed: int, runs: int, processes: int) -> Iterator[tuple[int, list[int], Tally]]:
+Chunk = tuple[int, int, int]
+"""The first seed, how many, and how often the runs of moves are struck; 0 for other runs."""
+
+
+def plan_of(seed: int, strikes: int) -> Plan:
+    """Return the plan of a run."""
+    return _moves(strikes)[seed - 1] if strikes else draw(seed)
+
+
+@cache
+def _moves(strikes: int) -> Sequence[Plan]:
+    return tuple(moves(strikes))
+
+
+def count_moves(strikes: int) -> int:
+    """Return how many runs of moves there are."""
+    return len(_moves(strikes))
+
+
+def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[tuple[int, list[int], Tally]]:
     """Yield what chunks of the runs showed, as they come."""
-    chunks = [(first, min(_CHUNK, seed + runs - first)) for first in range(seed, seed + runs, _CHUNK)]
+    chunks = [(first, min(_CHUNK, seed + runs - first), strikes) for first in range(seed, seed + runs, _CHUNK)]
     if processes == 1 or len(chunks) == 1:
         yield from map(_chunk, chunks)
         return
@@ -30,11 +50,11 @@ def run_all(seed: int, runs: int, processes: int) -> Iterator[tuple[int, list[in
             pool.shutdown(cancel_futures=True)
 
 
-def _chunk(chunk: tuple[int, int]) -> tuple[int, list[int], Tally]:
-    first, runs = chunk
+def _chunk(chunk: Chunk) -> tuple[int, list[int], Tally]:
+    first, runs, strikes = chunk
     failed, tally = [], Tally()
     for seed in range(first, first + runs):
-        outcome = simulate(draw(seed))
+        outcome = simulate(plan_of(seed, strikes))
         tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
         if outcome.broken:
             failed.append(seed)

@@ -1,7 +1,8 @@
 """A table that moves between two lock services: the real managers, guards and operators, on simulated services.
 
-``locks/migrating``, ``catalog/migration`` and what ``catalog/hive`` does about phases and guards are real. The two services
-are those of ``lease`` with the names of the metastore and of ZooKeeper; a guard is a lock there that does not expire.
+``locks/migrating``, ``catalog/migration`` and what ``catalog/hive`` does about phases and guards are real. The two
+services are those of ``lease`` with the names of the metastore and of ZooKeeper; a guard is a lock there that does not
+expire.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,9 +32,8 @@ from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Lock
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import HMS, MIGRATING, ZOOKEEPER, Phase, State
 from commit_coord.testing.history import Body
-from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager
+from commit_coord.testing.sim.locking import SimulatedLeaseManager
 from commit_coord.testing.sim.services import Client
-from commit_coord.testing.sim.world import Process
 
 _Catalog: Any = CoordinatedHiveCatalog
 
@@ -171,7 +172,11 @@ class MovingClient(Client):
     _guarded_impl = Phase.ZOOKEEPER.lock_impl
 
     def migrates(
-        self, locks: SimulatedMigratingManager, guards: SimulatedGuards, coordinator: Coordinator, believed: Phase | None
+        self,
+        locks: SimulatedMigratingManager,
+        guards: SimulatedGuards,
+        coordinator: Coordinator,
+        believed: Phase | None,
     ) -> None:
         """Take part, as a catalog does that was opened with this lock manager."""
         self.locks, self._guards, self.coordinator = locks, guards, coordinator
@@ -212,8 +217,6 @@ def check_phases(bodies: Sequence[Body]) -> list[str]:
     states = [State.of(body["properties"]) for body in bodies]
     return [
         f"EpochGrows: {before} was followed by {after}"
-        for before, after in zip(states, states[1:], strict=False)
+        for before, after in pairwise(states)
         if after != before and (after.epoch != before.epoch + 1 or before.phase.toward(after.phase) is not after.phase)
     ]
-
-

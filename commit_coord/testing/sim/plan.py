@@ -238,12 +238,16 @@ _STEPS = {"w1": 60, "w2": 60, "foreign": 10, "op": 35}
 _BLOWS = ((Blow.PAUSE, 3.0), (Blow.PAUSE, 20.0), (Blow.CRASH, 0.0))
 """For less than a lease, for more, for ever."""
 
+_LATE = 0.4
+"""Seconds after which the phase has changed, where nobody is struck."""
+
 
 def moves(blows: int = 1) -> Iterator[Plan]:
     """Yield every run of two writers of ours, one that only locks, and a change of the phase, *blows* times struck.
 
     Whoever is stopped lets all the others go as far as they come without it: so each order of the messages is there in
-    which the turn is taken from a process so often, and each death.
+    which the turn is taken from a process so often, and each death. Our first writer believes in another phase than the
+    table's, or comes late and knows nothing.
     """
     strikes = [
         Fault(process=name, step=step, blow=blow, seconds=seconds)
@@ -252,9 +256,15 @@ def moves(blows: int = 1) -> Iterator[Plan]:
         for blow, seconds in _BLOWS
     ]
     steps = [(one, other) for one, other in itertools.permutations(Phase, 2) if one.toward(other) is other]
-    ways = [Move(begins=begins, ends=(ends,), believed=believed) for begins, ends in steps for believed in Phase]
+    ways = [
+        Move(begins=begins, ends=(ends,), believed=believed if believed is not begins else None)
+        for begins, ends in steps
+        for believed in Phase
+    ]
     rivals = Move(begins=Phase.BOTH, ends=(Phase.ZOOKEEPER, Phase.HMS))
     rival = Writer(name="op2", jobs=(), kind=Kind.OPERATOR)
+    first, *others = _MOVERS
+    late = replace(first, begins=_LATE)
     number = 0
     for way in (*ways, rivals):
         for struck in itertools.combinations(strikes, blows):
@@ -265,7 +275,7 @@ def moves(blows: int = 1) -> Iterator[Plan]:
                 seed=number,
                 locks=Locks.MIGRATING,
                 condition=Condition.COMPARES,
-                writers=(*_MOVERS, rival) if way is rivals else _MOVERS,
+                writers=(first if way.believed else late, *others, *((rival,) if way is rivals else ())),
                 faults=struck,
                 move=way,
             )

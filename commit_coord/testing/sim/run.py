@@ -374,8 +374,12 @@ class _Run:
             if not (other.alive and _believes(other, held)):
                 continue
             standing.append((other, where, held))
-            clash = where == service and held.request.scope is lease.request.scope and any(
-                name in wanted and LockMode.EXCLUSIVE in (mode, wanted[name]) for name, mode in held.request.locks
+            clash = (
+                where == service
+                and held.request.scope is lease.request.scope
+                and any(
+                    name in wanted and LockMode.EXCLUSIVE in (mode, wanted[name]) for name, mode in held.request.locks
+                )
             )
             if clash and other is not process and self.plan.clocks_keep_up:
                 self.broken.append(
