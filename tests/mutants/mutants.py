@@ -55,6 +55,7 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
+_MOVES = "tests/sim/test_moves.py::test_a_table_moves_whoever_is_stopped_or_dies_when"
 _PROTOCOL = "tests/unit/test_commit_protocol.py::"
 _GROUPS = "tests/coordinator/test_groups.py::"
 _LOST = "tests/coordinator/test_lost_replies.py::"
@@ -418,6 +419,28 @@ MUTANTS = (
         "        changed = lean.logged(changed, head, head_location)\n",
         "        pass\n",
         f"{_SEEDS}[1]",
+    ),
+    # A table that moves between two lock services.
+    Mutant(
+        "the phase is not compared under the latch",
+        "locks/migrating.py",
+        "        if locks_of(state.phase, changing=self.is_changing) == locks_of(phase, changing=self.is_changing):\n",
+        "        if state.epoch >= 0:\n",
+        _MOVES,
+    ),
+    Mutant(
+        "the second lock is not taken",
+        "locks/migrating.py",
+        '                offer = ""\n',
+        "                return\n",
+        _MOVES,
+    ),
+    Mutant(
+        "an operator does not compare the epoch",
+        "catalog/migration.py",
+        "properties_read={key: metadata.properties.get(key) for key in changes},",
+        "properties_read={},",
+        _MOVES,
     ),
 )
 
