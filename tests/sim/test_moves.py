@@ -17,7 +17,7 @@ from commit_coord.locks import migrating
 from commit_coord.locks.migrating import MigratingLease, MigratingLockManager
 from commit_coord.protocol.migration import ZOOKEEPER, Phase, locks_of
 from commit_coord.testing.sim.moving import SimulatedGuards
-from commit_coord.testing.sim.plan import Plan, moves
+from commit_coord.testing.sim.plan import Moves, Plan
 from commit_coord.testing.sim.run import simulate
 from commit_coord.testing.sim.world import Blow
 
@@ -37,13 +37,13 @@ def _broken(plan: Plan) -> tuple[str, ...]:
 
 def test_a_table_moves_whoever_is_stopped_or_dies_when() -> None:
     """Some of the runs; nothing is lost, and who is there is never refused."""
-    assert {plan.seed: broken for plan in islice(moves(), 0, None, EVERY) if (broken := _broken(plan))} == {}
+    assert {plan.seed: broken for plan in Moves()[::EVERY] if (broken := _broken(plan))} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_table_moves_whoever_is_stopped_or_dies_at_any_step() -> None:
-    assert {plan.seed: broken for plan in moves() if (broken := _broken(plan))} == {}
+    assert {plan.seed: broken for plan in Moves() if (broken := _broken(plan))} == {}
 
 
 def _phase_is_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_part_of_the_protocol_that_is_gone_is_missed(
     """A promise is broken when *who* is stopped for a moment somewhere; with that part it is kept."""
     plans = [
         plan
-        for plan in moves()
+        for plan in Moves()
         if plan.faults[0].process == who
         and plan.faults[0].seconds == BRIEF
         and plan.move is not None

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from commit_coord.testing.sim.many import Tally, count_moves, plan_of, run_all
+from commit_coord.testing.sim.many import Tally, every_move, plan_of, run_all
 from commit_coord.testing.sim.plan import Plan
 from commit_coord.testing.sim.run import Outcome, simulate
 
@@ -31,7 +31,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.moves:
-        options.runs = min(options.runs, count_moves(options.moves) + 1 - options.seed)
+        options.runs = min(options.runs, len(every_move(options.moves)) + 1 - options.seed)
     began, failed, tally, done = time.monotonic(), [], Tally(), 0
     told = began
     for seeds, found, counted in run_all(options.seed, options.runs, options.processes, options.moves):

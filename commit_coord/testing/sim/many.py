@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 
-from commit_coord.testing.sim.plan import Plan, draw, moves
+from commit_coord.testing.sim.plan import Moves, Plan, draw
 from commit_coord.testing.sim.run import simulate
 
 _CHUNK = 50
@@ -22,17 +22,10 @@ Chunk = tuple[int, int, int]
 
 def plan_of(seed: int, strikes: int) -> Plan:
     """Return the plan of a run."""
-    return _moves(strikes)[seed - 1] if strikes else draw(seed)
+    return every_move(strikes)[seed - 1] if strikes else draw(seed)
 
 
-@cache
-def _moves(strikes: int) -> Sequence[Plan]:
-    return tuple(moves(strikes))
-
-
-def count_moves(strikes: int) -> int:
-    """Return how many runs of moves there are."""
-    return len(_moves(strikes))
+every_move = cache(Moves)
 
 
 def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[tuple[int, list[int], Tally]]:

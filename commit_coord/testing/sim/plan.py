@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import overload
 
 from commit_coord.protocol.migration import Phase
 from commit_coord.testing.sim.services import Condition
@@ -242,40 +243,63 @@ _LATE = 0.4
 """Seconds after which the phase has changed, where nobody is struck."""
 
 
-def moves(blows: int = 1) -> Iterator[Plan]:
-    """Yield every run of two writers of ours, one that only locks, and a change of the phase, *blows* times struck.
+class Moves(Sequence[Plan]):
+    """Every run of two writers of ours, one that only locks, and a change of the phase, in which so many are struck.
 
     Whoever is stopped lets all the others go as far as they come without it: so each order of the messages is there in
     which the turn is taken from a process so often, and each death. Our first writer believes in another phase than the
-    table's, or comes late and knows nothing.
+    table's, or comes late and knows nothing. Last come those in which two operators pull in opposite directions.
+
+    Args:
+        strikes: How many different processes are struck in one run.
     """
-    strikes = [
-        Fault(process=name, step=step, blow=blow, seconds=seconds)
-        for name, steps in _STEPS.items()
-        for step in range(1, steps + 1)
-        for blow, seconds in _BLOWS
-    ]
-    steps = [(one, other) for one, other in itertools.permutations(Phase, 2) if one.toward(other) is other]
-    ways = [
-        Move(begins=begins, ends=(ends,), believed=believed if believed is not begins else None)
-        for begins, ends in steps
-        for believed in Phase
-    ]
-    rivals = Move(begins=Phase.BOTH, ends=(Phase.ZOOKEEPER, Phase.HMS))
-    rival = Writer(name="op2", jobs=(), kind=Kind.OPERATOR)
-    first, *others = _MOVERS
-    late = replace(first, begins=_LATE)
-    number = 0
-    for way in (*ways, rivals):
-        for struck in itertools.combinations(strikes, blows):
-            if len({fault.process for fault in struck}) < blows:
-                continue
-            number += 1
-            yield Plan(
-                seed=number,
-                locks=Locks.MIGRATING,
-                condition=Condition.COMPARES,
-                writers=(first if way.believed else late, *others, *((rival,) if way is rivals else ())),
-                faults=struck,
-                move=way,
-            )
+
+    def __init__(self, strikes: int = 1) -> None:
+        faults = [
+            Fault(process=name, step=step, blow=blow, seconds=seconds)
+            for name, steps in _STEPS.items()
+            for step in range(1, steps + 1)
+            for blow, seconds in _BLOWS
+        ]
+        self._struck = [
+            struck
+            for struck in itertools.combinations(faults, strikes)
+            if len({fault.process for fault in struck}) == strikes
+        ]
+        steps = [(one, other) for one, other in itertools.permutations(Phase, 2) if one.toward(other) is other]
+        self._ways = [
+            Move(begins=begins, ends=(ends,), believed=believed if believed is not begins else None)
+            for begins, ends in steps
+            for believed in Phase
+        ]
+        self._ways.append(Move(begins=Phase.BOTH, ends=(Phase.ZOOKEEPER, Phase.HMS)))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._ways) * len(self._struck)
+
+    @overload
+    def __getitem__(self, number: int) -> Plan: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Plan]: ...
+    def __getitem__(self, number: int | slice) -> Plan | Sequence[Plan]:
+        """Return the plan of that number; its seed is one more."""
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        way, struck = self._ways[number // len(self._struck)], self._struck[number % len(self._struck)]
+        first, *others = _MOVERS
+        rival = Writer(name="op2", jobs=(), kind=Kind.OPERATOR)
+        return Plan(
+            seed=number + 1,
+            locks=Locks.MIGRATING,
+            condition=Condition.COMPARES,
+            writers=(
+                first if way.believed else replace(first, begins=_LATE),
+                *others,
+                *([rival] if len(way.ends) > 1 else []),
+            ),
+            faults=struck,
+            move=way,
+        )
