@@ -33,6 +33,7 @@ from pyiceberg.types import LongType, NestedField
 
 from commit_coord import coordinator as coordinating
 from commit_coord.coordinator import Committed, Coordinator, Replanner
+from commit_coord.coordinator import commit as committing
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
@@ -226,7 +227,7 @@ class _Run:
         try:
             with (
                 patch.object(uuid, "uuid4", made),
-                patch.object(coordinating, "ExecutorFactory", _InlineFactory),
+                patch.object(committing, "ExecutorFactory", _InlineFactory),
                 patch.object(coordinating, "this_owner", owner),
                 patch.object(lease_module, "is_dead", dead),
                 run.world.ending(),
