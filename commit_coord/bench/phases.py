@@ -12,6 +12,8 @@ import pyiceberg.io.pyarrow
 from pyiceberg.table import Transaction
 
 from commit_coord import coordinator
+from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator.commit import Commit
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.table import CoordinatedTransaction
@@ -40,7 +42,7 @@ class Phases:
             (PureAppend, "_own_manifest", "prepare: attempt: write manifest"),
             (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),
-            (coordinator, "follow", f"{latched}plan: follow"),
+            (committing, "follow", f"{latched}plan: follow"),
             (lean, "apply_updates", f"{latched}plan: follow: apply updates"),
             (coordinator.Coordinator, "read", f"{latched}plan: read head"),
             (manifest_list, "write_appended", f"{latched}write: manifest list"),
@@ -62,7 +64,7 @@ class Phases:
         self._totals[label] = (times + 1, ms, cpu_ms + (time.thread_time() - cpu) * 1000)
 
     def _effects(self) -> None:
-        perform = coordinator._Commit._perform
+        perform = Commit._perform
 
         def timed(commit: Any, effect: Any) -> Any:
             name = type(effect).__name__
@@ -73,7 +75,7 @@ class Phases:
             finally:
                 self._add(label, began, cpu)
 
-        coordinator._Commit._perform = timed  # type: ignore[method-assign, assignment]
+        Commit._perform = timed  # type: ignore[method-assign, assignment]
 
     def _wrap(self, owner: Any, name: str, label: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)

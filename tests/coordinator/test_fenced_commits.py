@@ -19,9 +19,9 @@ from commit_coord import (
     LeaseEnded,
     LeaseObject,
     LockTimeout,
-    coordinator,
     sql,
 )
+from commit_coord.coordinator.commit import Commit
 from commit_coord.model import LockScope
 from commit_coord.protocol.commit import SwapResult
 from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
@@ -66,7 +66,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
     Returns:
         The files that were about to be swapped in, as time goes on.
     """
-    real, left, writes = coordinator._Commit._write, [happens], list[str]()
+    real, left, writes = Commit._write, [happens], list[str]()
 
     def write(self: Any, plan: Any) -> None:
         real(self, plan)
@@ -74,7 +74,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
         if left:
             left.pop()()
 
-    monkeypatch.setattr(coordinator._Commit, "_write", write)
+    monkeypatch.setattr(Commit, "_write", write)
     return writes
 
 

@@ -17,7 +17,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, coordinator, load_catalog
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
+from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.iceberg import manifest_list
@@ -540,7 +541,7 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
 @pytest.mark.parametrize("step", ["_settle", "_entry"])
 def test_an_interrupt_while_settling_frees_the_latch(catalog: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Each member then has its turn, and finds itself in the table."""
-    real, struck = getattr(coordinator._Commit, step), list[int]()
+    real, struck = getattr(Commit, step), list[int]()
 
     def strike(*arguments: Any) -> Any:
         if not struck:
@@ -548,7 +549,7 @@ def test_an_interrupt_while_settling_frees_the_latch(catalog: Any, monkeypatch: 
             raise Interrupted
         return real(*arguments)
 
-    monkeypatch.setattr(coordinator._Commit, step, strike)
+    monkeypatch.setattr(Commit, step, strike)
     first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
     assert isinstance(first, Interrupted)
     assert not isinstance(second, BaseException)
@@ -658,7 +659,7 @@ def test_a_large_attempt_waits_in_a_file(leased: Any) -> None:
 
 
 def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = coordinator._Commit._offer
+    real = Commit._offer
 
     def offer(commit: Any) -> str:
         text = real(commit)
@@ -666,7 +667,7 @@ def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(leased: Any, mo
             Path(commit._offered_in.removeprefix("file://")).unlink()
         return text
 
-    monkeypatch.setattr(coordinator._Commit, "_offer", offer)
+    monkeypatch.setattr(Commit, "_offer", offer)
     large = {"said": "x" * 100_000}
     in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
     assert [0, 1, 3, 2] == order(leased)

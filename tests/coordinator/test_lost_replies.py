@@ -268,7 +268,7 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
 
 def test_a_latch_that_is_taken_again_writes_no_file_twice(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first try wrote could not be deleted: the network is away, as is the lease."""
-    monkeypatch.setattr("commit_coord.coordinator.delete_quietly", lambda io, path: None)
+    monkeypatch.setattr("commit_coord.coordinator.commit.delete_quietly", lambda io, path: None)
     active, asked = MemoryLease.ensure_active, []
 
     def lost_once(lease: MemoryLease, max_age_ms: int | None = None) -> None:

@@ -36,7 +36,7 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
-from commit_coord.model import LockMode, Resource
+from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
@@ -736,7 +736,7 @@ def test_without_compare_and_set_an_interrupt_waits_for_the_answer_to_the_swap(
     catalog = opened(hms.uri, **{"hive.compare-and-set": "ignored", "lock-impl": "hms"})
     catalog.create_namespace(db)
     table = catalog.create_table((db, "t"), SCHEMA)
-    real, held = catalog.metastore.alter_table, []
+    real, held = catalog.metastore.alter_table, list[LockEntry]()
 
     def alter(*arguments: Any, **how: Any) -> None:
         """Be interrupted between the sending and the server's work."""

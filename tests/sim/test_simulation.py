@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.coordinator import _Commit
+from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockError
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.lease import LeaseLockManager
@@ -93,13 +93,13 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
-    real = _Commit._locate
+    real = Commit._locate
 
     def locate(self: Any, plan: Any) -> Where:
         where = real(self, plan)
         return Where.NOT_IN_LOG if where is Where.STILL_BASE else where
 
-    patch.setattr(_Commit, "_locate", locate)
+    patch.setattr(Commit, "_locate", locate)
 
 
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:

@@ -382,9 +382,9 @@ class _Obeying:
         if not isinstance(catalog, CoordinatedCatalog):
             _wrap_pyiceberg(catalog, self.reached)
             return
-        from commit_coord import coordinator
+        from commit_coord.coordinator.commit import Commit
 
-        perform = coordinator._Commit._perform
+        perform = Commit._perform
 
         def performed(commit: Any, effect: Any) -> Any:
             step = type(effect).__name__
@@ -394,7 +394,7 @@ class _Obeying:
             finally:
                 self.reached(f"after {step}")
 
-        coordinator._Commit._perform = performed  # type: ignore[method-assign, assignment]
+        Commit._perform = performed  # type: ignore[method-assign, assignment]
         engine = getattr(catalog, "engine", None)
         if engine is not None:
             from sqlalchemy import event

@@ -36,6 +36,7 @@ from commit_coord.catalog import hive as hive_module
 from commit_coord.catalog import migration as operating
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
+from commit_coord.coordinator import commit as committing
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
@@ -246,7 +247,7 @@ class _Run:
         try:
             with (
                 patch.object(uuid, "uuid4", made),
-                patch.object(coordinating, "ExecutorFactory", _InlineFactory),
+                patch.object(committing, "ExecutorFactory", _InlineFactory),
                 patch.object(coordinating, "this_owner", owner),
                 patch.object(hive_module, "this_owner", owner),
                 patch.object(migrating_module, "this_owner", owner),

@@ -7,16 +7,11 @@ place in which a verdict becomes an exception.
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never
 
-import orjson
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -24,8 +19,11 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
-from commit_coord.clock import Clock
 from commit_coord.config import COALESCE
+from commit_coord.coordinator import offers
+from commit_coord.coordinator.payload import Member, Part, Payload
+from commit_coord.coordinator.request_ids import file_name, landed, version_of
+from commit_coord.coordinator.stores import Committed, Replanner, delete_quietly
 from commit_coord.errors import (
     CommitConflict,
     CommitLockFailed,
@@ -36,23 +34,17 @@ from commit_coord.errors import (
     LockLost,
     LockRefused,
 )
-from commit_coord.events import CommitBegan, CommitEnded, Events, SwapEnded
+from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name, together
-from commit_coord.iceberg.cache import MetadataCache
-from commit_coord.iceberg.overwrites import Acknowledged, Note, Overwrites
+from commit_coord.iceberg.overwrites import Acknowledged, Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
-from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.base import Lease
 from commit_coord.model import (
     CommitStatus,
     JournalEntry,
-    LockMode,
-    LockRequest,
-    LockScope,
-    Resource,
 )
-from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
     Acquire,
@@ -63,7 +55,6 @@ from commit_coord.protocol.commit import (
     Effect,
     EnsureActive,
     Gather,
-    Limits,
     Locate,
     NeedsReplan,
     Pause,
@@ -83,292 +74,16 @@ from commit_coord.protocol.commit import (
     commit,
 )
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from commit_coord.coordinator import Coordinator
 
-Table = tuple[str, ...]
+logger = logging.getLogger(__name__)
 
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 """Between the looks after a lost reply: half a minute in all."""
 
-_OFFER_MAX = 64 * 1024
-"""Bytes of an attempt that may wait in a lock service; of a larger one a file waits there by its name."""
 
-_IN_FILE = b'{"file":'
-"""How an offer begins that only names the file of its attempt."""
-
-_LIMITS = Limits()
-
-
-class PointerStore(Protocol):
-    """Where the metadata location of every table is kept."""
-
-    def pointer(self, table: Table) -> str | None:
-        """Return the metadata location of *table* now, None when there is no such table."""
-        ...
-
-    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
-        """Set the pointer of *table* to *location* if it is *base* (None: if the table does not exist).
-
-        An answer that did not come is LOST_REPLY.
-
-        Raises:
-            Exception: The swap was not carried out and never will be: the store refused it, or it was not sent.
-        """
-        ...
-
-    def swap_under_lease(self, lease_id: int, table: Table, base: str | None, location: str) -> SwapResult:
-        """Do :meth:`swap` if the lease is live.
-
-        Raises:
-            LeaseEnded: It is not; the swap was not carried out and never will be.
-            Exception: As :meth:`swap`.
-        """
-        ...
-
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
-        """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
-
-        Args:
-            table: Which one.
-            location: What was swapped in.
-            lease: The latch, under which that was done unless it was lost meanwhile.
-
-        Returns:
-            Whether there may have been any. They are done.
-
-        Raises:
-            LockError: It is not known whether they are.
-        """
-        ...
-
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
-        """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
-
-        Raises:
-            ConfigError: This client must not commit to the table; nothing was done.
-        """
-        ...
-
-    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
-        """Return the file store for *location*."""
-        ...
-
-
-Replanner = Callable[[TableMetadata, str], Attempt]
-"""Plans an attempt again on (head, head location). Raises what it refuses with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A commit that landed.
-
-    Args:
-        metadata: The table with it.
-        location: The metadata file that published it.
-        snapshot_ids: What it added.
-        answered: Its request id had landed before; nothing was done now.
-    """
-
-    metadata: TableMetadata
-    location: str
-    snapshot_ids: tuple[int, ...]
-    answered: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
-    """An attempt that somebody behind us offered and we took."""
-
-    lock_id: str
-    attempt: Attempt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One snapshot of a swap, or whatever else our own attempt changes.
-
-    Args:
-        attempt: What it carries out; several appends together where they share a snapshot.
-        head: What it stands on; None where the table is created.
-        location: The file of *head*; None where that is another part.
-        follows: The table with it.
-        members: Those whose attempts it has, without us.
-    """
-
-    attempt: Attempt
-    head: TableMetadata | None
-    location: str | None
-    follows: Follows
-    members: tuple[_Member, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Payload:
-    parts: list[_Part]
-    """The first has our own attempt. Behind it, in the order in which they waited, those of others."""
-    alone: _Part
-    """Our own attempt and no other."""
-    io: FileIO
-    base: TableMetadata | None
-    written: list[str]
-    unused: list[str]
-    """Manifests that were merged beforehand and are not in the list: another writer was faster."""
-
-    @property
-    def own(self) -> Follows:
-        """What became of our own attempt."""
-        return self.parts[0].follows
-
-    @property
-    def carried(self) -> list[tuple[_Member, Follows]]:
-        """What became of those of others."""
-        return [(member, part.follows) for part in self.parts for member in part.members]
-
-    @property
-    def superfluous(self) -> list[str]:
-        """Manifests that were merged beforehand by several who share a snapshot."""
-        prepared = {_merged(member.attempt) for part in self.parts for member in part.members}
-        return [path for path in prepared - {_merged(part.attempt) for part in self.parts} if path is not None]
-
-    @property
-    def metadata(self) -> TableMetadata:
-        """What the swap publishes."""
-        return self.parts[-1].follows.metadata
-
-
-class Coordinator:
-    """Carries out commits of one catalog.
-
-    Args:
-        store: The pointers.
-        locks: Serves the commit latches.
-        acquire_timeout_ms: How long one commit waits for its latch.
-        clock: Time and chance.
-        events: Told of every end of a commit.
-        journal_lifetime_ms: How long a caller's request id is remembered.
-        group_max_size: Appends that one swap may publish.
-        group_max_bytes: Of the attempts that it may publish beside the holder's own.
-        limits: Of the protocol.
-    """
-
-    def __init__(
-        self,
-        store: PointerStore,
-        locks: LockManager,
-        *,
-        acquire_timeout_ms: int,
-        clock: Clock,
-        events: Events,
-        journal_lifetime_ms: int,
-        group_max_size: int = 1,
-        group_max_bytes: int = 1 << 20,
-        limits: Limits = _LIMITS,
-    ) -> None:
-        self.store = store
-        self.locks = locks
-        self.cache = MetadataCache()
-        self.clock = clock
-        self.events = events
-        self.overwrites = Overwrites(self.read, events)
-        self.limits = limits
-        self._acquire_timeout_ms = acquire_timeout_ms
-        self._journal_lifetime_ms = journal_lifetime_ms
-        self._group_max_size = group_max_size
-        self._group_max_bytes = group_max_bytes
-        self._fences = threading.local()
-
-    @contextmanager
-    def fenced(self, lease_id: int) -> Iterator[None]:
-        """Refuse every commit of this thread unless the lease is live at its swap."""
-        outer, self._fences.lease_id = self._fence, lease_id
-        try:
-            yield
-        finally:
-            self._fences.lease_id = outer
-
-    @property
-    def _fence(self) -> int | None:
-        return getattr(self._fences, "lease_id", None)
-
-    def commit(
-        self,
-        attempts: Sequence[Attempt],
-        *,
-        replan: Replanner | None = None,
-        repeatable: bool = False,
-        under: Lease | None = None,
-        restores: bool = False,
-    ) -> list[Committed]:
-        """Land *attempts* on one table.
-
-        Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not and never
-        will be, and the files that were written here are gone. On any other exception nothing is known, and
-        every file is kept.
-
-        Args:
-            attempts: A list of one for now.
-            replan: Plans the attempt again when the head moved; None refuses it then.
-            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
-                remember it.
-            under: Locks of the operation, without which it must not land; its service is asked right before the swap.
-            restores: The request id is that of a commit that had landed, and was overwritten: its names are taken.
-
-        Raises:
-            CommitConflict: Another commit stands in the way.
-            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or *under*
-                was lost, or the lease that fences the commit is not live.
-            CommitNotApplied: Something failed before the swap (the cause says what).
-            CommitStateUnknown: It could not be found out whether the swap landed.
-        """
-        if len(attempts) != 1:
-            raise InternalError("a commit takes one attempt", attempts=len(attempts))
-        attempt = replace(attempts[0], repeatable=repeatable)
-        return [_Commit(self, attempt, replan, repeatable, under, restores).run()]
-
-    def latch(self, *tables: Table, statement: str = "") -> Lease:
-        """Take the commit latches of *tables*, all or none; a context manager.
-
-        Raises:
-            LockTimeout: Somebody held one of them for longer than ``lock.acquire-timeout-ms``.
-        """
-        return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
-
-    def _latch_or_answer(self, attempt: Attempt, offer: str) -> Lease | JournalEntry:
-        """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
-        request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
-        return self.locks.submit(request, deadline=self._deadline())
-
-    def _deadline(self) -> float:
-        return self.clock.now() + self._acquire_timeout_ms / 1000
-
-    def load(self, table: Table) -> tuple[TableMetadata, str]:
-        """Return the metadata of *table* and its location.
-
-        Raises:
-            NoSuchTableError: There is no such table.
-        """
-        location = self.store.pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return self.read(location), location
-
-    def read(self, location: str) -> TableMetadata:
-        """Return the metadata in the file at *location*, from memory when it was read or written before."""
-        return self.cache.get(location, lambda known: lean.read(self.store.file_io({}, location), location, known))
-
-    def find(self, table: Table, request_id: str) -> JournalEntry | None:
-        """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
-
-        None means that none of the three knows it. It may still be under way.
-        """
-        entry = self.locks.recall(request_id)
-        if entry is not None and entry.table == table_name(table):
-            return entry
-        metadata, location = self.load(table)
-        return _landed(metadata, location, table, request_id)
-
-
-class _Commit:
+class Commit:
     """One run of the protocol: the state that its effects share."""
 
     def __init__(
@@ -386,11 +101,11 @@ class _Commit:
         self._repeatable = repeatable
         self._under = under
         self._lease: Lease | None = None
-        self._lease_id = coordinator._fence
+        self._lease_id = coordinator.fence
         # One swap can't be refused for some of those that it publishes, so whoever is fenced goes alone.
         alone = restores or self._lease_id is not None or under is not None
-        self._groups = coordinator._group_max_size > 1 and attempt.is_pure_append and not alone
-        self._members: list[_Member] = []
+        self._groups = coordinator.group_max_size > 1 and attempt.is_pure_append and not alone
+        self._members: list[Member] = []
         self._taken: list[str] = []
         """The lock requests of all offers that we took, readable or not."""
         self._offered_in: str | None = None
@@ -408,6 +123,7 @@ class _Commit:
         self._waited = self._held = self._acquired_at = 0.0
 
     def run(self) -> Committed:
+        """Carry the attempt out; see :meth:`Coordinator.commit`."""
         events = self._coordinator.events
         if events.heard:
             events.emit(CommitBegan(table=table_name(self._attempt.table), request_id=self._attempt.request_id))
@@ -527,7 +243,7 @@ class _Commit:
         try:
             self._doubtful |= not offering
             offer = self._offer() if offering and self._groups else ""
-            granted = self._coordinator._latch_or_answer(self._attempt, offer)
+            granted = self._coordinator.latch_or_answer(self._attempt, offer)
         finally:
             self._acquired_at = clock.now()
             self._waited += self._acquired_at - asked_at
@@ -539,36 +255,17 @@ class _Commit:
     def _offer(self) -> str:
         """Return what lets others carry our attempt out; "" when it can't be offered."""
         data = self._attempt.to_json()
-        if len(data) <= _OFFER_MAX:
+        if len(data) <= offers.MAX:
             return data.decode()
-        assert self._attempt.base_location is not None
-        folder = self._attempt.base_location.rpartition("/")[0]
-        self._offered_in = f"{folder}/{self._attempt.request_id}.attempt.json"
+        self._offered_in = offers.file_of(self._attempt)
         try:
-            with self._file_io(self._offered_in).new_output(self._offered_in).create(overwrite=True) as output:
-                output.write(data)
+            return offers.in_file(data, self._offered_in, self._file_io(self._offered_in))
         except Exception:
             logger.warning("a large attempt could not be written down; committing alone", exc_info=True)
             return ""
-        return (_IN_FILE + orjson.dumps([self._offered_in, len(data)]) + b"}").decode()
 
     def _file_io(self, location: str) -> FileIO:
         return self._coordinator.store.file_io({}, location)
-
-    def _offered(self, text: str, room: int) -> tuple[Attempt, int] | None:
-        """Return the attempt that somebody offers, and its size in bytes; None when that is more than *room*.
-
-        Raises:
-            Exception: It can't be read.
-        """
-        data = text.encode()
-        location, size = orjson.loads(data)["file"] if data.startswith(_IN_FILE) else (None, len(data))
-        if size > room:
-            return None
-        if location is not None:
-            with self._file_io(location).new_input(location).open() as stream:
-                data = stream.read()
-        return Attempt.from_json(data), size
 
     def _carried_along(self, entry: JournalEntry) -> Committed:
         """Return our attempt as another holder published it.
@@ -598,16 +295,16 @@ class _Commit:
         # From here on a failure of ours is our own.
         self._doubtful |= not self._lease.retract()
         try:
-            offers = self._lease.take(self._coordinator._group_max_size - 1)
+            waiting = self._lease.take(self._coordinator.group_max_size - 1)
         except LockError:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
-        self._taken = [offer.request_id for offer in offers]
-        room = self._coordinator._group_max_bytes
-        for offer in offers:
+        self._taken = [offer.request_id for offer in waiting]
+        room = self._coordinator.group_max_bytes
+        for offer in waiting:
             try:
-                offered = self._offered(offer.text, room)
+                offered = offers.read(offer.text, room, self._file_io)
             except Exception:
                 logger.warning("an offer can't be read: %s", offer.request_id, exc_info=True)
                 continue
@@ -615,7 +312,7 @@ class _Commit:
                 break  # It is the next to be granted, and nobody overtakes it.
             attempt, size = offered
             room -= size
-            self._members.append(_Member(lock_id=offer.request_id, attempt=attempt))
+            self._members.append(Member(lock_id=offer.request_id, attempt=attempt))
 
     def _release(self, verdict: Verdict | None) -> None:
         if self._lease is not None:
@@ -633,7 +330,7 @@ class _Commit:
         """Have the release tell the next commit of this one, which was acknowledged."""
         if lease.note is None:
             return
-        payload: _Payload = plan.payload
+        payload: Payload = plan.payload
         head = Acknowledged(
             location=plan.location,
             table_uuid=str(payload.metadata.table_uuid),
@@ -742,7 +439,7 @@ class _Commit:
             file_id=str(uuid.uuid4()),
         )
 
-    def _carry(self, own: _Part) -> list[_Part]:
+    def _carry(self, own: Part) -> list[Part]:
         """Return *own* and behind it those of the attempts that we took which may stand there."""
         parts, ids, head = [own], {self._attempt.request_id}, own.follows.metadata
         if head.format_version < 2:
@@ -760,7 +457,7 @@ class _Commit:
                     continue
                 both = together(last.attempt, attempt) if coalesces else None
                 if both is None:
-                    part = _Part(attempt=attempt, head=last.follows.metadata, location=None, follows=result)
+                    part = Part(attempt=attempt, head=last.follows.metadata, location=None, follows=result)
                 else:
                     part = self._rejoined(replace(last, attempt=both), first=last is parts[0])
                     parts.pop()
@@ -772,7 +469,7 @@ class _Commit:
             ids.add(attempt.request_id)
         return parts
 
-    def _rejoined(self, part: _Part, *, first: bool) -> _Part:
+    def _rejoined(self, part: Part, *, first: bool) -> Part:
         """Return *part* after one more append has joined its attempt."""
         assert part.head is not None
         result = self._follow(part.attempt, part.head, part.location)
@@ -790,16 +487,16 @@ class _Commit:
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None) -> Planned:
-        alone = _Part(attempt=self._attempt, head=head, location=base, follows=follows)
+        alone = Part(attempt=self._attempt, head=head, location=base, follows=follows)
         metadata = follows.metadata
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
-        version = _version(base) + 1
-        name = _file_name(self._attempt.request_id, fresh=not (self._named or self._repeatable))
+        version = version_of(base) + 1
+        name = file_name(self._attempt.request_id, fresh=not (self._named or self._repeatable))
         self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
-        payload = _Payload(parts=self._carry(alone), alone=alone, io=io, base=head, written=[], unused=[])
+        payload = Payload(parts=self._carry(alone), alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
     def _already(self, attempt: Attempt, pointer: str | None) -> Committed | None:
@@ -808,7 +505,7 @@ class _Commit:
         if pointer is None:
             return None
         metadata = coordinator.read(pointer)
-        entry = entry or _landed(metadata, pointer, attempt.table, attempt.request_id)
+        entry = entry or landed(metadata, pointer, attempt.table, attempt.request_id)
         if entry is None or entry.table_uuid != str(metadata.table_uuid):
             return None
         return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
@@ -819,7 +516,7 @@ class _Commit:
         self._attempt = self._replan(head, location)
 
     def _write(self, plan: Planned) -> None:
-        payload: _Payload = plan.payload
+        payload: Payload = plan.payload
         if len(payload.parts) == 1 and not payload.parts[0].members:
             # The two do not read each other, and on an object store each is a round trip under the latch.
             writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
@@ -851,7 +548,7 @@ class _Commit:
             self._write_list(payload, payload.own)
         self._write_metadata(payload, plan.location)
 
-    def _write_metadata(self, payload: _Payload, location: str) -> None:
+    def _write_metadata(self, payload: Payload, location: str) -> None:
         parts = lean.dump_parts(payload.metadata, location)
         payload.written.append(location)
         with payload.io.new_output(location).create() as output:
@@ -860,7 +557,7 @@ class _Commit:
         self._coordinator.cache.put(location, payload.metadata, sum(map(len, parts)))
 
     @staticmethod
-    def _write_list(payload: _Payload, follows: Follows) -> None:
+    def _write_list(payload: Payload, follows: Follows) -> None:
         listed = follows.manifest_list
         if listed is not None:
             payload.written.append(listed.location)
@@ -881,7 +578,7 @@ class _Commit:
                 payload.unused.append(listed.merge.merged.manifest_path)
 
     def _discard(self, plan: Planned) -> None:
-        payload: _Payload = plan.payload
+        payload: Payload = plan.payload
         self._coordinator.cache.drop(plan.location)
         for path in payload.written:
             delete_quietly(payload.io, path)
@@ -923,7 +620,7 @@ class _Commit:
 
     @staticmethod
     def _uuid(plan: Planned) -> str:
-        payload: _Payload = plan.payload
+        payload: Payload = plan.payload
         return str(payload.metadata.table_uuid)
 
     def _outcome(self, verdict: Verdict) -> Committed:
@@ -955,7 +652,7 @@ class _Commit:
                 self._remember(replace(found, request_id=attempt.request_id))
             return self._carried_along(found)
         assert verdict.plan is not None
-        payload: _Payload = verdict.plan.payload
+        payload: Payload = verdict.plan.payload
         if self._repeatable:
             self._remember(self._entry(attempt, payload.own, verdict, attempt.request_id))
         for path in (*payload.unused, *payload.superfluous):
@@ -970,24 +667,10 @@ class _Commit:
         if not self._coordinator.locks.guarantees.journal:
             return
         try:
-            self._coordinator.locks.remember(entry, lifetime_ms=self._coordinator._journal_lifetime_ms)
+            self._coordinator.locks.remember(entry, lifetime_ms=self._coordinator.journal_lifetime_ms)
         except Exception:
             # The commit has landed; its summary and file name still carry the request id.
             logger.warning("the journal did not take request %s", entry.request_id, exc_info=True)
-
-
-def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequest:
-    return LockRequest.of(
-        LockScope.COMMIT,
-        {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
-        owner=this_owner(statement),
-        request_id=str(uuid.uuid4()),
-        offer=offer,
-    )
-
-
-def _merged(attempt: Attempt) -> str | None:
-    return attempt.append.merge.merged.manifest_path if attempt.append and attempt.append.merge else None
 
 
 def _published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
@@ -995,61 +678,15 @@ def _published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, 
     return Committed(metadata=lean.as_of(metadata, snapshot_ids[-1]), location=location, snapshot_ids=snapshot_ids)
 
 
-def _carried(verdict: Verdict) -> list[tuple[_Member, Follows]]:
+def _carried(verdict: Verdict) -> list[tuple[Member, Follows]]:
     """Return what was published along with our own attempt."""
     if verdict.status is not CommitStatus.SUCCESS or verdict.plan is None:
         return []
-    payload: _Payload = verdict.plan.payload
+    payload: Payload = verdict.plan.payload
     return payload.carried
 
 
-def _landed(metadata: TableMetadata, location: str, table: Table, request_id: str) -> JournalEntry | None:
-    """Return the entry of *request_id* if a snapshot's summary or a name in the metadata log carries it."""
-    snapshots: lean.LazyModels[Any] = metadata.__dict__["snapshots"]
-    ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
-    log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
-    published = next((path for path in log if _carries(path, request_id)), None)
-    if not ids and published is None:
-        return None
-    return JournalEntry(
-        request_id=request_id,
-        table=table_name(table),
-        table_uuid=str(metadata.table_uuid),
-        metadata_location=published or location,
-        snapshot_ids=ids,
-    )
-
-
-def _file_name(request_id: str, *, fresh: bool) -> str:
-    """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
-
-    No two tries may share a name, or this happens:
-
-    1. A and B repeat one request at the same time, without a latch or with one that was lost.
-    2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
-
-    So only the first try of an id that nobody else can know is named by the id alone.
-    """
-    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
-
-
-def _carries(location: str, request_id: str) -> bool:
-    name = location.rsplit("/", 1)[-1]
-    return request_id in name or uuid.UUID(request_id).hex in name
-
-
-def _version(location: str | None) -> int:
-    """Return the version in a metadata file's name, -1 when there is none.
-
-    Source: the names that PyIceberg, Java's ``BaseMetastoreTableOperations.parseVersion`` and HadoopTables write.
-    """
-    if location is None:
-        return -1
-    digits = location.rsplit("/", 1)[-1].lstrip("v").split("-", 1)[0].split(".", 1)[0]
-    return int(digits) if digits.isdigit() else -1
-
-
-def _delete_old_metadata(payload: _Payload) -> None:
+def _delete_old_metadata(payload: Payload) -> None:
     """Delete the metadata files that fell out of the log, when the table's properties ask for it."""
     metadata = payload.metadata
     if payload.base is None or not property_as_bool(
@@ -1062,14 +699,3 @@ def _delete_old_metadata(payload: _Payload) -> None:
 
     for path in files(payload.base.metadata_log) - files(metadata.metadata_log):
         delete_quietly(payload.io, path)
-
-
-def delete_quietly(io: FileIO, path: str) -> None:
-    """Delete a file that nothing refers to. A failure leaves an orphan, which harms nobody."""
-    with suppress(FileNotFoundError):
-        try:
-            io.delete(path)
-        except FileNotFoundError:
-            raise
-        except Exception:
-            logger.warning("a file that nothing refers to could not be deleted: %s", path, exc_info=True)

@@ -1,0 +1,45 @@
+"""Attempts as they wait in a lock service, for whoever holds the latch to carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+from pyiceberg.io import FileIO
+
+from commit_coord.iceberg.attempt import Attempt
+
+MAX = 64 * 1024
+"""Bytes of an attempt that may wait in a lock service; of a larger one a file waits there by its name."""
+
+_IN_FILE = b'{"file":'
+"""How an offer begins that only names the file of its attempt."""
+
+
+def file_of(attempt: Attempt) -> str:
+    """Return where an attempt waits that is too large for a lock service."""
+    assert attempt.base_location is not None
+    return f"{attempt.base_location.rpartition('/')[0]}/{attempt.request_id}.attempt.json"
+
+
+def in_file(data: bytes, location: str, io: FileIO) -> str:
+    """Write the attempt *data* at *location*, and return the offer that names it."""
+    with io.new_output(location).create(overwrite=True) as output:
+        output.write(data)
+    return (_IN_FILE + orjson.dumps([location, len(data)]) + b"}").decode()
+
+
+def read(text: str, room: int, file_io: Callable[[str], FileIO]) -> tuple[Attempt, int] | None:
+    """Return the attempt that somebody offers, and its size in bytes; None when that is more than *room*.
+
+    Raises:
+        Exception: It can't be read.
+    """
+    data = text.encode()
+    location, size = orjson.loads(data)["file"] if data.startswith(_IN_FILE) else (None, len(data))
+    if size > room:
+        return None
+    if location is not None:
+        with file_io(location).new_input(location).open() as stream:
+            data = stream.read()
+    return Attempt.from_json(data), size

@@ -1,0 +1,78 @@
+"""What one swap publishes: our own attempt, and behind it those of others that were taken along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.rebase import Follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """An attempt that somebody behind us offered and we took."""
+
+    lock_id: str
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One snapshot of a swap, or whatever else our own attempt changes.
+
+    Args:
+        attempt: What it carries out; several appends together where they share a snapshot.
+        head: What it stands on; None where the table is created.
+        location: The file of *head*; None where that is another part.
+        follows: The table with it.
+        members: Those whose attempts it has, without us.
+    """
+
+    attempt: Attempt
+    head: TableMetadata | None
+    location: str | None
+    follows: Follows
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """What the plan of a swap carries through the protocol."""
+
+    parts: list[Part]
+    """The first has our own attempt. Behind it, in the order in which they waited, those of others."""
+    alone: Part
+    """Our own attempt and no other."""
+    io: FileIO
+    base: TableMetadata | None
+    written: list[str]
+    unused: list[str]
+    """Manifests that were merged beforehand and are not in the list: another writer was faster."""
+
+    @property
+    def own(self) -> Follows:
+        """What became of our own attempt."""
+        return self.parts[0].follows
+
+    @property
+    def carried(self) -> list[tuple[Member, Follows]]:
+        """What became of those of others."""
+        return [(member, part.follows) for part in self.parts for member in part.members]
+
+    @property
+    def superfluous(self) -> list[str]:
+        """Manifests that were merged beforehand by several who share a snapshot."""
+        prepared = {_merged(member.attempt) for part in self.parts for member in part.members}
+        return [path for path in prepared - {_merged(part.attempt) for part in self.parts} if path is not None]
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """What the swap publishes."""
+        return self.parts[-1].follows.metadata
+
+
+def _merged(attempt: Attempt) -> str | None:
+    return attempt.append.merge.merged.manifest_path if attempt.append and attempt.append.merge else None

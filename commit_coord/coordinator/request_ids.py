@@ -1,0 +1,59 @@
+"""Where a table carries the ids of the requests that landed on it: snapshots' summaries, and metadata files' names."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.model import JournalEntry
+
+
+def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], request_id: str) -> JournalEntry | None:
+    """Return the entry of *request_id* if a snapshot's summary or a name in the metadata log carries it."""
+    snapshots: lean.LazyModels[Any] = metadata.__dict__["snapshots"]
+    ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
+    log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
+    published = next((path for path in log if _carries(path, request_id)), None)
+    if not ids and published is None:
+        return None
+    return JournalEntry(
+        request_id=request_id,
+        table=table_name(table),
+        table_uuid=str(metadata.table_uuid),
+        metadata_location=published or location,
+        snapshot_ids=ids,
+    )
+
+
+def file_name(request_id: str, *, fresh: bool) -> str:
+    """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
+
+    No two tries may share a name, or this happens:
+
+    1. A and B repeat one request at the same time, without a latch or with one that was lost.
+    2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
+
+    So only the first try of an id that nobody else can know is named by the id alone.
+    """
+    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
+
+
+def _carries(location: str, request_id: str) -> bool:
+    name = location.rsplit("/", 1)[-1]
+    return request_id in name or uuid.UUID(request_id).hex in name
+
+
+def version_of(location: str | None) -> int:
+    """Return the version in a metadata file's name, -1 when there is none.
+
+    Source: the names that PyIceberg, Java's ``BaseMetastoreTableOperations.parseVersion`` and HadoopTables write.
+    """
+    if location is None:
+        return -1
+    digits = location.rsplit("/", 1)[-1].lstrip("v").split("-", 1)[0].split(".", 1)[0]
+    return int(digits) if digits.isdigit() else -1
