@@ -19,6 +19,7 @@ from commit_coord.locks.base import Lease, LockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
+    EACH_LINE,
     TABLE,
     Service,
     blocked,
@@ -265,7 +266,10 @@ class CarryingContract(_TwoClients):
         assert not lease.retract()
         lease.release()
 
-    def test_an_interrupt_at_any_line_leaves_no_offer(self, manager: LockManager, other: LockManager) -> None:
+    @EACH_LINE
+    def test_an_interrupt_at_any_line_leaves_no_offer(
+        self, manager: LockManager, other: LockManager, stride: int
+    ) -> None:
         """Whatever line of a submit is interrupted, nothing stays that a later holder could take."""
         holder = other.acquire(latch(), deadline=soon())
         files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
@@ -276,7 +280,7 @@ class CarryingContract(_TwoClients):
             except LockTimeout:
                 return
 
-        for step in range(1, 5000):
+        for step in range(1, 5000, stride):
             reached = interrupted_at(step, action, files)
             until(lambda: set(standing(other)) == {holder.request.request_id}, f"nothing left after line {step}")
             assert [] == list(holder.take(10))

@@ -62,6 +62,12 @@ PATIENCE = 20.0
 """Seconds until a test says that something hangs; nothing here takes that long."""
 
 
+EACH_LINE = pytest.mark.parametrize(
+    "stride", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["every third line", "every line"]
+)
+"""Which lines are interrupted. All of them take minutes."""
+
+
 class Service:
     """A lock service for one test: opens clients of it and closes them.
 
@@ -521,8 +527,9 @@ class LockContract:
                 assert isinstance(Contender(client, wanted).ended().error, LockRefused)
             lease.ensure_active(0)
 
+    @EACH_LINE
     @pytest.mark.parametrize("contended", [False, True])
-    def test_an_interrupt_at_any_line_leaves_nothing(self, service: Service, contended: bool) -> None:
+    def test_an_interrupt_at_any_line_leaves_nothing(self, service: Service, contended: bool, stride: int) -> None:
         """Whatever line of acquire or release is interrupted, nothing stays queued and nothing held."""
         manager, other = service.open(), service.open()
         files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
@@ -537,7 +544,7 @@ class LockContract:
                 lease.release()  # What was interrupted can be repeated.
                 raise
 
-        for step in range(1, 5000):
+        for step in range(1, 5000, stride):
             reached = interrupted_at(step, action, files)
             until(lambda: set(standing(other)) <= allowed, f"nothing left after an interrupt at line {step}")
             if not reached:
