@@ -156,11 +156,8 @@ class CoordinatedTable(Table):
         """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
-        except (
-            ValueError,
-            NotImplementedError,
-        ):  # rows that do not fit: writing them will tell
-            return [[]]
+        except (ValueError, NotImplementedError):
+            return [[]]  # rows that do not fit the table: writing them will tell
 
     def commit_files(
         self,
