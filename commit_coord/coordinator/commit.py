@@ -41,10 +41,7 @@ from commit_coord.iceberg.attempt import Attempt, table_name, together
 from commit_coord.iceberg.overwrites import Acknowledged, Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
 from commit_coord.locks.base import Lease
-from commit_coord.model import (
-    CommitStatus,
-    JournalEntry,
-)
+from commit_coord.model import CommitStatus, JournalEntry
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
     Acquire,
@@ -137,7 +134,7 @@ class Commit:
             if self._lease is not None:
                 self._lease.release()  # an interrupt came while an effect was being performed
             if self._offered_in is not None:
-                delete_quietly(self._coordinator.store.file_io({}, self._offered_in), self._offered_in)
+                delete_quietly(self._file_io(self._offered_in), self._offered_in)
         self._ended(verdict.status, tries=verdict.tries, carried=len(_carried(verdict)))
         return self._outcome(verdict)
 
