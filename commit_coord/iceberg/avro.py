@@ -90,6 +90,6 @@ def put_together(meta: Mapping[str, bytes], sync: bytes, body: bytes) -> bytes:
     return MAGIC + _long(len(meta)) + pairs + _long(0) + sync + body
 
 
-def one_block(count: int, records: bytes, codec: bytes, sync: bytes) -> bytes:
-    """Return a block of *count* records, encoded one behind the other."""
-    return _long(count) + _sized(CODECS[codec][0](records)) + sync
+def block(count: int, payload: bytes, sync: bytes) -> bytes:
+    """Return a block of *count* records, encoded one behind the other and compressed as *payload*."""
+    return _long(count) + _sized(payload) + sync

@@ -250,7 +250,7 @@ def _grown(
     if format_version == 1:
         del meta["sequence-number"]
     # An append of no rows adds no manifest, hence no block.
-    fresh = avro.one_block(count, records.getvalue(), codec, sync) if count else b""
+    fresh = avro.block(count, avro.CODECS[codec][0](records.getvalue()), sync) if count else b""
     return avro.put_together(meta, sync, old[start:kept_end] + fresh)
 
 

@@ -1,4 +1,7 @@
-"""Small manifests put together, without PyIceberg's models of their entries.
+"""Manifests of added files, and small manifests put together.
+
+PyIceberg derives the Avro schema of a manifest, its encoder and its header anew for each file, which takes longer than
+writing the entry of an append. They depend on the table's schema and spec alone, so they are kept from one to the next.
 
 A table that is appended to all day gets a manifest with each append. ``commit.manifest-merge.enabled`` has them merged;
 PyIceberg and Java then write all of them anew each time, which costs more the more there are. Here the smallest go
@@ -12,19 +15,28 @@ from __future__ import annotations
 import io as stdio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import fastavro
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.writer import Writer
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     UNASSIGNED_SEQ,
+    DataFile,
     ManifestContent,
+    ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
+    construct_partition_summaries,
+    write_manifest,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro
@@ -60,6 +72,87 @@ def _files(manifest: ManifestFile) -> int:
     return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
+class _Form(NamedTuple):
+    """What manifests of one schema, spec, format version and codec have in common."""
+
+    header: bytes
+    """Without its sync marker."""
+    encoder: Writer
+    compress: Callable[[bytes], tuple[bytes, int]]
+
+
+@lru_cache(maxsize=64)
+def _form(format_version: int, schema: str, spec: str, codec: str) -> _Form:
+    """Derive what PyIceberg begins a manifest with. *schema* and *spec* are JSON, as in the table's metadata."""
+    header = stdio.BytesIO()
+    writer: Any = write_manifest(
+        format_version,  # type: ignore[arg-type]  # of another one it says that it can't be written
+        PartitionSpec.model_validate_json(spec),
+        Schema.model_validate_json(schema),
+        None,  # type: ignore[arg-type]  # nothing is written
+        0,
+        codec,  # type: ignore[arg-type]  # as above
+    ).new_writer()
+    writer.encoder = BinaryEncoder(header)
+    writer._write_header()
+    found = writer.compression_codec()
+    return _Form(
+        header=header.getvalue()[: -len(writer.sync_bytes)],
+        encoder=writer.writer,
+        compress=found.compress if found is not None else lambda data: (data, len(data)),
+    )
+
+
+def write_added(
+    io: FileIO, location: str, files: Sequence[DataFile], *, metadata: TableMetadata, snapshot_id: int, inherits: bool
+) -> ManifestFile:
+    """Write at *location* the manifest of *files*, which the snapshot *snapshot_id* adds to a table.
+
+    Args:
+        io: Writes.
+        location: Where.
+        files: At least one, of the table's present spec.
+        metadata: The table's.
+        snapshot_id: Who adds them.
+        inherits: Leave the snapshot's id open in the entries, to be inherited from the manifest list.
+    """
+    schema, spec = metadata.schema(), metadata.spec()
+    codec = metadata.properties.get("write.avro.compression-codec", "gzip")
+    form = _form(metadata.format_version, schema.model_dump_json(), spec.model_dump_json(), codec)
+    records = stdio.BytesIO()
+    encoder = BinaryEncoder(records)
+    for file in files:
+        entry = ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=None if inherits else snapshot_id,
+            sequence_number=None,
+            file_sequence_number=None,
+            data_file=file,
+        )
+        form.encoder.write(encoder, entry)
+    sync = os.urandom(16)
+    data = form.header + sync + avro.block(len(files), form.compress(records.getvalue())[0], sync)
+    with io.new_output(location).create(overwrite=True) as output:
+        output.write(data)
+    return ManifestFile.from_args(
+        manifest_path=location,
+        manifest_length=len(data),
+        partition_spec_id=spec.spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=UNASSIGNED_SEQ,
+        min_sequence_number=UNASSIGNED_SEQ,
+        added_snapshot_id=snapshot_id,
+        added_files_count=len(files),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=sum(file.record_count for file in files),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=construct_partition_summaries(spec, schema, [file.partition for file in files]),
+        key_metadata=None,
+    )
+
+
 def merge(
     io: FileIO, location: str, manifests: Sequence[ManifestFile], partition: StructType, snapshot_id: int
 ) -> ManifestFile | None:
@@ -89,7 +182,7 @@ def merge(
     records = stdio.BytesIO()
     for entry in entries:
         fastavro.schemaless_writer(records, schema, entry)
-    data = avro.put_together(meta, sync, avro.one_block(len(entries), records.getvalue(), codec, sync))
+    data = avro.put_together(meta, sync, avro.block(len(entries), avro.CODECS[codec][0](records.getvalue()), sync))
     with io.new_output(location).create() as output:
         output.write(data)
     return ManifestFile.from_args(

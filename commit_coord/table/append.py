@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import (
     TOTAL_DATA_FILES,
@@ -95,7 +95,7 @@ class PureAppend(_MergeAppendFiles):
         with_totals = self._summary(self.snapshot_properties)
         self._parent_snapshot_id = parent
         inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
-        own = self._own_manifest(None if inherits else self._snapshot_id)
+        own = self._own_manifest(metadata, inherits=inherits)
         return Append(
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
@@ -106,21 +106,19 @@ class PureAppend(_MergeAppendFiles):
             inherits=inherits,
         )
 
-    def _own_manifest(self, snapshot_id: int | None) -> list[ManifestFile]:
+    def _own_manifest(self, metadata: TableMetadata, *, inherits: bool) -> list[ManifestFile]:
         if not self._added_data_files:
             return []
-        with self.new_manifest_writer(spec=self._transaction.table_metadata.spec()) as writer:
-            for data_file in self._added_data_files:
-                writer.add_entry(
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED,
-                        snapshot_id=snapshot_id,
-                        sequence_number=None,
-                        file_sequence_number=None,
-                        data_file=data_file,
-                    )
-                )
-        return [writer.to_manifest_file()]
+        return [
+            manifests.write_added(
+                self._io,
+                self.new_manifest_output().location,
+                self._added_data_files,
+                metadata=metadata,
+                snapshot_id=self._snapshot_id,
+                inherits=inherits,
+            )
+        ]
 
     def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
         """Return the merge that ``commit.manifest.*`` asks for, prepared before the latch.
