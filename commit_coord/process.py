@@ -54,15 +54,24 @@ def _place() -> str:
 
 def this_owner(statement: str = "", application: str = "") -> Owner:
     """Return the owner information of this process."""
-    pid = os.getpid()
     return Owner(
         user=_user(),
         host=socket.gethostname(),
-        pid=pid,
+        pid=os.getpid(),
         application=application or os.path.basename(sys.argv[0] or "python"),
         statement=statement,
-        process=process_name(pid) or "",
+        process=_own_name(),
     )
+
+
+@cache
+def _own_name() -> str:
+    """Return the name of this process, which it keeps."""
+    return process_name(os.getpid()) or ""
+
+
+# Not by its pid alone: a descendant may get that of an ancestor that has ended.
+os.register_at_fork(after_in_child=_own_name.cache_clear)
 
 
 @cache

@@ -139,6 +139,18 @@ class _Gone(Exception):
     """The nodes of our request are not there any more."""
 
 
+def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a release does beside deleting its own nodes, all or nothing."""
+
+    operations: list[Operation]
+    instead: Callable[[], None] = _nothing
+    """Done where that is refused: by default nothing, since whoever it is for has gone by itself."""
+
+
 @dataclass(slots=True, eq=False)
 class _Part:
     """What one multi enters."""
@@ -167,6 +179,8 @@ class _Ticket(Ticket):
     """How often it was withdrawn because a later part was blocked."""
     turn: threading.Event = field(default_factory=threading.Event)
     """Set when it is worth to look again."""
+    ended: bool = False
+    """Whether a watch says that its nodes are gone. It may mean others, which we removed to enter anew."""
     offers: bool = False
     """Whether its offer is published, as far as is known."""
     doubtful: bool = False
@@ -317,6 +331,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _advance(self, ticket: _Ticket, deadline: float) -> _NodeBlocker | None:
         """Enter what has not entered, as long as nobody is in the way; return who is."""
+        if ticket.ended and ticket.offers:
+            ticket.ended = False
+            self._take_answer(ticket)
         while True:
             try:
                 for part in ticket.parts:
@@ -341,14 +358,18 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         1. A holder carries it out, and ends the request; we have not heard of it, or lost our session before.
         2. We enter again, with an offer that is new to everybody, and it is carried out twice.
         """
+        self._take_answer(ticket)
+        if entered and ticket.session == self._session.number:
+            self._tickets.pop(ticket.request.request_id, None)
+            raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
+        ticket.offers, ticket.doubtful, ticket.waited = False, True, True
+
+    def _take_answer(self, ticket: _Ticket) -> None:
+        """Raise what became of the offer of *ticket*, if the journal says it."""
         request_id = ticket.request.request_id
         if entry := self.recall(request_id):
             self._tickets.pop(request_id, None)
             raise Carried(entry)
-        if entered and ticket.session == self._session.number:
-            self._tickets.pop(request_id, None)
-            raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
-        ticket.offers, ticket.doubtful, ticket.waited = False, True, True
 
     def _begin_anew(self, ticket: _Ticket) -> None:
         locks = tuple(lock for part in ticket.parts for lock in part.locks)
@@ -389,7 +410,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             path = f"{self._path(request, resource)}/{node.name}"
             ticket.turn.clear()
             # Our own marker too: somebody may take us out by force.
-            found, marker = self._session.get([path, part.marker], patience, watch=ticket.turn.set)
+            found, marker = self._session.get([path, part.marker], patience, watch=partial(_woken, ticket, part.marker))
             if marker is None:
                 raise _Gone
             if found is not None:
@@ -776,31 +797,42 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
                 settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
-        # What is left of *settling* stays undone. Our own nodes were gone before, so those whose offers we took may
-        # have been granted since: who ended their requests now would let another one in beside them. They find what was
-        # carried out in the table.
+        # What is left stays undone. Our own nodes were gone before, so those whose offers we took may have been granted
+        # since: who ended their requests now would let another one in beside them. They find what was carried out in
+        # the journal, or in the table.
+        for step in settling:
+            step.instead()
 
-    def _leaving(self, ticket: _Ticket) -> list[list[Operation]]:
+    def _leaving(self, ticket: _Ticket) -> list[_Step]:
         """Return what leaves the note of *ticket*, in the place of the one that it found."""
         if ticket.left is None or ticket.request.table is None:
             return []
         path, text = self._layout.note(ticket.request.table), ticket.left.encode()
         if ticket.noted is None:
-            return [[Create(path, text)]] if text else []
-        return [[Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)]]
+            return [_Step([Create(path, text)])] if text else []
+        return [_Step([Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)])]
 
-    def _answered(self, ticket: _Ticket) -> list[list[Operation]]:
-        """Write the answers to the offers that were carried out; return what ends or gives back each of those taken."""
+    def _answered(self, ticket: _Ticket) -> list[_Step]:
+        """Return what answers the offers that were carried out, and ends or gives back each of those taken."""
         lease = ticket.lease
         if not isinstance(lease, CarryingLease) or not ticket.taken:
             return []
         done, returned = lease.settled
+        steps = [*self._offers.ending(ticket.taken, [entry.request_id for entry in done])]
+        steps += self._offers.returning(ticket.taken, returned)
+        answers: list[_Step] = []
         if done:
             self._answers = True
-            self._journal.remember_all(done, self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms)
-        return self._offers.settling(ticket.taken, [entry.request_id for entry in done], returned)
+            until = self._clock.wall_ms() + ANSWER_LEASES * self._session.timeout_ms
 
-    def _remove_part(self, ticket: _Ticket, part: _Part, settling: list[list[Operation]]) -> list[list[Operation]]:
+            def one_by_one() -> None:
+                for entry in done:
+                    self._journal.remember(entry, until)
+
+            answers = [_Step(self._journal.remembering(done, until), one_by_one)]
+        return [*answers, *map(_Step, steps)]
+
+    def _remove_part(self, ticket: _Ticket, part: _Part, settling: list[_Step]) -> list[_Step]:
         """Delete the nodes of *part*, and do all of *settling* with it; return what was not done."""
         # Interrupted while it entered: it may be there, or not.
         try:
@@ -813,8 +845,13 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         offer = [Delete(self._layout.offer(ticket.request.request_id))] if ticket.offers else []
         while there:
             assert part.nodes is not None
-            own = [Delete(part.marker), *map(Delete, part.nodes.values())]
-            groups: list[list[Operation]] = [[*own], [*offer], *settling]
+            # The locks at the end: see Offers.ending.
+            groups: list[list[Operation]] = [
+                [Delete(part.marker)],
+                *(step.operations for step in settling),
+                [*offer],
+                [*map(Delete, part.nodes.values())],
+            ]
             try:
                 self._session.multi([operation for group in groups for operation in group])
             except MultiRefused as refused:
@@ -822,12 +859,14 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 group = next(number for number, size in enumerate(sizes) if refused.index < size)
                 if group == 0:
                     # Without the marker all of it has gone, as one, and the names of its nodes may be somebody else's.
-                    # Without one of the others Hive's UNLOCK was here: delete what is left.
-                    there = refused.index > 0 and self._find(ticket, part)
-                elif group == 1:
+                    there = False
+                elif group <= len(settling):
+                    settling.pop(group - 1).instead()
+                elif group == len(settling) + 1:
                     offer = []  # It was withdrawn, and we did not hear of it.
                 else:
-                    del settling[group - 2]  # Its owner has gone by itself.
+                    # Hive's UNLOCK was here: delete what is left.
+                    there = self._find(ticket, part)
             else:
                 return []
         return settling
@@ -966,6 +1005,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return self._persist(attempt, self._clock.now() + BRIEFLY)
+
+
+def _woken(ticket: _Ticket, marker: str, path: str | None) -> None:
+    """Have *ticket* look again; called in kazoo's thread."""
+    ticket.ended |= path == marker
+    ticket.turn.set()
 
 
 def _is_left(entry: LockEntry) -> bool:

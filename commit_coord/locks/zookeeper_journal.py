@@ -44,10 +44,10 @@ class Journal:
                 return
         raise Interrupted("the entry was removed while it was being written", request_id=entry.request_id)
 
-    def remember_all(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> None:
-        """Keep *entries*, in one step where none of them is there."""
+    def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[Operation]:
+        """Return what keeps *entries*, none of which may be there."""
         span = expires_at_ms // SPAN_MS
-        new: list[Operation] = [
+        return [
             operation
             for entry in entries
             for operation in (
@@ -55,11 +55,6 @@ class Journal:
                 Create(self._layout.expiry(span, entry.request_id)),
             )
         ]
-        try:
-            self._session.multi(new)
-        except MultiRefused:
-            for entry in entries:
-                self.remember(entry, expires_at_ms)
 
     def recall(self, request_id: str, now_ms: int) -> JournalEntry | None:
         """Return the entry of *request_id* unless it has expired."""

@@ -4,8 +4,8 @@ An offer is a node of its own, created and deleted by the same multis as its req
 that took it; writing that is a change of one version, and withdrawing it a deletion of one version, so that of a taker
 and an owner who changed its mind one comes first. Many are taken by one multi, which the taker's own node is part of.
 
-A holder's release deletes, in one multi with its own nodes, the requests that it carried. Their answers stand in the
-journal before: whoever finds its request gone finds the answer, at whatever server it looks.
+A holder's release deletes, in one multi with its own nodes, the requests that it carried, and writes their answers into
+the journal: whoever finds its request gone finds the answer, at whatever server it looks.
 """
 
 from __future__ import annotations
@@ -96,26 +96,36 @@ class Offers:
     def retract(self, request_id: str) -> bool:
         """Withdraw an offer; return whether it is certain that nobody has taken it or will."""
         path = self._layout.offer(request_id)
+        if self._is_deleted(path, 0):  # Nobody has ever marked it.
+            return True
         (node,) = self._session.get([path])
-        if node is None or not node.data.startswith(b"\n"):
-            return False
+        return node is not None and node.data.startswith(b"\n") and self._is_deleted(path, node.stat.version)
+
+    def _is_deleted(self, path: str, version: int) -> bool:
         try:
-            self._session.multi([Delete(path, node.stat.version)])
+            self._session.multi([Delete(path, version)])
         except MultiRefused:
             return False
         return True
 
     @staticmethod
-    def settling(taken: Mapping[str, Taken], done: Iterable[str], returned: Iterable[str]) -> list[list[Operation]]:
-        """Return what ends the requests of *done*, and gives back the offers of *returned*: for each one its own."""
-        ended: list[list[Operation]] = [[*map(Delete, taken[one].nodes)] for one in done if one in taken]
-        given_back: Sequence[list[Operation]] = [
+    def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
+        """Return what ends the requests of *done*: for each one its own.
+
+        The last comes first. So each owner hears that its request is gone before it hears that the one before it is,
+        and does not look into the queue for a place that it has lost.
+        """
+        return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
+
+    @staticmethod
+    def returning(taken: Mapping[str, Taken], returned: Iterable[str]) -> list[list[Operation]]:
+        """Return what gives back the offers of *returned*: for each one its own."""
+        return [
             # Of that version alone: a release that is done again must not give back what the next holder has taken.
             [Change(taken[one].nodes[2], _data("", taken[one].offer.text), taken[one].version)]
             for one in returned
             if one in taken
         ]
-        return [*ended, *given_back]
 
 
 def _data(taker: str, text: str) -> bytes:

@@ -1012,7 +1012,7 @@ def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) 
         JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
     )
     many = [replace(old, request_id=f"many {number}") for number in range(60)]
-    journal.remember_all(many, now_ms - 4 * SPAN_MS)
+    manager._session.multi(journal.remembering(many, now_ms - 4 * SPAN_MS))
     journal.remember(old, now_ms - 3 * SPAN_MS)
     journal.remember(renewed, now_ms - 3 * SPAN_MS)
     journal.remember(renewed, now_ms + 3 * SPAN_MS)
