@@ -103,8 +103,8 @@ class Commit:
         alone = restores or self._lease_id is not None or under is not None
         self._groups = coordinator.group_max_size > 1 and attempt.is_pure_append and not alone
         self._members: list[Member] = []
-        self._taken: list[str] = []
-        """The lock requests of all offers that we took, readable or not."""
+        self._taken: list[str] | None = None
+        """The lock requests of all offers that we took, readable or not; None as long as we did not look."""
         self._offered_in: str | None = None
         """The file that our offer names."""
         self._doubtful = False
@@ -172,12 +172,12 @@ class Commit:
         match effect:
             case Acquire(offering=offering):
                 return self._acquire(offering=offering)
-            case Gather():
-                return self._gather()
             case Plan():
                 return self._plan()
             case Replan():
                 return self._plan_again()
+            case Gather(plan=plan):
+                return self._gather(plan)
             case Write(plan=plan):
                 return self._write(plan)
             case EnsureActive():
@@ -285,9 +285,16 @@ class Commit:
             ) from error
         return _published(metadata, location, entry.snapshot_ids)
 
-    def _gather(self) -> None:
+    def _gather(self, plan: Planned) -> None:
         if not self._groups:
             return
+        if self._taken is None:
+            self._taken = []
+            self._take()
+        payload: Payload = plan.payload
+        payload.parts[:] = self._carry(payload.alone)
+
+    def _take(self) -> None:
         assert self._lease is not None
         # From here on a failure of ours is our own.
         self._doubtful |= not self._lease.retract()
@@ -320,7 +327,7 @@ class Commit:
                     self._leave_note(self._lease, verdict.plan)
             finally:
                 self._lease.release()
-            self._lease, self._members, self._taken = None, [], []
+            self._lease, self._members, self._taken = None, [], None
             self._held += self._coordinator.clock.now() - self._acquired_at
 
     def _leave_note(self, lease: Lease, plan: Planned) -> None:
@@ -343,7 +350,7 @@ class Commit:
         carried = _carried(verdict)
         done = [self._entry(member.attempt, follows, verdict, member.lock_id) for member, follows in carried]
         ended = {entry.request_id for entry in done}
-        lease.settle(done, [lock_id for lock_id in self._taken if lock_id not in ended])
+        lease.settle(done, [lock_id for lock_id in self._taken or () if lock_id not in ended])
 
     def _entry(self, attempt: Attempt, follows: Follows, verdict: Verdict, request_id: str) -> JournalEntry:
         assert verdict.plan is not None
@@ -493,7 +500,7 @@ class Commit:
         self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
-        payload = Payload(parts=self._carry(alone), alone=alone, io=io, base=head, written=[], unused=[])
+        payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)
 
     def _already(self, attempt: Attempt, pointer: str | None) -> Committed | None:

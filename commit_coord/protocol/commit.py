@@ -7,11 +7,11 @@ Theory of operation
 
     ::
 
-        Acquire ─► Gather ─► Plan ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
-           │                  ▲ │                              │
-           │ answered: a      │ └─ Replan (the owner plans     │ MOVED: somebody else swapped; plan on the new head
-           │ holder carried   │    the attempt again)          │ LOST_REPLY: Locate, repeat the identical swap
-           ▼ it along         └────────────────────────────────┘
+        Acquire ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
+           │        ▲ │                                        │
+           │ an-    │ └─ Replan (the owner plans               │ MOVED: somebody else swapped; plan on the new head
+           │ swered │    the attempt again)                    │ LOST_REPLY: Locate, repeat the identical swap
+           ▼        └──────────────────────────────────────────┘
         Verdict
 
     A latch that is lost before the swap is taken again, and everything begins anew. So is one that is not what the
@@ -20,8 +20,8 @@ Theory of operation
 
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
-    behind us offer, ``Plan`` puts it behind our own attempt, ``Release`` tells each what became of it. An offer that
-    somebody has taken is out of its owner's hands:
+    behind us offer and puts it behind our own attempt, ``Release`` tells each what became of it. It comes as late as it
+    can, since whoever arrives meanwhile travels along. An offer that somebody has taken is out of its owner's hands:
 
     1. L holds the latch and takes M's offer.   2. L stalls, and loses its lease.
     3. M is granted the latch and fails: nothing of M was swapped.
@@ -91,11 +91,6 @@ class Acquire:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
-    """Take the attempts that those behind us offer; from now on ``Plan`` carries what follows ours. Raises nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Retract:
     """Take the own offer back. Result: whether it is certain that nobody has taken it or will."""
 
@@ -110,6 +105,16 @@ class Replan:
     """Have the attempt planned again by its owner, on the newest head. Raises what its owner refuses with."""
 
     under_latch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Have the plan carry the attempts that those behind us offer. They are taken once; a later plan carries the same.
+
+    What can't be taken or carried is left to its owner. Raises anything.
+    """
+
+    plan: Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +321,6 @@ def commit(limits: Limits) -> Steps:
         latches += 1
         verdict: Verdict | None = None
         try:
-            yield Gather()
             verdict = yield from _under_latch(limits, replans)
             if verdict is not None and verdict.status is CommitStatus.FAILURE:
                 retracted: bool = yield Retract()
@@ -375,6 +379,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
                     return _not_swapped(error, tries)
                 continue
         try:
+            yield Gather(planned)
             yield Write(planned)
             yield EnsureActive()
         except Exception as error:  # noqa: BLE001
