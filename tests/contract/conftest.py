@@ -29,6 +29,7 @@ NOT_CARRYING = ["none"]
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """One service after the other, empty."""
     options: dict[str, Any] = {}
+    ends_sessions = False
     match request.param:
         case "lease-sqlite":
             name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
@@ -36,19 +37,22 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "lease", request.getfixturevalue("postgres").url
         case "zookeeper":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper").connect_string
+            ends_sessions = True
         case "zookeeper-ensemble":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
+            ends_sessions = True
         case "hms":
             name, uri = "hms", request.getfixturevalue("hms").uri
         case text if text.startswith("hms-to-zookeeper-"):
             # Every table is in one phase; the metastore's locks know no tests, so each begins with none.
             phase = Phase(text.removeprefix("hms-to-zookeeper-"))
             name, uri = "hms-to-zookeeper", request.getfixturevalue("zookeeper").connect_string
+            ends_sessions = phase is Phase.ZOOKEEPER  # in `both` the metastore's half is left
             options = {
                 "metastore": request.getfixturevalue("hms").uri,
                 "look": lambda _: State(phase=phase, epoch=1),
             }
         case name:
             uri = ""
-    with Service(name, uri, **options) as service:
+    with Service(name, uri, ends_sessions=ends_sessions, **options) as service:
         yield service
