@@ -35,8 +35,16 @@ from integration.writers import (
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.timeout(3600)]
 
-COMMITS = int(os.environ.get("COMMITS", "100"))
+COMMITS = int(os.environ.get("COMMITS", "150"))
 """So many are acknowledged, of all writers and in all phases together."""
+
+APPENDING = ("migrating-0", "migrating-1")
+"""They append, rest for :data:`REST_S`, and wait for no other writer: so a pause is the table's.
+
+The others wait for who is behind, change rows, and so rewrite files: nobody waits for the table meanwhile.
+"""
+
+REST_S = 1.0
 
 WRITERS: dict[str, Kind] = {
     **{f"migrating-{number}": "commit_coord" for number in range(4)},
@@ -48,7 +56,7 @@ WRITERS: dict[str, Kind] = {
 
 def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java, tmp_path: Path) -> None:
     """Refused while writers know only the metastore's lock; nothing lost, doubled, or refused to those that move."""
-    metastore, ensemble = servers.metastore(), servers.zookeeper(1)
+    load_before, metastore, ensemble = os.getloadavg(), servers.metastore(), servers.zookeeper(1)
     stock = load_catalog("stock", type="hive", uri=metastore.uri)
     stock.create_namespace("moves")
     stock.create_table("moves.t", SCHEMA, properties=PROPERTIES)
@@ -77,7 +85,8 @@ def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java,
                     running[writer] = threads.submit(write_java, java, journals[writer], catalog, "moves.t")
                 case "commit_coord":
                     properties = pinned if writer.startswith("pinned") else moving
-                    running[writer] = start_python(kind, journals[writer], "moves.t", properties)
+                    appends: dict[str, Any] = {"steps": ("insert",), "rest_s": REST_S} if writer in APPENDING else {}
+                    running[writer] = start_python(kind, journals[writer], "moves.t", properties, **appends)
                 case "pyiceberg":
                     running[writer] = start_python(kind, journals[writer], "moves.t", {"uri": metastore.uri})
 
@@ -108,8 +117,10 @@ def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java,
 
     table = stock.load_table("moves.t")
     rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
-    proof = prove(list(journals.values()), seen, table.metadata_location, rows)
-    print(proof, "longest pauses", *longest_pauses(table.metadata_location), sep="\n")
+    head = table.metadata_location
+    proof = prove(list(journals.values()), seen, head, rows)
+    loads = f"load {load_before[0]:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+    print(proof, loads, "longest pauses:", longest_pauses(proof.told, head), sep="\n")
     assert [] == proof.broken
     assert 0 == proof.count("refused", "migrating") + proof.count("unknown", "migrating")
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(metastore)}.moves.t"))

@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from multiprocessing.context import SpawnProcess
@@ -81,30 +81,38 @@ class Told:
     end: Literal["acknowledged", "refused", "unknown"]
     error: str = ""
     snapshot_id: int | None = None
+    began: float = 0.0
+    """When, in seconds on this machine's clock."""
+    ended: float = 0.0
 
 
 # Write.
 
 
-def write(journal: Path, steps: Sequence[str], apply: Apply) -> None:
+def write(journal: Path, steps: Sequence[str], apply: Apply, *, rest_s: float | None = None) -> None:
     """Do *steps* over and over until there is :data:`ENOUGH`; note in *journal* what became of each.
 
     A writer ends alone when there is a file of its own, ``<name>.enough``.
 
     Whoever is far ahead of another writer waits for it: one that reads the table before it locks it gets nowhere
-    beside those that lock it first and never pause.
+    beside those that lock it first and never pause. With *rest_s* it waits for nobody, and rests so long instead.
     """
     name, rows, number = journal.stem, dict[str, int](), 0
     all_ = sorted(journal.parent.glob("*.jsonl"))
+    place = all_.index(journal)
     with journal.open("a") as log:
         while not journal.with_name(ENOUGH).exists() and not _ended(journal):
-            if _acknowledged(journal) > min(_acknowledged(one) for one in all_ if not _ended(one)) + _LEAD:
+            if (
+                rest_s is None
+                and _acknowledged(journal) > min(_acknowledged(one) for one in all_ if not _ended(one)) + _LEAD
+            ):
                 time.sleep(0.05)
                 continue
-            step = steps[number % len(steps)]
+            step = steps[(number + place) % len(steps)]  # else all would begin alike and, waiting, stay together
             change = _next(name, number, step, rows)
             number += 1
-            told = _told(apply, step, change)
+            began = time.time()
+            told = replace(_told(apply, step, change), began=began, ended=time.time())
             log.write(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}) + "\n")
             log.flush()
             os.fsync(log.fileno())
@@ -113,6 +121,7 @@ def write(journal: Path, steps: Sequence[str], apply: Apply) -> None:
                     rows.pop(key, None)
                     if told.end == "acknowledged" and value is not None:
                         rows[key] = value
+            time.sleep(rest_s or 0.0)
 
 
 def end(journal: Path) -> None:
@@ -153,15 +162,27 @@ def _told(apply: Apply, step: str, change: Change) -> Told:
         return Told(step=step, change=change, end="refused" if refused else "unknown", error=text[:2000])
 
 
-def start_python(kind: Kind, journal: Path, table: str, properties: Mapping[str, str]) -> SpawnProcess:
+def start_python(
+    kind: Kind,
+    journal: Path,
+    table: str,
+    properties: Mapping[str, str],
+    *,
+    steps: Sequence[str] = PYTHON,
+    rest_s: float | None = None,
+) -> SpawnProcess:
     """Start a process that writes with our catalog or PyIceberg's own."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_write_python, args=(kind, journal, table, dict(properties)), daemon=True)
+    process = context.Process(
+        target=_write_python, args=(kind, journal, table, dict(properties), steps, rest_s), daemon=True
+    )
     process.start()
     return process
 
 
-def _write_python(kind: Kind, journal: Path, name: str, properties: Mapping[str, str]) -> None:
+def _write_python(
+    kind: Kind, journal: Path, name: str, properties: Mapping[str, str], steps: Sequence[str], rest_s: float | None
+) -> None:
     if kind == "commit_coord":
         catalog: Any = commit_coord.load_catalog(journal.stem, **properties)
     else:
@@ -178,7 +199,7 @@ def _write_python(kind: Kind, journal: Path, name: str, properties: Mapping[str,
         snapshot = table.current_snapshot()
         return None if snapshot is None else int(snapshot.snapshot_id)
 
-    write(journal, PYTHON, apply)
+    write(journal, steps, apply, rest_s=rest_s)
     catalog.close()
 
 
@@ -340,12 +361,12 @@ def _read(journal: Path) -> list[Told]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pause:
-    """The time between two metadata files of a table, by their writers' clocks.
+    """The time between two acknowledgements, whoever got them.
 
     Args:
         seconds: How long.
-        phase: In which the table was before.
-        after: What ended it: an operation and who did it, or a change of the phase.
+        phase: In which the table was; ``hms to both`` where it changed meanwhile.
+        after: What ended it: a step and whose.
     """
 
     seconds: float
@@ -353,32 +374,40 @@ class Pause:
     after: str
 
     def __str__(self) -> str:
-        """Return ``0.51 s in both before append by us``."""
-        return f"{self.seconds:.2f} s in {self.phase} before {self.after}"
+        """Return ``0.51 s in both, until insert of pinned-0``."""
+        return f"{self.seconds:.2f} s in {self.phase}, until {self.after}"
 
 
-def longest_pauses(head: str, count: int = 5) -> list[Pause]:
-    """Return the longest pauses, the longest first."""
+def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
+    """Return the pauses after the first acknowledgement, the longest first.
+
+    Args:
+        told: What each writer was told.
+        head: The metadata location in the end.
+    """
+    done = sorted(
+        (one.ended, f"{one.step} of {name}")
+        for name, all_ in told.items()
+        for one in all_
+        if one.end == "acknowledged" and one.change
+    )
+    phases = [
+        (body["last-updated-ms"] / 1000, body["properties"].get("commit-coord.lock-phase", "hms"))
+        for body in (json.loads(_path(location).read_bytes()) for location in _chain(head))
+    ]
     found = []
-    for older, newer in pairwise(json.loads(_path(location).read_bytes()) for location in _chain(head)):
-        known = {snapshot["snapshot-id"] for snapshot in older["snapshots"]}
-        new = [snapshot["summary"] for snapshot in newer["snapshots"] if snapshot["snapshot-id"] not in known]
-        before, after = (body["properties"].get("commit-coord.lock-phase", "hms") for body in (older, newer))
-        what = f"{new[0]['operation']} by {_who(new[0])}" if new else "other metadata"
-        found.append(
-            Pause(
-                seconds=(newer["last-updated-ms"] - older["last-updated-ms"]) / 1000,
-                phase=before,
-                after=what if before == after else f"phase {after}",
-            )
-        )
-    return sorted(found, reverse=True)[:count]
+    for (before, _), (end, after) in pairwise(done):
+        here = [phase for at, phase in phases if at <= before][-1:] + [p for at, p in phases if before < at <= end]
+        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after))
+    return sorted(found, reverse=True)
 
 
-def _who(summary: Mapping[str, str]) -> str:
-    if "commit-coord.request-id" in summary:
-        return "us"
-    return "Java" if "engine-name" in summary or "spark.app.id" in summary else "PyIceberg"
+def longest_pauses(told: Mapping[str, Sequence[Told]], head: str) -> str:
+    """Return the longest pause in each phase and of each change, and how many there were."""
+    by_phase: dict[str, list[Pause]] = {}
+    for pause in pauses(told, head):
+        by_phase.setdefault(pause.phase, []).append(pause)
+    return "\n".join(f"{all_[0]}, the longest of {len(all_)}" for all_ in by_phase.values())
 
 
 def _acknowledged(journal: Path) -> int:

@@ -13,6 +13,9 @@ Theory of operation
     that was acknowledged stands in the table exactly once, one that was only tried at most once, any other never.
     Where appends share snapshots the rows alone have the ids.
 
+    Beside ours there may be writers that know nothing of us; see :mod:`commit_coord.testing.plain`. They write as long
+    as ours do.
+
 ``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
 """
 
@@ -34,11 +37,13 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
@@ -46,6 +51,7 @@ from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.testing.history import Answer, Append, check_files, check_line, check_places, check_snapshots
+from commit_coord.testing.plain import Tidier, open_plain
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -81,6 +87,7 @@ class Report:
         unanswered_landed: How many of these are in the table.
         snapshots: In the table.
         failures: Errors that writers met, by name; each is one refused append.
+        plain: What writers that know nothing of us were told: how often, by name.
         locks_left: Right after the last process ended.
         broken: What does not hold, in words; empty is the proof.
     """
@@ -94,6 +101,7 @@ class Report:
     unanswered_landed: int
     snapshots: int
     failures: dict[str, int]
+    plain: dict[str, int]
     locks_left: int
     broken: tuple[str, ...] = field(default=())
 
@@ -110,6 +118,8 @@ def hammer(
     properties: Mapping[str, str] | None = None,
     table_properties: Mapping[str, str] | None = None,
     coalesce: bool = False,
+    plain: int = 0,
+    rest_s: float = 0.0,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -128,6 +138,9 @@ def hammer(
         properties: Of the catalog, beside ``uri`` and ``warehouse``.
         table_properties: Of the table.
         coalesce: Whether appends of one commit share a snapshot.
+        plain: Processes beside *writers* that write with PyIceberg's own ``HiveCatalog``; killed like them.
+        rest_s: How long a writer rests after an append, in the mean. Who reads the table before it locks it, as
+            PyIceberg does, gets nowhere beside those that lock it first and never rest.
         timeout_s: Give up after so long; the report then says so.
         say: Told of the progress.
     """
@@ -137,7 +150,15 @@ def hammer(
     of_table = {**(table_properties or {}), COALESCE: str(coalesce).lower()}
     catalog.create_table(TABLE, _SCHEMA, properties=of_table)
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
-    slots = {slot: _start(folder, slot, appends, given) for slot in range(writers)}
+
+    def start(slot: int) -> ForkServerProcess:
+        if slot < writers:
+            return _start(_write, folder, slot, appends, given, rest_s)
+        return _start(_write_plain, folder, slot, given)
+
+    slots = {slot: start(slot) for slot in range(writers)}
+    others = {slot: start(slot) for slot in range(writers, writers + plain)}
+    tidier = Tidier(given.get("uri", "")) if plain else None
     next_kill = began + kill_every_s if kill_every_s else None
     done = 0
     broken: list[str] = []
@@ -153,6 +174,11 @@ def hammer(
                     if process.exitcode:
                         broken.append(f"the writer of slot {slot} ended with status {process.exitcode}")
                     del slots[slot]
+            for slot, process in others.items():
+                if process.exitcode is not None:
+                    others[slot] = start(slot)  # it ends itself when it can't tell what became of an append
+            if tidier is not None:
+                tidier.tidy([process.pid for process in others.values()])
             if done < len(faults):
                 acknowledged = _acknowledged(folder, writers)
                 if acknowledged * (len(faults) + 1) >= writers * appends * (done + 1):
@@ -164,26 +190,29 @@ def hammer(
             if next_kill is not None and kill_every_s and time.monotonic() >= next_kill:
                 # Only one that has tried something since it was started: on a slow machine starts alone would be
                 # killed otherwise, which proves nothing and never ends.
-                tried = {slot: len(_log(folder, slot).tried) for slot in slots}
-                busy = [slot for slot in sorted(slots) if tried[slot] > tried_at_start.get(slot, 0) + 1]
+                alive = {**slots, **others}
+                tried = {slot: len(_log(folder, slot).tried) for slot in alive}
+                busy = [slot for slot in sorted(alive) if tried[slot] > tried_at_start.get(slot, 0) + 1]
                 if not busy:
                     continue
                 victim = dice.choice(busy)
-                slots[victim].kill()
-                slots[victim].join()
+                alive[victim].kill()
+                alive[victim].join()
                 tried_at_start[victim] = tried[victim]
-                slots[victim] = _start(folder, victim, appends, given)
+                (slots if victim in slots else others)[victim] = start(victim)
                 kills += 1
                 next_kill = max(next_kill + kill_every_s, time.monotonic())
                 say(f"killed {kills}, acknowledged {_acknowledged(folder, writers)}")
     finally:
-        for process in slots.values():
+        for process in (*slots.values(), *others.values()):
             process.kill()
             process.join()
+        if tidier is not None:
+            tidier.close()
     seconds = time.monotonic() - began
     if done < len(faults):
         broken.append(f"{done} of {len(faults)} faults were done")
-    report = _prove(catalog, folder, writers, appends, seconds, kills, done, broken)
+    report = _prove(catalog, folder, writers, plain, appends, seconds, kills, done, broken)
     catalog.close()
     return report
 
@@ -228,48 +257,86 @@ def _acknowledged(folder: Path, writers: int) -> int:
     return sum(len(_log(folder, slot).acked) for slot in range(writers))
 
 
-def _start(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> ForkServerProcess:
-    """Start a writer of *slot*."""
+def _start(target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
+    """Start a process for *target*."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
-    process = context.Process(target=_write, args=(folder, slot, appends, dict(properties)), daemon=True)
+    process = context.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str]) -> None:
+def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str], rest_s: float) -> None:
     """Be the writer of *slot* until it has *appends* acknowledgements."""
     catalog = _open(folder, properties)
     table = catalog.load_table(TABLE)
     marked = table.properties[COALESCE] == "false"  # what says different things can't share a snapshot
-    before = _log(folder, slot)
-    done, number = len(before.acked), len(before.tried)
-    with _path(folder, slot).open("a") as log:
-
-        def note(*words: object) -> None:
-            log.write(" ".join(map(str, words)) + "\n")
-            log.flush()
-            os.fsync(log.fileno())
-
-        if log.tell():
-            note()  # ends a line that a kill cut off
-        while done < appends:
-            mark = f"{slot}-{os.getpid()}-{number}"
-            number += 1
-            note("try", mark)
+    dice = random.Random()  # noqa: S311 - dice, no secret
+    with _Diary(folder, slot) as diary:
+        while diary.done < appends:
+            mark = diary.tries()
             try:
-                table.append(_rows(mark, number), snapshot_properties={_MARK: mark} if marked else {})
+                table.append(_rows(mark, diary.number), snapshot_properties={_MARK: mark} if marked else {})
             except Exception as error:
                 logging.getLogger(__name__).exception("append %s", mark)
-                note("refused", mark, type(error).__name__)
+                diary.note("refused", mark, type(error).__name__)
                 with suppress(Exception):  # the next append says whether it lasts
                     table.refresh()
                 continue
-            snapshot = table.current_snapshot()
-            assert snapshot is not None
-            note("ack", mark, snapshot.snapshot_id, time.monotonic())
-            done += 1
+            diary.acknowledged(mark, table)
+            time.sleep(2 * rest_s * dice.random())
     catalog.close()
+
+
+def _write_plain(folder: Path, slot: int, properties: Mapping[str, str]) -> None:
+    """Be the writer of *slot* that knows nothing of us, until it can't tell what became of an append."""
+    table = open_plain(properties["uri"]).load_table(TABLE)
+    with _Diary(folder, slot) as diary:
+        while True:
+            mark = diary.tries()
+            try:
+                table.append(_rows(mark, diary.number), snapshot_properties={_MARK: mark})
+            except CommitFailedException as error:
+                diary.note("refused", mark, type(error).__name__)
+                table.refresh()
+                continue
+            diary.acknowledged(mark, table)
+
+
+class _Diary:
+    """What a writer of *slot* writes to its log."""
+
+    def __init__(self, folder: Path, slot: int) -> None:
+        before = _log(folder, slot)
+        self.done, self.number = len(before.acked), len(before.tried)
+        self._slot, self._log = slot, _path(folder, slot).open("a")
+
+    def __enter__(self) -> Self:
+        if self._log.tell():
+            self.note()  # ends a line that a kill cut off
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+    def tries(self) -> str:
+        """Note that an append begins, and return its mark."""
+        mark = f"{self._slot}-{os.getpid()}-{self.number}"
+        self.number += 1
+        self.note("try", mark)
+        return mark
+
+    def acknowledged(self, mark: str, table: Table) -> None:
+        """Note that the append of that mark was."""
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        self.note("ack", mark, snapshot.snapshot_id, time.monotonic())
+        self.done += 1
+
+    def note(self, *words: object) -> None:
+        self._log.write(" ".join(map(str, words)) + "\n")
+        self._log.flush()
+        os.fsync(self._log.fileno())
 
 
 def _rows(mark: str, number: int) -> pa.Table:
@@ -283,6 +350,7 @@ def _prove(
     catalog: CoordinatedCatalog,
     folder: Path,
     writers: int,
+    plain: int,
     appends: int,
     seconds: float,
     kills: int,
@@ -292,7 +360,8 @@ def _prove(
     left = catalog.locks.locks()
     if left:
         broken.append(f"locks left: {', '.join(str(entry.resource) for entry in left)}")
-    logs = [_log(folder, slot) for slot in range(writers)]
+    logs = [_log(folder, slot) for slot in range(writers + plain)]
+    ours, others = logs[:writers], logs[writers:]
     tried = {mark for log in logs for mark in log.tried}
     acked = {mark: snapshot_id for log in logs for mark, snapshot_id in log.acked.items()}
     refused = [pair for log in logs for pair in log.refused]
@@ -312,19 +381,27 @@ def _prove(
     else:
         for snapshot in body["snapshots"]:
             places.setdefault(str(snapshot["summary"].get(_MARK)), []).append(snapshot["snapshot-id"])
-    if len(acked) != writers * appends:
-        broken.append(f"{len(acked)} acknowledged instead of {writers * appends}")
+    done = sum(len(log.acked) for log in ours)
+    if done != writers * appends:
+        broken.append(f"{done} acknowledged instead of {writers * appends}")
     said = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
     said |= {mark: Answer.REFUSED for mark, error in refused if "Unknown" not in error}
     told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in said.items()]
     broken += check_places(told, places)
-    broken += check_snapshots(body)
+    # PyIceberg's own catalog dates a metadata file by when it built the snapshot in it, maybe before the last file.
+    broken += [what for what in check_snapshots(body) if not (plain and what.endswith("the metadata-log step back"))]
     line, uneven = check_line(location, lambda path: json.loads(_local(path).read_bytes()), files=_LINE)
     lists = [snapshot["manifest-list"] for snapshot in body["snapshots"]]
     manifests = [one.manifest_path for one in manifest_list.read(PyArrowFileIO(), lists[-1])] if lists else []
     broken += uneven
     broken += check_files([*line, *lists, *manifests], lambda path: _local(path).exists())  # the rows need the others
-    requests = Counter(one for s in body["snapshots"] for one in s["summary"][REQUEST_ID].split(","))
+    of_others = {mark for log in others for mark in log.tried}
+    summaries = [snapshot["summary"] for snapshot in body["snapshots"]]
+    requests = Counter(
+        one
+        for summary in summaries
+        for one in ([summary[_MARK]] if summary.get(_MARK) in of_others else summary[REQUEST_ID].split(","))
+    )
     broken += [
         f"the request {request_id} is there {times} times" for request_id, times in requests.items() if times > 1
     ]
@@ -341,11 +418,16 @@ def _prove(
         stalled_s=round(
             max((b - a for a, b in pairwise(sorted(at for log in logs for at in log.acked_at))), default=0), 2
         ),
-        acknowledged=len(acked),
+        acknowledged=done,
         unanswered=len(unanswered),
         unanswered_landed=sum(len(places.get(mark, ())) for mark in unanswered),
         snapshots=len(snapshots),
-        failures=dict(Counter(error for _, error in refused)),
+        failures=dict(Counter(error for log in ours for _, error in log.refused)),
+        plain=dict(
+            Counter(
+                error for log in others for error in ["acknowledged"] * len(log.acked) + [e for _, e in log.refused]
+            )
+        ),
         locks_left=len(left),
         broken=tuple(broken),
     )
