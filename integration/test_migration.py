@@ -9,8 +9,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from integration.conftest import Java, Servers
+from integration.conftest import Java, Metastore, Servers
 from integration.writers import (
     ENOUGH,
+    INSERTS,
+    JAVA,
     PROPERTIES,
+    PYTHON,
     SCHEMA,
     Kind,
     await_acknowledged,
@@ -38,11 +42,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.zookeeper, pytest.ma
 COMMITS = int(os.environ.get("COMMITS", "150"))
 """So many are acknowledged, of all writers and in all phases together."""
 
-APPENDING = ("migrating-0", "migrating-1")
-"""They append, rest for :data:`REST_S`, and wait for no other writer: so a pause is the table's.
-
-The others wait for who is behind, change rows, and so rewrite files: nobody waits for the table meanwhile.
-"""
+STEADY = ("migrating-0", "migrating-1")
+"""They append, rest for :data:`REST_S`, and wait for no other writer: so a pause is the table's."""
 
 REST_S = 1.0
 
@@ -54,9 +55,22 @@ WRITERS: dict[str, Kind] = {
 }
 
 
-def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java, tmp_path: Path) -> None:
-    """Refused while writers know only the metastore's lock; nothing lost, doubled, or refused to those that move."""
-    load_before, metastore, ensemble = os.getloadavg(), servers.metastore(), servers.zookeeper(1)
+@pytest.fixture
+def place(servers: Servers) -> Iterator[tuple[Metastore, Any]]:
+    """A metastore, and ZooKeeper."""
+    with closing(servers.metastore()) as metastore, closing(servers.zookeeper(1)) as ensemble:
+        yield metastore, ensemble
+
+
+@pytest.mark.parametrize("others", ["append", "change rows"])
+def test_a_table_moves_under_writers_of_every_kind(
+    place: tuple[Metastore, Any], java: Java, tmp_path: Path, others: str
+) -> None:
+    """Refused while writers know only the metastore's lock; nothing lost, doubled, or refused to those that move.
+
+    Who changes rows rewrites files, under the lock if others were faster twice: a pause as long as that, in each phase.
+    """
+    load_before, (metastore, ensemble) = os.getloadavg(), place
     stock = load_catalog("stock", type="hive", uri=metastore.uri)
     stock.create_namespace("moves")
     stock.create_table("moves.t", SCHEMA, properties=PROPERTIES)
@@ -82,13 +96,20 @@ def test_a_table_moves_under_writers_of_every_kind(servers: Servers, java: Java,
                 case "java":
                     waits = "hadoop.iceberg.hive.lock-check-max-wait-ms"
                     catalog = java.catalog(metastore, **{"cache-enabled": "false", waits: "200"})
-                    running[writer] = threads.submit(write_java, java, journals[writer], catalog, "moves.t")
-                case "commit_coord":
-                    properties = pinned if writer.startswith("pinned") else moving
-                    appends: dict[str, Any] = {"steps": ("insert",), "rest_s": REST_S} if writer in APPENDING else {}
-                    running[writer] = start_python(kind, journals[writer], "moves.t", properties, **appends)
-                case "pyiceberg":
-                    running[writer] = start_python(kind, journals[writer], "moves.t", {"uri": metastore.uri})
+                    steps = INSERTS if others == "append" else JAVA
+                    running[writer] = threads.submit(write_java, java, journals[writer], catalog, "moves.t", steps)
+                case _:
+                    stock_only = {"uri": metastore.uri}
+                    properties = stock_only if kind == "pyiceberg" else pinned if "pinned" in writer else moving
+                    steady = writer in STEADY
+                    running[writer] = start_python(
+                        kind,
+                        journals[writer],
+                        "moves.t",
+                        properties,
+                        steps=INSERTS if steady or others == "append" else PYTHON,
+                        rest_s=REST_S if steady else None,
+                    )
 
         def written(part: float) -> None:
             await_acknowledged(list(journals.values()), round(COMMITS * part), alive=lambda: _alive(running, stopped))

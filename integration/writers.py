@@ -53,6 +53,7 @@ PROPERTIES = {
 """Of the table."""
 
 PYTHON = ("insert", "insert", "update", "insert", "delete")
+INSERTS = ("insert",)
 JAVA = ("insert", "merge", "compact", "insert", "delete", "insert", "expire")
 """What writers do, over and over."""
 
@@ -214,7 +215,7 @@ def _change(table: Any, change: Change) -> None:
             table.append(rows)
 
 
-def write_java(java: Java, journal: Path, catalog: str, table: str) -> None:
+def write_java(java: Java, journal: Path, catalog: str, table: str, steps: Sequence[str] = JAVA) -> None:
     """Write with Java's HiveCatalog through Spark SQL, in this thread."""
     full = f"{catalog}.{table}"
 
@@ -240,7 +241,7 @@ def write_java(java: Java, journal: Path, catalog: str, table: str) -> None:
             case _:
                 java.sql(f"INSERT INTO {full} VALUES {rows}")
 
-    write(journal, JAVA, apply)
+    write(journal, steps, apply)
 
 
 def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
