@@ -371,15 +371,17 @@ class Pause:
         seconds: How long.
         phase: In which the table was; ``hms to both`` where it changed meanwhile.
         after: What ended it: a step and whose.
+        since: Seconds from the first acknowledgement of all until it began. Early ones are of processes that start.
     """
 
     seconds: float
     phase: str
     after: str
+    since: float
 
     def __str__(self) -> str:
-        """Return ``0.51 s in both, until insert of pinned-0``."""
-        return f"{self.seconds:.2f} s in {self.phase}, until {self.after}"
+        """Return ``0.51 s in both, after 12 s, until insert of pinned-0``."""
+        return f"{self.seconds:.2f} s in {self.phase}, after {self.since:.0f} s, until {self.after}"
 
 
 def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
@@ -402,7 +404,7 @@ def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
     found = []
     for (before, _), (end, after) in pairwise(done):
         here = [phase for at, phase in phases if at <= before][-1:] + [p for at, p in phases if before < at <= end]
-        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after))
+        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after, before - done[0][0]))
     return sorted(found, reverse=True)
 
 
