@@ -172,6 +172,8 @@ class Commit:
         match effect:
             case Acquire(offering=offering):
                 return self._acquire(offering=offering)
+            case Retract():
+                return self._retract()
             case Plan():
                 return self._plan()
             case Replan():
@@ -195,9 +197,6 @@ class Commit:
                 return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
             case Discard(plan=plan):
                 return self._discard(plan)
-            case Retract():
-                assert self._lease is not None
-                return self._lease.retract()
             case Release(verdict=verdict):
                 return self._release(verdict)
             case _:
@@ -285,6 +284,12 @@ class Commit:
             ) from error
         return _published(metadata, location, entry.snapshot_ids)
 
+    def _retract(self) -> bool:
+        assert self._lease is not None
+        certain = self._lease.retract()
+        self._doubtful |= not certain
+        return certain
+
     def _gather(self, plan: Planned) -> None:
         if not self._groups:
             return
@@ -296,8 +301,6 @@ class Commit:
 
     def _take(self) -> None:
         assert self._lease is not None
-        # From here on a failure of ours is our own.
-        self._doubtful |= not self._lease.retract()
         try:
             waiting = self._lease.take(self._coordinator.group_max_size - 1)
         except LockError:
