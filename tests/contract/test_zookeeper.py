@@ -42,6 +42,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import this_owner
+from commit_coord.testing.carrying import answer, in_line
 from commit_coord.testing.contract import (
     PART_A,
     PART_B,
@@ -384,6 +385,30 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         held.release()
         for waiter in waiters:
             waiter.release()
+
+
+@pytest.mark.zookeeper
+def test_what_carrying_costs(alone: ZooKeeperEnsemble) -> None:
+    """Three requests for each that is carried, two of the holder's; and for all together a listing, a mark, an end."""
+    times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
+    with Service("zookeeper", alone.connect_string) as service:
+        holder, other = ours(service.open(**times)), ours(service.open(**times))
+
+        def carry(*texts: str) -> tuple[int, int]:
+            """Return what the holder asks for until it has them, and all until they are answered."""
+            held = holder.acquire(latch(), deadline=soon())
+            members = in_line(other, *texts)
+            time.sleep(0.5)  # until each of them watches
+            before = received(alone)
+            offered = held.take(10)
+            taken = received(alone)
+            held.settle([answer(offer.request_id) for offer in offered], [])
+            held.release()
+            assert [member.request.request_id for member in members] == [m.answer().request_id for m in members]
+            return taken - before - 1, received(alone) - before - 2
+
+        carry("the folders of the journal are made")
+        assert carry("one", "two", "three") == (1 + 2 * 3 + 1, 1 + 3 * 3 + 1 + 1)
 
 
 def test_an_acquire_asks_nothing_about_other_resources_and_requests(
