@@ -694,7 +694,11 @@ def _carried(verdict: Verdict) -> list[tuple[Member, Follows]]:
 
 
 def _delete_old_metadata(payload: Payload) -> None:
-    """Delete the metadata files that fell out of the log, when the table's properties ask for it."""
+    """Delete the metadata files that fell out of the log, when the table's properties ask for it.
+
+    Nobody waits for it but the end of the process: to free the pages of a long history takes a sixth of an append, and
+    with an object store it is a round trip.
+    """
     metadata = payload.metadata
     if payload.base is None or not property_as_bool(
         metadata.properties, "write.metadata.delete-after-commit.enabled", False
@@ -705,4 +709,7 @@ def _delete_old_metadata(payload: Payload) -> None:
         return {entry.metadata_file for entry in log}
 
     for path in files(payload.base.metadata_log) - files(metadata.metadata_log):
-        delete_quietly(payload.io, path)
+        try:
+            ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
+        except RuntimeError:  # The interpreter is ending, and takes no more work.
+            delete_quietly(payload.io, path)
