@@ -556,6 +556,28 @@ def test_an_acquire_whose_reply_was_lost_is_found_again(service: Service, proxy:
         assert not any(isinstance(event, LockReleaseFailed) for event in far.seen)
 
 
+def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once(
+    service: Service, proxy: Proxy
+) -> None:
+    """Each owner hears what became of its offer; what is repeated touches nobody who was granted since."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        holder = far.open()
+        held = holder.acquire(latch(), deadline=soon())
+        done, left, last = in_line(near, "done", "left", "")
+        taken = [offer.request_id for offer in held.take(10)]
+        assert taken == [done.request.request_id, left.request.request_id]
+        held.settle([answer(taken[0])], taken[1:])
+        proxy.lose_reply(MULTI)
+        held.release()
+        assert proxy.lost.is_set()
+        assert done.answer() == answer(taken[0]) == holder.recall(taken[0])
+        second = left.lease()
+        assert second.retract()
+        second.release()
+        last.lease().release()
+
+
 def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:
     """Cut while it releases: told as an event, done when the connection is back."""
     near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
