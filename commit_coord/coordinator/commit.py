@@ -246,6 +246,7 @@ class Commit:
         if isinstance(granted, Lease):
             self._lease = granted
             return None
+        self._coordinator.crowded.add(self._attempt.table)
         return Answered(payload=granted)
 
     def _offer(self) -> str:
@@ -301,12 +302,19 @@ class Commit:
 
     def _take(self) -> None:
         assert self._lease is not None
+        crowded, table = self._coordinator.crowded, self._attempt.table
+        if self._lease.waited is False and table not in crowded:
+            return
         try:
             waiting = self._lease.take(self._coordinator.group_max_size - 1)
         except LockError:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
+        if waiting or self._lease.waited:
+            crowded.add(table)
+        else:
+            crowded.discard(table)
         self._taken = [offer.request_id for offer in waiting]
         room = self._coordinator.group_max_bytes
         for offer in waiting:
