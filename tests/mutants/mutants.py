@@ -347,7 +347,7 @@ MUTANTS = (
         "locks/queueing.py",
         "        if not request.offer or self._retract(request):\n            raise self._timeout(",
         "        if True:\n            raise self._timeout(",
-        f"{_SIM}[impatience]",
+        f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[memory]",
     ),
     Mutant(
         "a-removal-wakes-who-waited",
