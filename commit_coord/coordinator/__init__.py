@@ -71,6 +71,8 @@ class Coordinator:
         self.group_max_size = group_max_size
         self.group_max_bytes = group_max_bytes
         self._fences = threading.local()
+        self.crowded: set[Table] = set()
+        """Tables where a commit met others lately: those of a lone writer are not worth a look for offers."""
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:

@@ -172,6 +172,8 @@ class Commit:
         match effect:
             case Acquire(offering=offering):
                 return self._acquire(offering=offering)
+            case Retract():
+                return self._retract()
             case Plan():
                 return self._plan()
             case Replan():
@@ -195,9 +197,6 @@ class Commit:
                 return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
             case Discard(plan=plan):
                 return self._discard(plan)
-            case Retract():
-                assert self._lease is not None
-                return self._lease.retract()
             case Release(verdict=verdict):
                 return self._release(verdict)
             case _:
@@ -247,6 +246,7 @@ class Commit:
         if isinstance(granted, Lease):
             self._lease = granted
             return None
+        self._coordinator.crowded.add(self._attempt.table)
         return Answered(payload=granted)
 
     def _offer(self) -> str:
@@ -285,6 +285,12 @@ class Commit:
             ) from error
         return _published(metadata, location, entry.snapshot_ids)
 
+    def _retract(self) -> bool:
+        assert self._lease is not None
+        certain = self._lease.retract()
+        self._doubtful |= not certain
+        return certain
+
     def _gather(self, plan: Planned) -> None:
         if not self._groups:
             return
@@ -296,14 +302,19 @@ class Commit:
 
     def _take(self) -> None:
         assert self._lease is not None
-        # From here on a failure of ours is our own.
-        self._doubtful |= not self._lease.retract()
+        crowded, table = self._coordinator.crowded, self._attempt.table
+        if self._lease.waited is False and table not in crowded:
+            return
         try:
             waiting = self._lease.take(self._coordinator.group_max_size - 1)
         except LockError:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
+        if waiting or self._lease.waited:
+            crowded.add(table)
+        else:
+            crowded.discard(table)
         self._taken = [offer.request_id for offer in waiting]
         room = self._coordinator.group_max_bytes
         for offer in waiting:
@@ -691,7 +702,11 @@ def _carried(verdict: Verdict) -> list[tuple[Member, Follows]]:
 
 
 def _delete_old_metadata(payload: Payload) -> None:
-    """Delete the metadata files that fell out of the log, when the table's properties ask for it."""
+    """Delete the metadata files that fell out of the log, when the table's properties ask for it.
+
+    Nobody waits for it but the end of the process: to free the pages of a long history takes a sixth of an append, and
+    with an object store it is a round trip.
+    """
     metadata = payload.metadata
     if payload.base is None or not property_as_bool(
         metadata.properties, "write.metadata.delete-after-commit.enabled", False
@@ -702,4 +717,7 @@ def _delete_old_metadata(payload: Payload) -> None:
         return {entry.metadata_file for entry in log}
 
     for path in files(payload.base.metadata_log) - files(metadata.metadata_log):
-        delete_quietly(payload.io, path)
+        try:
+            ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
+        except RuntimeError:  # The interpreter is ending, and takes no more work.
+            delete_quietly(payload.io, path)

@@ -166,6 +166,11 @@ class Lease(ABC):
         Source: Iceberg Java ``HiveLock.ensureActive``.
         """
 
+    @property
+    def waited(self) -> bool | None:
+        """Whether somebody was in the way when it was asked for; None where it costs nothing to look for offers."""
+        return None
+
     def take(self, limit: int) -> Sequence[Offer]:
         """Take the offers that wait right behind this lease, oldest first, at most *limit*.
 

@@ -125,6 +125,11 @@ class CarryingLease(KeptLease):
         """See :meth:`Lease.leave`."""
         self._ticket.left = note
 
+    @property
+    def waited(self) -> bool:
+        """See :attr:`Lease.waited`."""
+        return self._ticket.waited
+
     def take(self, limit: int) -> Sequence[Offer]:
         """See :meth:`Lease.take`."""
         return self._manager._take(self._ticket, limit)

@@ -144,6 +144,11 @@ class MigratingLease(Lease):
             return None
         return f"the table is in phase {state}, and the locks of phase {phase} were taken"
 
+    @property
+    def waited(self) -> bool | None:
+        """See :attr:`Lease.waited`."""
+        return self._held[0].waited
+
     def take(self, limit: int) -> Sequence[Offer]:
         """See :meth:`Lease.take`: of those who wait for the lock that is taken first."""
         return self._held[0].take(limit)

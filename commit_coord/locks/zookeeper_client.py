@@ -176,7 +176,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships
     With a gate: while it is shut nothing is sent or received, as in a process that is stopped. With a TLS context
     of ours: kazoo's own reads the certificates again for each try, and leaves the socket of one that failed open. And
     with poll(2) instead of an epoll instance that is made and closed around each wait, five times for a request: that
-    was three quarters of what a request costs the client.
+    was a third of the processor time of its thread.
     """
 
     def __init__(self, access: Access) -> None:

@@ -7,11 +7,11 @@ Theory of operation
 
     ::
 
-        Acquire ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
-           │        ▲ │                                        │
-           │ an-    │ └─ Replan (the owner plans               │ MOVED: somebody else swapped; plan on the new head
-           │ swered │    the attempt again)                    │ LOST_REPLY: Locate, repeat the identical swap
-           ▼        └──────────────────────────────────────────┘
+        Acquire ─► Retract ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
+           │                   ▲ │                                        │
+           │ answered: a       │ └─ Replan (the owner plans               │ MOVED: somebody else swapped; plan on
+           │ holder carried    │    the attempt again)                    │ the new head. LOST_REPLY: Locate, repeat
+           ▼ it along          └──────────────────────────────────────────┘ the identical swap
         Verdict
 
     A latch that is lost before the swap is taken again, and everything begins anew. So is one that is not what the
@@ -27,7 +27,9 @@ Many attempts, one swap
     3. M is granted the latch and fails: nothing of M was swapped.
     4. L wakes up and swaps, M's attempt with it: the pointer is still where L read it.
 
-    So M's failure is proven only if its offer could be taken back (``Retract``). In any other case it is UNKNOWN.
+    So M's failure is proven only if its offer could be taken back (``Retract``). In any other case it is UNKNOWN. That
+    is tried before M looks at the table: only so can M tell what it finds there under its request id, this attempt or
+    an earlier one of the same id.
 
 The lock is not the safety; the swap is
     It is a compare-and-set on the location that ``Plan`` read under the latch. A holder that was paused past its
@@ -92,7 +94,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """Take the own offer back. Result: whether it is certain that nobody has taken it or will."""
+    """Take the own offer back. Result: whether it is certain that nobody has taken it or will. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,10 +323,9 @@ def commit(limits: Limits) -> Steps:
         latches += 1
         verdict: Verdict | None = None
         try:
+            retracted: bool = yield Retract()
+            in_doubt = in_doubt or not retracted
             verdict = yield from _under_latch(limits, replans)
-            if verdict is not None and verdict.status is CommitStatus.FAILURE:
-                retracted: bool = yield Retract()
-                in_doubt = in_doubt or not retracted
         finally:
             yield Release(verdict)
         if verdict is not None and verdict.cause is Cause.PHASE and phases < limits.phases:

@@ -42,6 +42,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import this_owner
+from commit_coord.testing.carrying import answer, in_line
 from commit_coord.testing.contract import (
     PART_A,
     PART_B,
@@ -386,6 +387,30 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
             waiter.release()
 
 
+@pytest.mark.zookeeper
+def test_what_carrying_costs(alone: ZooKeeperEnsemble) -> None:
+    """Three requests for each that is carried, two of the holder's; and for all together a listing, a mark, an end."""
+    times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
+    with Service("zookeeper", alone.connect_string) as service:
+        holder, other = ours(service.open(**times)), ours(service.open(**times))
+
+        def carry(*texts: str) -> tuple[int, int]:
+            """Return what the holder asks for until it has them, and all until they are answered."""
+            held = holder.acquire(latch(), deadline=soon())
+            members = in_line(other, *texts)
+            time.sleep(0.5)  # until each of them watches
+            before = received(alone)
+            offered = held.take(10)
+            taken = received(alone)
+            held.settle([answer(offer.request_id) for offer in offered], [])
+            held.release()
+            assert [member.request.request_id for member in members] == [m.answer().request_id for m in members]
+            return taken - before - 1, received(alone) - before - 2
+
+        carry("the folders of the journal are made")
+        assert carry("one", "two", "three") == (1 + 2 * 3 + 1, 1 + 3 * 3 + 1 + 1)
+
+
 def test_an_acquire_asks_nothing_about_other_resources_and_requests(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,6 +554,28 @@ def test_an_acquire_whose_reply_was_lost_is_found_again(service: Service, proxy:
         assert proxy.lost.is_set()
         until(lambda: not near.locks(), "an empty queue")
         assert not any(isinstance(event, LockReleaseFailed) for event in far.seen)
+
+
+def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once(
+    service: Service, proxy: Proxy
+) -> None:
+    """Each owner hears what became of its offer; what is repeated touches nobody who was granted since."""
+    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    with far:
+        holder = far.open()
+        held = holder.acquire(latch(), deadline=soon())
+        done, left, last = in_line(near, "done", "left", "")
+        taken = [offer.request_id for offer in held.take(10)]
+        assert taken == [done.request.request_id, left.request.request_id]
+        held.settle([answer(taken[0])], taken[1:])
+        proxy.lose_reply(MULTI)
+        held.release()
+        assert proxy.lost.is_set()
+        assert done.answer() == answer(taken[0]) == holder.recall(taken[0])
+        second = left.lease()
+        assert second.retract()
+        second.release()
+        last.lease().release()
 
 
 def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:

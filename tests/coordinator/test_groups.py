@@ -24,6 +24,7 @@ from commit_coord.events import CommitEnded, Event
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import Append, Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.locks.keeping import CarryingLease
 from commit_coord.model import LockScope, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 
@@ -463,6 +464,7 @@ def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
         return granted
 
     monkeypatch.setattr(locks, "submit", submit)
+    catalog.coordinator.crowded.add(TABLE)
     catalog.load_table("db.t").append(number(1))
     assert isinstance(errors[0], CommitStateUnknown)
     assert ids(catalog) == [0, 1, 2]
@@ -716,3 +718,25 @@ def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
     entry = leased.locks.recall(request_id)
     assert entry is not None
     assert (leased.load_table("db.t").metadata.snapshots[2].snapshot_id,) == entry.snapshot_ids
+
+
+def test_a_lone_writer_does_not_look_for_offers(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is a question to the service. Whoever met others looks, until it finds itself alone again."""
+    looks: list[int] = []
+    take = CarryingLease.take
+
+    def counted(lease: CarryingLease, limit: int) -> Any:
+        found = take(lease, limit)
+        looks.append(len(found))
+        return found
+
+    monkeypatch.setattr(CarryingLease, "take", counted)
+    table = leased.load_table("db.t")
+    table.append(number(1))
+    assert looks == []
+    in_line(leased, appending(2), appending(3), appending(4))
+    assert looks == [2]
+    for value in (5, 6, 7):
+        table.append(number(value))
+    assert looks == [2, 0]
+    assert sorted(leased.load_table("db.t").scan().to_arrow()["id"].to_pylist()) == [*range(8)]

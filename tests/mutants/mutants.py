@@ -153,9 +153,16 @@ MUTANTS = (
     Mutant(
         "an-offer-is-taken-back-before-a-failure",
         "protocol/commit.py",
-        "                in_doubt = in_doubt or not retracted\n",
+        "            in_doubt = in_doubt or not retracted\n",
         "",
         f"{_PROTOCOL}test_a_failure_is_proven_only_if_the_offer_could_be_taken_back",
+    ),
+    Mutant(
+        "an-offer-that-was-taken-is-looked-for",
+        "coordinator/commit.py",
+        "        self._doubtful |= not certain\n",
+        "",
+        "tests/coordinator/test_shared_snapshots.py::test_a_carried_request_whose_holder_was_gone_keeps_its_files[lease]",
     ),
     Mutant(
         "a-lost-offer-is-not-made-again",
@@ -340,7 +347,7 @@ MUTANTS = (
         "locks/queueing.py",
         "        if not request.offer or self._retract(request):\n            raise self._timeout(",
         "        if True:\n            raise self._timeout(",
-        f"{_SIM}[impatience]",
+        f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[memory]",
     ),
     Mutant(
         "a-removal-wakes-who-waited",

@@ -145,15 +145,15 @@ def _ours(plan: Plan) -> tuple[Writer, ...]:
 
 def _with_foreign_lockers(plan: Plan) -> Plan:
     """Ours is stopped for more than a lease about when it sends its swap; beside a writer that only locks, slowly."""
-    stop = Fault(process="w1", step=6 + plan.seed % 5, blow=Blow.PAUSE, seconds=16.0 + plan.seed % 7)
-    theirs = Writer(name="foreign", jobs=(Job.APPEND, Job.APPEND), kind=Kind.ONLY_LOCKS, begins=0.02)
+    stop = Fault(process="w1", step=7 + plan.seed % 2, blow=Blow.PAUSE, seconds=16.0 + plan.seed % 7)
+    theirs = Writer(name="foreign", jobs=(Job.APPEND, Job.APPEND), kind=Kind.ONLY_LOCKS, begins=0.2)
     return replace(
         plan,
         locks=_leases(plan),
         condition=Condition.COMPARES,
         faults=(stop,),
         writers=(_ours(plan)[0], theirs),
-        file_weather=Weather(slow=0.4),
+        file_weather=Weather(slow=0.2),
     )
 
 

@@ -72,7 +72,7 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
 def test_an_undisturbed_commit_takes_each_step_once() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    assert asked == ["Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
+    assert asked == ["Acquire", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
 
 
 def test_an_attempt_that_the_holder_carried_along_is_a_success_and_holds_nothing() -> None:
@@ -92,7 +92,7 @@ def test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at(
 
     verdict = drive(commit(LIMITS), answer)
     assert verdict.status is CommitStatus.SUCCESS
-    assert [type(effect).__name__ for effect in effects] == ["Acquire", "Acquire", "Gather", "Plan", "Release"]
+    assert [type(effect).__name__ for effect in effects] == ["Acquire", "Acquire", "Retract", "Plan", "Release"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_failure_is_proven_only_if_the_offer_could_be_taken_back() -> None:
     verdict, asked = run({**refused, Retract: [False]})
     assert verdict.status is CommitStatus.UNKNOWN
     assert "a column is gone" in verdict.reason
-    assert asked[-2:] == ["Retract", "Release"]
+    assert asked == ["Acquire", "Retract", "Plan", "Release"]
 
 
 def test_the_release_is_told_the_verdict_on_what_was_swapped() -> None:
@@ -152,8 +152,8 @@ def test_a_latch_that_is_lost_before_the_swap_is_taken_again(lost: int) -> None:
     expired = LockLost("expired")
     verdict, asked = run({Plan: [PLAN], EnsureActive: [*[expired] * lost, None], Swap: [SwapResult.SWAPPED]})
     assert (verdict.status, verdict.tries) == (CommitStatus.SUCCESS, 1)
-    assert asked.count("Discard") == asked.count("Retract") == lost
-    assert asked.count("Acquire") == asked.count("Release") == lost + 1
+    assert asked.count("Discard") == lost
+    assert asked.count("Acquire") == asked.count("Retract") == asked.count("Release") == lost + 1
 
 
 def test_a_latch_that_is_lost_each_time_ends_in_a_failure_that_says_so() -> None:
@@ -170,7 +170,7 @@ def test_what_fails_before_the_swap_lands_nothing_and_leaves_nothing(step: type,
     assert verdict.status is CommitStatus.FAILURE
     assert verdict.error is error
     assert "Swap" not in asked
-    assert asked[-3:] == ["Discard", "Retract", "Release"]
+    assert asked[-2:] == ["Discard", "Release"]
 
 
 def test_a_swap_that_was_written_over_before_the_latch_was_taken_again_is_tried_on_the_new_head() -> None:
@@ -198,7 +198,7 @@ def test_a_latch_that_somebody_keeps_is_waited_for_once_to_confirm_a_swap() -> N
 def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [PermissionError("read-only")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.ERROR)
-    assert asked[-3:] == ["Discard", "Retract", "Release"]
+    assert asked[-2:] == ["Discard", "Release"]
 
 
 def test_an_interrupt_while_writing_releases_and_discards() -> None:
@@ -301,15 +301,16 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
         {Plan: [NeedsReplan(reason="moved")] * 3 + [PLAN], Swap: [SwapResult.SWAPPED]}, Limits(replans_outside=2)
     )
     assert verdict.status is CommitStatus.SUCCESS
-    round_outside = ["Acquire", "Gather", "Plan", "Release", "Replan"]
+    round_outside = ["Acquire", "Retract", "Plan", "Release", "Replan"]
     assert asked == [
         *round_outside,
         *round_outside,
         "Acquire",
-        "Gather",
+        "Retract",
         "Plan",
         "Replan",
         "Plan",
+        "Gather",
         "Write",
         "EnsureActive",
         "Swap",
@@ -321,14 +322,14 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
 def test_a_refusal_publishes_nothing() -> None:
     verdict, asked = run({Plan: [Refusal(reason="the table was dropped")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.CONFLICT)
-    assert asked == ["Acquire", "Gather", "Plan", "Retract", "Release"]
+    assert asked == ["Acquire", "Retract", "Plan", "Release"]
 
 
 def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
     verdict, asked = run({Plan: [Answered(payload="v2")]})
     assert verdict.status is CommitStatus.SUCCESS
     assert verdict.answered == Answered(payload="v2")
-    assert asked == ["Acquire", "Gather", "Plan", "Release"]
+    assert asked == ["Acquire", "Retract", "Plan", "Release"]
 
 
 def test_every_effect_is_known_to_this_file() -> None:
@@ -358,8 +359,19 @@ def test_a_latch_that_the_table_does_not_ask_for_is_given_back_and_the_right_one
     wrong = WrongLatch(reason="the table is in phase both")
     verdict, asked = run({Plan: [wrong, PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    turn = ["Acquire", "Gather", "Plan", "Retract", "Release"]
-    assert asked == [*turn, "Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
+    turn = ["Acquire", "Retract", "Plan", "Release"]
+    assert asked == [
+        *turn,
+        "Acquire",
+        "Retract",
+        "Plan",
+        "Gather",
+        "Write",
+        "EnsureActive",
+        "Swap",
+        "Confirm",
+        "Release",
+    ]
 
 
 def test_offers_that_were_taken_with_the_wrong_latch_go_back_to_their_owners() -> None:

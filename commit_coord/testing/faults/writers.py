@@ -50,7 +50,7 @@ SCHEMA = pa.schema([("part", pa.string()), ("mark", pa.string()), ("value", pa.i
 KINDS = ("append",) * 5 + ("replace",) * 2 + ("delete",)
 """What each slot does."""
 
-STEPS = ("Acquire", "Gather", "Plan", "Write", "EnsureActive", "Swap", "Confirm", "Release")
+STEPS = ("Acquire", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release")
 """The steps of every commit; each has a before and an after."""
 
 IMPORTED = [

@@ -3,8 +3,8 @@
 (* The commit protocol, to be read beside commit_coord/protocol/commit.py. *)
 (*                                                                         *)
 (* Every writer has one append. All of them want the latch of one table,   *)
-(* a queue that a lock service keeps. Whoever stands first holds it, may   *)
-(* take what those right behind it offer, reads the table, and publishes   *)
+(* a queue that a lock service keeps. Whoever stands first holds it, reads *)
+(* the table, may take what those right behind it offer, and publishes     *)
 (* its own append and theirs with one swap. Between any two steps of a     *)
 (* writer anything may happen: it is paused (the others go on), it dies,   *)
 (* its lease runs out, an answer is lost, a request that nobody waits for  *)
@@ -103,7 +103,7 @@ Init ==
 -----------------------------------------------------------------------------
 (* Acquire *)
 
-Inside == IF Groups THEN "holding" ELSE "gathered"
+Inside == IF Groups THEN "holding" ELSE "planning"
 
 Enter(w) ==
     /\ pc[w] = "idle"
@@ -154,7 +154,39 @@ TimeOut(w) ==
     /\ UNCHANGED <<log, flying, journal, base, carried, tries, copy, answer>>
 
 -----------------------------------------------------------------------------
-(* Gather: withdraw the own offer, take those right behind. *)
+(* Retract: withdraw the own offer. *)
+
+TakeBack(w) ==
+    /\ pc[w] = "holding"
+    /\ queue' = [i \in 1..Len(queue) |-> IF queue[i].who = w /\ queue[i].offer = "open"
+                                          THEN [queue[i] EXCEPT !.offer = "none"] ELSE queue[i]]
+    /\ doubt' = [doubt EXCEPT ![w] = doubt[w] \/ Offered(w) \notin {"none", "open"}]
+    /\ Goes(w, "planning")
+    /\ Say(w, "locks", IF Offered(w) \in {"none", "open"} THEN "takes its own offer back"
+                                                         ELSE "finds its own offer taken")
+    /\ UNCHANGED <<log, flying, journal, base, carried, tries, copy, answer, verdict, faults>>
+
+-----------------------------------------------------------------------------
+(* Plan *)
+
+Plan(w) ==
+    /\ pc[w] = "planning"
+    /\ IF BaseInLatch THEN base' = [base EXCEPT ![w] = log] ELSE UNCHANGED base
+    /\ IF LookForOwn /\ In(w, base'[w])
+       THEN /\ Ends(w, "success")
+            /\ carried' = [carried EXCEPT ![w] = <<>>]
+            /\ Say(w, "table", "reads the table: its append is there already")
+            /\ UNCHANGED <<tries, copy>>
+       ELSE /\ Goes(w, IF Groups /\ carried[w] = <<>> THEN "planned" ELSE "ready")
+            /\ tries' = [tries EXCEPT ![w] = tries[w] + 1]
+            /\ copy' = [copy EXCEPT ![w] = 0]
+            /\ Say(w, "table", IF BaseInLatch THEN "reads the table and builds on it"
+                                              ELSE "builds on what it read before")
+            /\ UNCHANGED <<carried, verdict>>
+    /\ UNCHANGED <<service, answer, doubt, faults>>
+
+-----------------------------------------------------------------------------
+(* Gather: take what those right behind offer. *)
 
 Open(w) ==  \* The longest row of open offers behind w.
     LET behind == SubSeq(queue, Place(w) + 1, Len(queue))
@@ -164,14 +196,12 @@ Open(w) ==  \* The longest row of open offers behind w.
     IN SubSeq(behind, 1, n)
 
 Gather(w) ==
-    /\ pc[w] = "holding"
+    /\ pc[w] = "planned"
     /\ IF Locking /\ Queued(w)
        THEN LET mine == Open(w)
                 names == {mine[i].who : i \in 1..Len(mine)}
             IN /\ queue' = [i \in 1..Len(queue) |->
-                        IF queue[i].who = w /\ queue[i].offer = "open" THEN [queue[i] EXCEPT !.offer = "none"]
-                        ELSE IF queue[i].who \in names THEN [queue[i] EXCEPT !.offer = w]
-                        ELSE queue[i]]
+                        IF queue[i].who \in names THEN [queue[i] EXCEPT !.offer = w] ELSE queue[i]]
                \* An answer that is lost leaves what was taken with its owners.
                /\ \/ /\ carried' = [carried EXCEPT ![w] = [i \in 1..Len(mine) |-> mine[i].who]]
                      /\ Say(w, "locks", IF mine = <<>> THEN "finds no offers" ELSE "takes the offers behind it")
@@ -180,31 +210,14 @@ Gather(w) ==
                      /\ UNCHANGED carried
                      /\ Say(w, "locks", "takes the offers behind it, and never learns of it")
        ELSE UNCHANGED <<queue, carried, faults>> /\ Say(w, "locks", "finds no offers")
-    /\ doubt' = [doubt EXCEPT ![w] = doubt[w] \/ (Groups /\ Offered(w) \notin {"none", "open"})]
-    /\ Goes(w, "gathered")
-    /\ UNCHANGED <<log, flying, journal, base, tries, copy, answer, verdict>>
+    /\ Goes(w, "ready")
+    /\ UNCHANGED <<log, flying, journal, base, tries, copy, answer, doubt, verdict>>
 
 -----------------------------------------------------------------------------
-(* Plan, Write, EnsureActive *)
-
-Plan(w) ==
-    /\ pc[w] = "gathered"
-    /\ IF BaseInLatch THEN base' = [base EXCEPT ![w] = log] ELSE UNCHANGED base
-    /\ IF LookForOwn /\ In(w, base'[w])
-       THEN /\ Ends(w, "success")
-            /\ carried' = [carried EXCEPT ![w] = <<>>]
-            /\ Say(w, "table", "reads the table: its append is there already")
-            /\ UNCHANGED <<tries, copy>>
-       ELSE /\ Goes(w, "planned")
-            /\ tries' = [tries EXCEPT ![w] = tries[w] + 1]
-            /\ copy' = [copy EXCEPT ![w] = 0]
-            /\ Say(w, "table", IF BaseInLatch THEN "reads the table and builds on it"
-                                              ELSE "builds on what it read before")
-            /\ UNCHANGED <<carried, verdict>>
-    /\ UNCHANGED <<service, answer, doubt, faults>>
+(* Write, EnsureActive *)
 
 WriteFails(w) ==  \* A full disk, a read-only warehouse.
-    /\ pc[w] = "planned" /\ Fault
+    /\ pc[w] = "ready" /\ Fault
     /\ Fails(w)
     /\ Say(w, w, "can't write its files")
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt>>
@@ -212,7 +225,7 @@ WriteFails(w) ==  \* A full disk, a read-only warehouse.
 \* A latch that was lost is taken again, and everything begins anew (Limits.latches: MaxFaults bounds it here). What was
 \* taken under it stays taken, by a lease that nobody has any more.
 Ensure(w) ==
-    /\ pc[w] = "planned"
+    /\ pc[w] = "ready"
     /\ IF EnsureActive /\ ~Holds(w)
        THEN /\ Goes(w, "idle")
             /\ queue' = [i \in 1..Len(queue) |-> IF queue[i].offer = w THEN [queue[i] EXCEPT !.offer = "stale"]
@@ -254,7 +267,7 @@ Perform(m) ==
        /\ UNCHANGED <<queue, journal, pc, base, carried, tries, copy, doubt, verdict, faults>>
 
 NotSwapped(w) ==  \* This swap has not landed and never will: plan again on the new head.
-    IF tries[w] < MaxTries THEN Goes(w, "gathered") /\ UNCHANGED verdict ELSE Fails(w)
+    IF tries[w] < MaxTries THEN Goes(w, "planning") /\ UNCHANGED verdict ELSE Fails(w)
 
 Receive(w) ==
     /\ pc[w] = "sent" /\ answer[w] # "none"
@@ -341,8 +354,8 @@ Expire(w) ==
 
 -----------------------------------------------------------------------------
 
-Step(w) == \/ Enter(w) \/ Granted(w) \/ Gone(w) \/ Gather(w) \/ Plan(w) \/ Ensure(w) \/ Swap(w) \/ Receive(w)
-           \/ Locate(w) \/ Leave(w)
+Step(w) == \/ Enter(w) \/ Granted(w) \/ Gone(w) \/ TakeBack(w) \/ Plan(w) \/ Gather(w) \/ Ensure(w) \/ Swap(w)
+           \/ Receive(w) \/ Locate(w) \/ Leave(w)
 Trouble(w) == TimeOut(w) \/ WriteFails(w) \/ LoseAnswer(w) \/ Die(w) \/ Expire(w)
 
 \* All writers have ended and the latch is free. Any other state without a next one is a deadlock, which TLC reports.
