@@ -117,7 +117,7 @@ def test_a_table_moves_under_writers_of_every_kind(
         try:
             written(0.2)
             assert ("changed", "both") == _outcome(migrate("start"))
-            written(0.4)
+            written(0.2)
             named = set[str]()
             while named != {"pinned to hms", "lock only"}:  # one that is starved holds no lock that could be seen
                 code, refused = migrate("advance", "--window", "10")
@@ -127,11 +127,11 @@ def test_a_table_moves_under_writers_of_every_kind(
                 end(journals[writer])
             _await_end([running[writer] for writer in stopped])
             assert ("changed", "zookeeper") == _outcome(migrate("advance", "--window", "5", "--wait", "300"))
-            written(0.7)
+            written(0.3)
             code, verified = migrate("verify")
             assert (0, []) == (code, verified["problems"])
             assert ("changed", "hms") == _outcome(migrate("abort", "--wait", "300"))
-            written(1.0)
+            written(0.3)
         finally:
             tmp_path.joinpath(ENOUGH).touch()
         _await_end([running[writer] for writer in WRITERS if writer not in stopped])

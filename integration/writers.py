@@ -253,8 +253,9 @@ def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], 
 
 
 def await_acknowledged(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
-    """Return when *commits* were acknowledged, or not all are *alive*."""
-    while alive() and sum(map(_acknowledged, journals)) < commits:
+    """Return when *commits* more than now were acknowledged, or not all are *alive*."""
+    wanted = sum(map(_acknowledged, journals)) + commits
+    while alive() and sum(map(_acknowledged, journals)) < wanted:
         time.sleep(0.2)
 
 
