@@ -178,7 +178,7 @@ class _Bench:
             plan += [(how, top, _MANY_TABLES) for how in (PROCESSES, THREADS) if top >= _MANY_TABLES]
         for number, (how, count, tables) in enumerate(plan):
             lasting = self._seconds * (of_bars.get(count, 1) if how == PROCESSES and tables == 1 else 1)
-            order = both if number % 2 == 0 else both[::-1]
+            order: tuple[Contender, ...] = both if number % 2 == 0 else both[::-1]
             if count == 1:
                 # What gets faster all the time, a metastore above all, is in both alike.
                 order, lasting = (*order, *order[::-1]), lasting / 2
