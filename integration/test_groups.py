@@ -15,8 +15,9 @@ from commit_coord.demo import streams
 from commit_coord.testing.hammer import hammer
 from integration.conftest import Java, Metastore, Servers
 
-COMMITS = int(os.environ.get("COMMITS", "320"))
 WRITERS = 16
+COMMITS = int(os.environ.get("COMMITS", "320")) // WRITERS * WRITERS
+"""As many by each of them."""
 
 
 @pytest.fixture(scope="module")
