@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
-from tests.coordinator.test_groups import in_line, open_catalog
+from tests.coordinator.test_groups import in_line
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
 BY_DAY_AND_ID = PartitionSpec(
     PartitionField(2, 1000, IdentityTransform(), "day"), PartitionField(1, 1001, BucketTransform(4), "bucket")
 )
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Any]:
-    catalog = open_catalog(tmp_path, "memory")
-    catalog.create_namespace("db")
-    yield catalog
-    catalog.close()
 
 
 def rows(number: int) -> pa.Table:
