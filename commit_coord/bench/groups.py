@@ -77,7 +77,7 @@ def run(
                 few = histories[max(1, snapshots // 10)]
                 bench.hive(HIVE, metastore, zookeeper, few, java(folder / "java") if java else None)
             if more:
-                postgres = stack.enter_context(PostgresServer(folder=folder / "postgres"))
+                postgres = stack.enter_context(PostgresServer())
                 bench.on_postgres(postgres, histories[snapshots])
                 with HiveMetastore(folder / "metastore4", "4.0.1", postgres=postgres) as metastore:
                     bench.hive(HIVE_4, metastore, zookeeper, few, None)
