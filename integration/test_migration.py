@@ -59,7 +59,7 @@ STEADY = ("migrating-0", "migrating-1")
 REST_S = 1.0
 
 _SELDOM_S = 1.5
-"""Rests a writer that is going to be killed. Java reads the table before it locks it: beside busy ones it gets nowhere."""
+"""So long rest writers that are killed: Java reads the table before it locks it, and gets nowhere beside busy ones."""
 
 WRITERS: dict[str, Kind] = {
     **{f"migrating-{number}": "commit_coord" for number in range(4)},
