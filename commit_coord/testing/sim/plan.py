@@ -62,7 +62,7 @@ class Writer:
     lives: int = 1
     begins: float = 0.0
     threads: int = 1
-    """Among which its jobs are dealt out."""
+    """Among which its jobs are dealt out; more than one with ``hms`` alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Plan:
     lock_weather: Weather = CALM
     lock_patience: float = 5.0
     """Seconds that a client waits for the lock service's answer."""
-    metastore: Metastore | None = None
+    metastore: Metastore = Metastore()
     file_weather: Weather = CALM
     group_max_size: int = 16
     log_length: int = 100
@@ -119,7 +119,7 @@ class Plan:
     @property
     def clocks_keep_up(self) -> bool:
         """Whether no client's clock is slower than the service's; in a metastore clients judge each other by theirs."""
-        if self.metastore is not None:
+        if self.locks is Locks.HMS:
             return len({writer.rate for writer in self.writers}) == 1
         return all(writer.rate >= 1.0 for writer in self.writers)
 
@@ -150,7 +150,7 @@ class Plan:
         lines = [f"locks {self.locks}, pointer store {self.condition}, groups of {self.group_max_size}"]
         if self.move is not None:
             lines.append(f"from {self.move.begins} to {', '.join(self.move.ends)}; w1 believes {self.move.believed}")
-        if self.metastore is not None:
+        if self.locks is Locks.HMS:
             order = "by id" if self.metastore.by_id else "as 2.3.10"
             lines.append(f"metastore grants {order}, frees after {self.metastore.timeout} s; {self.lock_patience} s")
         for writer in self.writers:
@@ -172,7 +172,7 @@ def draw(seed: int) -> Plan:
     """Return the plan of run *seed*."""
     dice = random.Random(f"plan {seed}")  # noqa: S311 - dice, no secret
     locks = dice.choice([Locks.HOST] * 4 + [Locks.SERVER] * 5 + [Locks.MEMORY, Locks.NONE])
-    metastore = None
+    metastore = Metastore()
     if random.Random(f"metastore {seed}").random() < _METASTORES:  # noqa: S311 - dice, no secret
         locks = Locks.HMS
         metastore = Metastore(by_id=dice.random() < 0.5, timeout=dice.choice([None, None, None, 20.0, 60.0, 300.0]))

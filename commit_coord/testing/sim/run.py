@@ -227,7 +227,7 @@ class _Run:
         )
         self.zookeeper = LockDatabase(other_service, lambda: world.now, remote=True)
         """Where the locks go, in runs in which the table moves there."""
-        self.metastore = SimulatedMetastore(lock_service, plan.metastore) if plan.metastore is not None else None
+        self.metastore = SimulatedMetastore(lock_service, plan.metastore) if plan.locks is Locks.HMS else None
         self.name = f"run {plan.seed}"
         for outage in plan.outages:
             self._away(pointer_service if outage.service == "pointer" else lock_service, outage)
