@@ -7,29 +7,40 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from pyiceberg.catalog import load_catalog
 
+import commit_coord
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.migration import Migration, Outcome
+from commit_coord.protocol.migration import Phase
+from commit_coord.testing.operators import move_dying
+from commit_coord.testing.plain import Tidier
 from integration.conftest import Java, Metastore, Servers
 from integration.writers import (
     ENOUGH,
     INSERTS,
     JAVA,
+    KILLED,
     PROPERTIES,
     PYTHON,
     SCHEMA,
     Kind,
     await_acknowledged,
     end,
+    has_written,
     longest_pauses,
     prove,
     start_python,
@@ -90,7 +101,7 @@ def test_a_table_moves_under_writers_of_every_kind(
         journal.touch()
     stopped = [writer for writer in WRITERS if writer.startswith(("pinned", "pyiceberg"))]
     with watched(metastore.uri, "moves.t") as seen, ThreadPoolExecutor() as threads:
-        running: dict[str, SpawnProcess | Future[None]] = {}
+        running: dict[str, ForkServerProcess | Future[None]] = {}
         for writer, kind in WRITERS.items():
             match kind:
                 case "java":
@@ -147,13 +158,151 @@ def test_a_table_moves_under_writers_of_every_kind(
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(metastore)}.moves.t"))
 
 
+def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java: Java, tmp_path: Path) -> None:
+    """An operator is killed at each step, a writer every second; the metastore and a ZooKeeper server are restarted.
+
+    The metastore only while Java is between two commits: a lock that Java can't give back stands for good.
+    """
+    with (
+        closing(servers.metastore()) as metastore,
+        closing(servers.zookeeper(3)) as ensemble,
+        closing(Tidier(metastore.uri)) as tidier,
+    ):
+        stock = load_catalog("stock", type="hive", uri=metastore.uri)
+        stock.create_namespace("moves")
+        stock.create_table("moves.t", SCHEMA, properties=PROPERTIES)
+        moving = {"uri": metastore.uri, "lock-impl": "hms-to-zookeeper", "lock.uri": ensemble.connect_string}
+        properties = {
+            "migrating": moving,
+            "pinned": {"uri": metastore.uri, "lock-impl": "hms"},
+            "pyiceberg": {"uri": metastore.uri},
+        }
+
+        def start(writer: str, journal: Path) -> ForkServerProcess:
+            kind, of_kind = WRITERS[writer], properties[writer.partition("-")[0]]
+            gives_up = kind == "pyiceberg"
+            return start_python(kind, journal, "moves.t", of_kind, steps=INSERTS, rest_s=0.2, gives_up=gives_up)
+
+        died, turn, table = Counter[str](), threading.Lock(), ("moves", "t")
+        waits = {"hadoop.iceberg.hive.lock-check-max-wait-ms": "200"}
+        catalog = java.catalog(metastore, **{"cache-enabled": "false", **waits})
+        journal = tmp_path / "java-0.jsonl"
+        journal.touch()
+
+        def restart() -> None:
+            with turn:
+                metastore.restart()
+            ensemble.servers[0].restart()
+
+        with (
+            watched(metastore.uri, "moves.t") as seen,
+            ThreadPoolExecutor() as threads,
+            Crew(tmp_path, [writer for writer, kind in WRITERS.items() if kind != "java"], start, tidier) as crew,
+        ):
+            try:
+                spark = threads.submit(write_java, java, journal, catalog, "moves.t", INSERTS, rest_s=0.2, turn=turn)
+                await_acknowledged([journal], 2, alive=lambda: not spark.done())
+                move_dying(moving, table, Phase.HMS, [Phase.BOTH], died)
+                with closing(commit_coord.load_catalog("o", **moving)) as opened:
+                    assert isinstance(opened, CoordinatedHiveCatalog)
+                    operator = Migration(opened)
+                    refused = operator.move(table, Phase.ZOOKEEPER, seen=operator.watch(5), window_s=60)
+                assert (refused.outcome, refused.phase) == (Outcome.WAITS, Phase.BOTH)
+                crew.dismiss(("pinned", "pyiceberg"))
+                restarts = threads.submit(restart)
+                move_dying(moving, table, Phase.BOTH, [Phase.ZOOKEEPER], died)
+                restarts.result()
+                move_dying(moving, table, Phase.ZOOKEEPER, [Phase.BOTH, Phase.HMS], died)
+                await_acknowledged([journal], 2, alive=lambda: not spark.done())
+            finally:
+                tmp_path.joinpath(ENOUGH).touch()
+            spark.result()
+        head = stock.load_table("moves.t")
+        rows = [(row["key"], row["value"]) for row in head.scan().to_arrow().to_pylist()]
+        proof = prove(sorted(tmp_path.glob("*.jsonl")), seen, head.metadata_location, rows)
+        with closing(commit_coord.load_catalog("o", **moving)) as opened:
+            left = opened.show_locks()
+    print(proof, f"operators killed {dict(died)}, writers {crew.kills}", sep="\n")
+    of_ours = [told for writer, all_ in proof.told.items() if writer.startswith("migrating") for told in all_]
+    assert ([], []) == (proof.broken, left)
+    assert {"acknowledged", KILLED} >= {told.error or told.end for told in of_ours}
+    assert len(died) == 4
+
+
+class Crew:
+    """Writers of which one is killed every second, and replaced by one with a journal of its own.
+
+    Args:
+        folder: Where the journals are.
+        names: Of the writers.
+        start: Starts one, on a journal.
+        tidier: Frees what those left that know nothing of us.
+    """
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], start: Callable[[str, Path], ForkServerProcess], tidier: Tidier
+    ) -> None:
+        self.kills = 0
+        self._folder, self._start, self._tidier = folder, start, tidier
+        self._dice, self._over, self._lock = random.Random(5), threading.Event(), threading.Lock()  # noqa: S311
+        self._journals: dict[str, Path] = {}
+        self._processes: dict[str, ForkServerProcess] = {}
+        self._count = 0
+        for name in names:
+            self._replace(name)
+        self._killing = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Self:
+        self._killed = self._killing.submit(self._kill)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let them end."""
+        self._over.set()
+        self._killed.result()
+        self.dismiss(list(self._processes))
+
+    def dismiss(self, names: Sequence[str]) -> None:
+        """Let those end, and replace them no more, whose names begin so."""
+        with self._lock:
+            going = [name for name in self._processes if name.startswith(tuple(names))]
+            for name in going:
+                end(self._journals[name])
+            for name in going:
+                self._processes.pop(name).join()
+
+    def _kill(self) -> None:
+        while not self._over.wait(1.0):
+            with self._lock:
+                for name, process in list(self._processes.items()):
+                    if process.exitcode is not None:
+                        self._replace(name)
+                # Starts alone would be killed otherwise, on a slow machine.
+                busy = [name for name in self._processes if has_written(self._journals[name])]
+                if busy:
+                    name = self._dice.choice(busy)
+                    self._processes[name].kill()
+                    self._processes[name].join()
+                    self._replace(name)
+                    self.kills += 1
+                self._tidier.tidy([process.pid for process in self._processes.values()])
+
+    def _replace(self, name: str) -> None:
+        if name in self._journals:
+            end(self._journals[name])
+        self._count += 1
+        self._journals[name] = self._folder / f"{name}_{self._count}.jsonl"
+        self._journals[name].touch()
+        self._processes[name] = self._start(name, self._journals[name])
+
+
 def _outcome(answer: tuple[int, dict[str, Any]]) -> tuple[str, str]:
     code, table = answer
     assert 0 == code, table
     return table["outcome"], table["after"]["phase"]
 
 
-def _alive(running: dict[str, SpawnProcess | Future[None]], but: Sequence[str]) -> bool:
+def _alive(running: dict[str, ForkServerProcess | Future[None]], but: Sequence[str]) -> bool:
     return all(
         not one.done() if isinstance(one, Future) else one.is_alive()
         for writer, one in running.items()
@@ -161,7 +310,7 @@ def _alive(running: dict[str, SpawnProcess | Future[None]], but: Sequence[str]) 
     )
 
 
-def _await_end(writers: Sequence[SpawnProcess | Future[None]]) -> None:
+def _await_end(writers: Sequence[ForkServerProcess | Future[None]]) -> None:
     for writer in writers:
         if isinstance(writer, Future):
             writer.result()

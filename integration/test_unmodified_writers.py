@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,7 +96,7 @@ def test_what_is_acknowledged_at_once_is_there(
     for journal in journals:
         journal.touch()
     with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
-        running: list[SpawnProcess | Future[None]] = []
+        running: list[ForkServerProcess | Future[None]] = []
         for journal, kind in zip(journals, writers.values(), strict=True):
             match kind:
                 case "java":
@@ -129,5 +129,5 @@ def test_what_is_acknowledged_at_once_is_there(
             client.close()
 
 
-def _alive(writer: SpawnProcess | Future[None]) -> bool:
+def _alive(writer: ForkServerProcess | Future[None]) -> bool:
     return not writer.done() if isinstance(writer, Future) else writer.is_alive()

@@ -2,9 +2,10 @@
 
 Theory of operation
     A writer owns the rows whose keys begin with its name, and changes no others. After each change it writes to a
-    journal of its own what it was told: that the change is acknowledged, that it was refused, or neither. So what must
-    be in the table follows from the journals alone: one row for each key, with the value of the last acknowledged
-    change; where a writer was told neither, the row as it was before will do too.
+    journal of its own what it was told: that the change is acknowledged, that it was refused, or neither; before it,
+    that it was killed, which stays there if it was. So what must be in the table follows from the journals alone: one
+    row for each key, with the value of the last acknowledged change; where a writer was told neither, the row as it was
+    before will do too.
 
     Compaction and the expiry of snapshots change no row, but take files and snapshots away: a snapshot that was
     acknowledged need not be there in the end. It must have been there once, so the history is proved from the metadata
@@ -22,21 +23,22 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
 
 import commit_coord
+from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.testing.plain import open_plain
 from integration.conftest import Java
 
 Kind = Literal["commit_coord", "pyiceberg", "java"]
@@ -63,6 +65,9 @@ _TUNED = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.2",
 _LEAD = 5
 """Acknowledgements that a writer may be ahead of any other one."""
 
+KILLED = "killed"
+"""What a writer was told of a change that it did not live to see."""
+
 ENOUGH = "enough"
 """The file beside the journals that ends the writers."""
 
@@ -75,8 +80,9 @@ Apply = Callable[[str, Change], int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a writer was told of one change."""
+    """What a writer was told of its change of that number."""
 
+    number: int
     step: str
     change: Change
     end: Literal["acknowledged", "refused", "unknown"]
@@ -90,13 +96,16 @@ class Told:
 # Write.
 
 
-def write(journal: Path, steps: Sequence[str], apply: Apply, *, rest_s: float | None = None) -> None:
+def write(
+    journal: Path, steps: Sequence[str], apply: Apply, *, rest_s: float | None = None, gives_up: bool = False
+) -> None:
     """Do *steps* over and over until there is :data:`ENOUGH`; note in *journal* what became of each.
 
     A writer ends alone when there is a file of its own, ``<name>.enough``.
 
     Whoever is far ahead of another writer waits for it: one that reads the table before it locks it gets nowhere
     beside those that lock it first and never pause. With *rest_s* it waits for nobody, and rests so long instead.
+    One that *gives_up* ends when it can't tell what became of a change, and with it what it may have left.
     """
     name, rows, number = journal.stem, dict[str, int](), 0
     all_ = sorted(journal.parent.glob("*.jsonl"))
@@ -111,18 +120,25 @@ def write(journal: Path, steps: Sequence[str], apply: Apply, *, rest_s: float | 
                 continue
             step = steps[(number + place) % len(steps)]  # else all would begin alike and, waiting, stay together
             change = _next(name, number, step, rows)
+            began = Told(number=number, step=step, change=change, end="unknown", error=KILLED, began=time.time())
             number += 1
-            began = time.time()
-            told = replace(_told(apply, step, change), began=began, ended=time.time())
-            log.write(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}) + "\n")
-            log.flush()
-            os.fsync(log.fileno())
+            _note(log, began)
+            told = replace(_told(apply, began), ended=time.time())
+            _note(log, told)
             if told.end != "refused":
                 for key, value in change.items():
                     rows.pop(key, None)
                     if told.end == "acknowledged" and value is not None:
                         rows[key] = value
+            if gives_up and told.end == "unknown":
+                return
             time.sleep(rest_s or 0.0)
+
+
+def _note(log: TextIO, told: Told) -> None:
+    log.write(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}) + "\n")
+    log.flush()
+    os.fsync(log.fileno())
 
 
 def end(journal: Path) -> None:
@@ -151,16 +167,16 @@ def _next(name: str, number: int, step: str, rows: Mapping[str, int]) -> Change:
             return new
 
 
-def _told(apply: Apply, step: str, change: Change) -> Told:
+def _told(apply: Apply, began: Told) -> Told:
     try:
-        return Told(step=step, change=change, end="acknowledged", snapshot_id=apply(step, change))
+        return replace(began, end="acknowledged", error="", snapshot_id=apply(began.step, began.change))
     except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the journal
         # Java's errors come as text.
         text = f"{type(error).__name__}: {error}"
         refusals = (CommitFailedException, ValidationException)
         refused = isinstance(error, refusals) or any(f".exceptions.{kind.__name__}" in text for kind in refusals)
         refused &= CommitStateUnknownException.__name__ not in text
-        return Told(step=step, change=change, end="refused" if refused else "unknown", error=text[:2000])
+        return replace(began, end="refused" if refused else "unknown", error=text[:2000])
 
 
 def start_python(
@@ -171,23 +187,31 @@ def start_python(
     *,
     steps: Sequence[str] = PYTHON,
     rest_s: float | None = None,
-) -> SpawnProcess:
-    """Start a process that writes with our catalog or PyIceberg's own."""
-    context = multiprocessing.get_context("spawn")
+    gives_up: bool = False,
+) -> ForkServerProcess:
+    """Start a process that writes with our catalog or PyIceberg's own; see :func:`write`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["integration.writers", "commit_coord.catalog.hive", "pyiceberg.io.pyarrow"])
     process = context.Process(
-        target=_write_python, args=(kind, journal, table, dict(properties), steps, rest_s), daemon=True
+        target=_write_python, args=(kind, journal, table, dict(properties), steps, rest_s, gives_up), daemon=True
     )
     process.start()
     return process
 
 
 def _write_python(
-    kind: Kind, journal: Path, name: str, properties: Mapping[str, str], steps: Sequence[str], rest_s: float | None
+    kind: Kind,
+    journal: Path,
+    name: str,
+    properties: Mapping[str, str],
+    steps: Sequence[str],
+    rest_s: float | None,
+    gives_up: bool,
 ) -> None:
     if kind == "commit_coord":
         catalog: Any = commit_coord.load_catalog(journal.stem, **properties)
     else:
-        catalog = load_catalog(journal.stem, type="hive", **properties, **_TUNED)
+        catalog = open_plain(properties["uri"], **_TUNED)
     table = catalog.load_table(name)
 
     def apply(step: str, change: Change) -> int | None:
@@ -200,7 +224,7 @@ def _write_python(
         snapshot = table.current_snapshot()
         return None if snapshot is None else int(snapshot.snapshot_id)
 
-    write(journal, steps, apply, rest_s=rest_s)
+    write(journal, steps, apply, rest_s=rest_s, gives_up=gives_up)
     catalog.close()
 
 
@@ -215,11 +239,24 @@ def _change(table: Any, change: Change) -> None:
             table.append(rows)
 
 
-def write_java(java: Java, journal: Path, catalog: str, table: str, steps: Sequence[str] = JAVA) -> None:
-    """Write with Java's HiveCatalog through Spark SQL, in this thread."""
+def write_java(
+    java: Java,
+    journal: Path,
+    catalog: str,
+    table: str,
+    steps: Sequence[str] = JAVA,
+    *,
+    rest_s: float | None = None,
+    turn: AbstractContextManager[object] | None = None,
+) -> None:
+    """Write with Java's HiveCatalog through Spark SQL, in this thread; each step within *turn*."""
     full = f"{catalog}.{table}"
 
     def apply(step: str, change: Change) -> None:
+        with turn or nullcontext():
+            carry_out(step, change)
+
+    def carry_out(step: str, change: Change) -> None:
         rows = ", ".join(f"('{key}', {value})" for key, value in change.items())
         keys = ", ".join(f"'{key}'" for key in change)
         match step:
@@ -241,7 +278,7 @@ def write_java(java: Java, journal: Path, catalog: str, table: str, steps: Seque
             case _:
                 java.sql(f"INSERT INTO {full} VALUES {rows}")
 
-    write(journal, steps, apply)
+    write(journal, steps, apply, rest_s=rest_s)
 
 
 def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
@@ -268,9 +305,10 @@ def watched(metastore: str, table: str) -> Iterator[list[str]]:
     def watch() -> None:
         with MetastoreClient.of(metastore) as client:
             while not over.wait(0.1):
-                location = client.get_table(*table.split(".")).parameters["metadata_location"]
-                if location not in seen[-1:]:
-                    seen.append(location)
+                with suppress(MetastoreUnavailable):
+                    location = client.get_table(*table.split(".")).parameters["metadata_location"]
+                    if location not in seen[-1:]:
+                        seen.append(location)
             client.close()
 
     watcher = threading.Thread(target=watch)
@@ -360,8 +398,10 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
 
 
 def _read(journal: Path) -> list[Told]:
-    """Return what *journal* says; a line that is being written says nothing yet."""
-    return [Told(**json.loads(line)) for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    """Return what *journal* says last of each change; a line that is being written says nothing yet."""
+    lines = journal.read_text().splitlines(keepends=True)
+    told = [Told(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return list({one.number: one for one in told}.values())
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -372,7 +412,7 @@ class Pause:
         seconds: How long.
         phase: In which the table was; ``hms to both`` where it changed meanwhile.
         after: What ended it: a step and whose.
-        since: Seconds from the first acknowledgement of all until it began. Early ones are of processes that start.
+        since: Seconds from when each writer had been acknowledged once until it began.
     """
 
     seconds: float
@@ -386,17 +426,23 @@ class Pause:
 
 
 def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
-    """Return the pauses after the first acknowledgement, the longest first.
+    """Return the pauses from when each writer has been acknowledged once, the longest first.
+
+    Before that processes start, and wait for the processor rather than for the table.
 
     Args:
         told: What each writer was told.
         head: The metadata location in the end.
     """
+    acknowledged = {
+        name: [one for one in all_ if one.end == "acknowledged" and one.change] for name, all_ in told.items()
+    }
+    start = max(all_[0].ended for all_ in acknowledged.values() if all_)
     done = sorted(
         (one.ended, f"{one.step} of {name}")
-        for name, all_ in told.items()
+        for name, all_ in acknowledged.items()
         for one in all_
-        if one.end == "acknowledged" and one.change
+        if one.ended >= start
     )
     phases = [
         (body["last-updated-ms"] / 1000, body["properties"].get("commit-coord.lock-phase", "hms"))
@@ -405,7 +451,7 @@ def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
     found = []
     for (before, _), (end, after) in pairwise(done):
         here = [phase for at, phase in phases if at <= before][-1:] + [p for at, p in phases if before < at <= end]
-        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after, before - done[0][0]))
+        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after, before - start))
     return sorted(found, reverse=True)
 
 
@@ -415,6 +461,11 @@ def longest_pauses(told: Mapping[str, Sequence[Told]], head: str) -> str:
     for pause in pauses(told, head):
         by_phase.setdefault(pause.phase, []).append(pause)
     return "\n".join(f"{all_[0]}, the longest of {len(all_)}" for all_ in by_phase.values())
+
+
+def has_written(journal: Path) -> bool:
+    """Return whether its writer was acknowledged something."""
+    return _acknowledged(journal) > 0
 
 
 def _acknowledged(journal: Path) -> int:

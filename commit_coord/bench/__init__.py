@@ -20,6 +20,7 @@ from commit_coord.bench import (
     kill,
     locking,
     machine,
+    migration,
     plots,
     profiling,
     report,
@@ -28,8 +29,9 @@ from commit_coord.bench import (
 from commit_coord.errors import ConfigError
 from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
+from commit_coord.protocol.migration import Phase
 
-SUITES = ("commits", "hive", "groups", "steady", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "groups", "migration", "steady", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -78,8 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
-    parser.add_argument("--seconds", type=float, help="of a cell: commits, hive 20, groups, locks 5, profile 10")
-    parser.add_argument("--writers", help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32)")
+    parser.add_argument(
+        "--seconds", type=float, help="of a cell: commits, hive, migration 20, groups, locks 5, profile 10"
+    )
+    parser.add_argument("--writers", help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32; of migration 1,4,16)")
     parser.add_argument("--more", action="store_true", help="groups also on PostgreSQL and HMS 4.0.1")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")
@@ -143,6 +147,21 @@ def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
         )
     except (ModuleNotFoundError, NotInstalled) as error:
         _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        return None
+
+
+def _migration(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    counts = given.writers or ("1,4" if given.quick else "1,4,16")
+    try:
+        return migration.run(
+            folder,
+            seconds=given.seconds or (2.0 if given.quick else 20.0),
+            writers=[int(count) for count in counts.split(",")],
+            snapshots=20,
+            say=_say,
+        )
+    except (ModuleNotFoundError, NotInstalled) as error:
+        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', Java 17 or later, and PostgreSQL")
         return None
 
 
@@ -210,6 +229,7 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
     "hive": _hive,
     "groups": _groups,
+    "migration": _migration,
     "steady": _steady,
     "cost": _cost,
     "locks": _locks,
@@ -220,13 +240,13 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
 
 def _broken(name: str, found: dict[str, Any]) -> list[str]:
     """Return what does not hold that must, whatever the speed."""
-    if name in ("commits", "hive", "groups"):
+    if name in ("commits", "hive", "groups", "migration"):
         unproved = [
             f"{cell['layout']}, {cell['writers']} writers, {cell['kind']}: {cell['acknowledged']} acknowledged, "
             f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, {cell['missing_files']} files missing, "
             f"{cell['locks_left']} locks left"
             for cell in found["cells"]
-            if cell["kind"].startswith(("commit_coord", *groups.OURS)) and not cell["proved"]
+            if cell["kind"].startswith(("commit_coord", *groups.OURS, *Phase)) and not cell["proved"]
         ]
         return unproved + [what for what in found.get("gave_up", {}) if what.startswith("commit_coord")]
     if name == "cost" and found["locks_left"]:

@@ -60,6 +60,8 @@ def measure(
     threads: int = 1,
     fleet: Fleet | None = None,
     locks: Callable[[Catalog], int] = locks_left,
+    placed: Callable[[str], None] = lambda _: None,
+    beside: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure one cell on new tables and look at them afterwards.
 
@@ -75,6 +77,8 @@ def measure(
         threads: How many of the writers are threads of one process.
         fleet: Whose processes write; None starts new ones, as the contender's writers have to be in another language.
         locks: Says how many locks are left.
+        placed: Told of each table when it is there.
+        beside: Called while they write, with the moment of their start.
 
     Raises:
         WorkerFailed: A writer ended, or its last append did not.
@@ -85,6 +89,7 @@ def measure(
     catalog = catalog_of(contender.catalog)
     for name in names:
         history.place(catalog, folder / "tables", name, contender.table)
+        placed(name)
     specs = [
         {
             "catalog": dict(contender.catalog),
@@ -98,9 +103,10 @@ def measure(
     ]
     timeout = seconds + _PATIENCE_S
     if fleet is not None and contender.command == PYTHON:
-        answers = fleet.run(specs, timeout=timeout)
+        answers = fleet.run(specs, timeout=timeout, beside=beside)
     else:
-        answers = run_together("append_for_a_while", specs, timeout=timeout, command=contender.command)
+        command = contender.command
+        answers = run_together("append_for_a_while", specs, timeout=timeout, command=command, beside=beside)
     found = [inspect(catalog, name) for name in names]
     acknowledged = sum(answer["acknowledged"] for answer in answers)
     added = sum(finding.snapshots - history.snapshots for finding in found)

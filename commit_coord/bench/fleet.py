@@ -14,7 +14,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -116,15 +116,24 @@ class Fleet:
         self._size = size
         self._workers: list[Worker] = []
 
-    def run(self, specs: Sequence[Mapping[str, Any]], *, timeout: float) -> list[Any]:
-        """Have one worker prepare each of *specs*, start them at one moment, return their answers."""
+    def run(
+        self,
+        specs: Sequence[Mapping[str, Any]],
+        *,
+        timeout: float,
+        beside: Callable[[float], None] = lambda _: None,
+    ) -> list[Any]:
+        """Have one worker prepare each of *specs*, start them at one moment, return their answers.
+
+        Meanwhile *beside* is called, with the moment of the start.
+        """
         workers = self._workers[: len(specs)]
         try:
             for worker, spec in zip(workers, specs, strict=True):
                 worker.send({"spec": spec})
             for worker in workers:
                 worker.receive(_READY_S)
-            return _at_one_moment(workers, timeout)
+            return _at_one_moment(workers, timeout, beside)
         except WorkerFailed:
             # Whoever has not answered yet would answer the next run.
             self._end()
@@ -153,24 +162,30 @@ class Fleet:
 
 
 def run_together(
-    task: str, specs: Sequence[Mapping[str, Any]], *, timeout: float, command: Sequence[str] = PYTHON
+    task: str,
+    specs: Sequence[Mapping[str, Any]],
+    *,
+    timeout: float,
+    command: Sequence[str] = PYTHON,
+    beside: Callable[[float], None] = lambda _: None,
 ) -> list[Any]:
-    """Start a worker for each of *specs*, wait until all are ready, start them at one moment, return their answers."""
+    """Do as :meth:`Fleet.run`, with a new worker for each of *specs*."""
     workers: list[Worker] = []
     try:
         workers += [Worker(task, spec, command) for spec in specs]
         for worker in workers:
             worker.receive(_READY_S)
-        return _at_one_moment(workers, timeout)
+        return _at_one_moment(workers, timeout, beside)
     finally:
         for worker in workers:
             worker.close()
 
 
-def _at_one_moment(workers: Sequence[Worker], timeout: float) -> list[Any]:
+def _at_one_moment(workers: Sequence[Worker], timeout: float, beside: Callable[[float], None]) -> list[Any]:
     start = time.monotonic() + _LEAD_S
     for worker in workers:
         worker.send({"start": start})
+    beside(start)
     return [worker.receive(timeout) for worker in workers]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from commit_coord.bench import groups, hive
 from commit_coord.bench.cells import LAYOUTS
 from commit_coord.bench.tables import KINDS
+from commit_coord.protocol.migration import Phase
 
 _BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
 """Of Okabe and Ito's palette, made for eyes that tell red from green badly."""
@@ -36,6 +37,12 @@ _GROUP_LOOKS = {
     **{kind: {key: value for key, value in looks.items() if key != "label"} for kind, looks in _HIVE_LOOKS.items()},
 }
 
+_PHASE_LOOKS = {
+    Phase.HMS: {"color": _ORANGE, "marker": "s"},
+    Phase.BOTH: {"color": _GREEN, "marker": "^"},
+    Phase.ZOOKEEPER: {"color": _BLUE, "marker": "o"},
+}
+
 
 def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
     """Write a PNG for every suite that has one; return their paths."""
@@ -48,6 +55,7 @@ def draw(folder: Path, results: dict[str, dict[str, Any]]) -> list[Path]:
         ("commits", _commits),
         ("hive", _hive),
         ("groups", _groups),
+        ("migration", _migration),
         ("cost", _cost),
         ("locks", _locks),
     ):
@@ -104,6 +112,41 @@ def _groups(found: dict[str, Any]) -> Any:
         panel.legend(frameon=False, fontsize=8)
     for panel in panels[len(places) :]:
         panel.set_visible(False)
+    return figure
+
+
+def _migration(found: dict[str, Any]) -> Any:
+    """Draw what commits cost in each phase, by the number of writers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure.suptitle(f"One table before, during and after its move, {found['server']}")
+    counts = sorted({cell["writers"] for cell in found["cells"]})
+    for panel, (name, title) in zip(
+        figure.subplots(2, 2, sharex=True).flat,
+        (
+            ("per_second", "acknowledged appends a second"),
+            ("p99_ms", "milliseconds until acknowledged, p99"),
+            ("lock_requests_per_second", "requests a second to the metastore, for locks"),
+            ("lock_statements_per_second", "statements a second of its database, to locks' tables"),
+        ),
+        strict=True,
+    ):
+        for phase, looks in _PHASE_LOOKS.items():
+            cells = sorted((c for c in found["cells"] if c["kind"] == phase), key=lambda c: c["writers"])
+            panel.plot([c["writers"] for c in cells], [c[name] for c in cells], label=phase, **looks)
+        panel.set_title(title, fontsize=10)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(counts, [str(count) for count in counts])
+        panel.minorticks_off()
+        if name == "p99_ms":
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+        else:
+            panel.set_ylim(bottom=0)
+        panel.grid(axis="y", alpha=0.3)
+        panel.set_xlabel("writer processes")
+    figure.axes[0].legend(frameon=False)
     return figure
 
 

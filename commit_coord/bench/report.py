@@ -41,6 +41,7 @@ def render(results: Results) -> str:
         "commits": ("Commits a second", _commits),
         "hive": ("Commits a second on a Hive Metastore", _hive),
         "groups": ("One swap for all that wait", _groups),
+        "migration": ("Before and after a move", _migration),
         "steady": ("Appends in a row", _steady),
         "cost": ("The cost of one commit", _cost),
         "locks": ("Locks", _locks),
@@ -168,6 +169,30 @@ def _groups(found: dict[str, Any]) -> list[str]:
         *(text, "", *_grid(head, rows), *alters, "", *shown, *_gave_up(found), *_bars(found["bars"])),
         *("![groups](groups.png)", ""),
     ]
+
+
+def _migration(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"{found['seconds']:g} s a cell, on {found['server']}, one table with {found['snapshots_before']} snapshots; "
+        "all writers have `lock-impl=hms-to-zookeeper`. Requests to the metastore are counted by a proxy before it, "
+        "statements to its database by that one's log, all a second. *idle*: catalogs that have written, and do "
+        "nothing."
+    )
+    head = (
+        *("phase", "writers", "acknowledged/s", "p50 ms", "p99 ms", "failed", "requests/s", "for locks"),
+        *("statements/s", "to locks' tables", "proved"),
+    )
+    counts = ("requests_per_second", "lock_requests_per_second", "statements_per_second", "lock_statements_per_second")
+    rows = [
+        (
+            cell["kind"],
+            *(cell[name] for name in ("writers", "per_second", "p50_ms", "p99_ms", "failed", *counts)),
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: c["writers"])
+    ]
+    rows += [(cell["kind"], "idle", *[None] * 4, *(cell[name] for name in counts), None) for cell in found["idle"]]
+    return [text, "", *_grid(head, rows), *_bars(found["bars"]), "![migration](migration.png)", ""]
 
 
 def _steady(found: dict[str, Any]) -> list[str]:

@@ -65,8 +65,8 @@ class Moved:
 
     Args:
         table: ``db.table``.
-        before: Its state before.
-        after: Its state now.
+        before: Its state before; None where the table could not be read.
+        after: Its state when it was read last.
         outcome: In a word.
         reason: In words, where it did not get there.
         waits_for: Writers that hold it up.
@@ -74,12 +74,17 @@ class Moved:
     """
 
     table: str
-    before: State
-    after: State
+    before: State | None
+    after: State | None
     outcome: Outcome
     reason: str = ""
     waits_for: Sequence[Sighting] = ()
     took_ms: float = 0.0
+
+    @property
+    def phase(self) -> Phase | None:
+        """In which it is, as far as is known."""
+        return None if self.after is None else self.after.phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +290,8 @@ class Migration:
     ) -> Moved:
         """Bring *table* to *target* step by step; see :meth:`move_all`."""
         started, name = self._clock.now(), table_name(table)
-        before = after = State(phase=Phase.HMS, epoch=0)
+        before: State | None = None
+        after: State | None = None
 
         def ended(outcome: Outcome, reason: str = "", waits_for: Sequence[Sighting] = ()) -> Moved:
             return Moved(
@@ -299,7 +305,7 @@ class Migration:
             )
 
         try:
-            before = after = self._state(table)
+            after = before = self._state(table)
             if target is Phase.ZOOKEEPER and before.phase is Phase.HMS:
                 return ended(Outcome.REFUSED, "it locks in the metastore alone: `migrate start` it first")
             if not back and list(Phase).index(target) < list(Phase).index(before.phase):

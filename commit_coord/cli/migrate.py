@@ -20,7 +20,7 @@ from commit_coord.cli.failures import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.protocol.migration import MIGRATING, Phase
+from commit_coord.protocol.migration import MIGRATING, Phase, State
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Migration, Moved, Standing
@@ -315,9 +315,9 @@ def _move(
         style = "green" if one.outcome in good else "yellow" if one.outcome is Outcome.WAITS else "red"
         shown.add_row(
             one.table,
-            one.before.phase,
-            one.after.phase,
-            str(one.after.epoch),
+            one.before.phase if one.before else "?",
+            one.phase or "?",
+            str(one.after.epoch) if one.after else "?",
             Text(one.outcome, style=style),
             one.reason,
             duration(one.took_ms),
@@ -430,11 +430,15 @@ def _standing_record(standing: Standing) -> dict[str, Any]:
     }
 
 
+def _state_record(state: State | None) -> dict[str, Any] | None:
+    return None if state is None else {"phase": state.phase, "epoch": state.epoch}
+
+
 def _moved_record(moved: Moved) -> dict[str, Any]:
     return {
         "table": moved.table,
-        "before": {"phase": moved.before.phase, "epoch": moved.before.epoch},
-        "after": {"phase": moved.after.phase, "epoch": moved.after.epoch},
+        "before": _state_record(moved.before),
+        "after": _state_record(moved.after),
         "outcome": moved.outcome,
         "reason": moved.reason,
         "waits_for": [_sighting_record(one) for one in moved.waits_for],

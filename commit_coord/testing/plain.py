@@ -28,12 +28,12 @@ _EVERY = 0.5
 """Seconds between two looks."""
 
 
-def open_plain(uri: str) -> HiveCatalog:
+def open_plain(uri: str, **waits: str) -> HiveCatalog:
     """Return PyIceberg's own catalog; from now on this process is known to the metastore by its pid."""
     os.environ["LOGNAME"] = f"{_USER}{os.getpid()}"
     assert getpass.getuser() == os.environ["LOGNAME"]
-    waits = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "20"}
-    return HiveCatalog("plain", uri=uri, **waits)
+    brief = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "20"}
+    return HiveCatalog("plain", uri=uri, **{**brief, **waits})
 
 
 class Tidier:

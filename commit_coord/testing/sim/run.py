@@ -549,7 +549,7 @@ class _Run:
         for _ in range(30):
             moved = Migration(catalog).move(TABLE, target)
             process.note(f"to {target}: {moved.outcome}, {moved.after} {moved.reason}")
-            if moved.after.phase is target:
+            if moved.phase is target:
                 break
             process.clock.sleep(2.0)
         coordinator.locks.close()
