@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, MetastoreUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
@@ -289,6 +289,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         """See :meth:`LockManager.acquire`."""
         try:
             return super().acquire(request, deadline=deadline, policy=policy)
+        except LockError as error:
+            # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
+            # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
+            if not request.offer or self._retract(request):
+                raise
+            raise OfferLost("the holder that took the offer did not answer", locks=request) from error
         finally:
             self._turns.pop(request.request_id, None)  # the lease has it
 

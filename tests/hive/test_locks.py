@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout
+from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access
 from commit_coord.local import HiveMetastore
@@ -19,6 +19,7 @@ from commit_coord.locks import hms_names
 from commit_coord.locks.base import LockManager, LockSettings
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (
     PART_A,
     PATIENCE,
@@ -180,6 +181,30 @@ def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Prox
     assert LeaseState.RELEASED is lease.state
     assert standing(service.open()) == {}
     manager.close()
+
+
+@pytest.mark.parametrize("ended", ["unreachable", "by force"])
+def test_an_offer_that_was_taken_stays_in_doubt_however_its_request_ends(
+    service: Service, plain: MetastoreClient, proxy: Proxy, ended: str
+) -> None:
+    """Its holder was interrupted and gave no answer; then the metastore does not grant the next one's latch."""
+    manager = HmsLockManager(proxy.uri, settings=LockSettings(lease_ms=1_000, heartbeat_interval_ms=300))
+    holder = manager.acquire(latch(), deadline=soon())
+    waiter = Submitter(manager, offering("a")).queued()
+    assert [offer.text for offer in holder.take(10)] == ["a"]
+    if ended == "unreachable":
+        proxy.refuse += ["lock"] * 100
+        holder.release()
+    else:
+        lock_id, _ = plain.lock(hms_names.parts(latch()), user="u", host="h", agent="a")
+        holder.release()
+        until(lambda: waiter.request.request_id in manager._tickets, "a place in the metastore")
+        plain.unlock(manager._tickets[waiter.request.request_id].lock_id)
+        plain.unlock(lock_id)
+    assert isinstance(waiter.failed(), OfferLost)
+    proxy.refuse.clear()
+    manager.close()
+    assert standing(service.open()) == {}
 
 
 # Waiting.
