@@ -369,11 +369,14 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         agent=agent,
                         patience_ms=min(_PART_MS * len(parts), left_ms),
                     )
-                    if self._clock.now() - sent > self._lease_seconds / 3:
-                        # A lease counts from what was sent last. Nobody was able to see this one before the answer.
-                        sent = self._clock.now()
-                        with suppress(NoSuchLock):  # Freed since: the next question finds it.
+                    if (now := self._clock.now()) - sent > self._lease_seconds / 3:
+                        # A lease counts from what was sent last; but waiters have seen it ever since it was there:
+                        # 1. It is granted.   2. We stand still.   3. They free it.   4. We get the answer.
+                        try:
                             self.metastore.heartbeat(lock_id)
+                            sent = now
+                        except NoSuchLock:
+                            acquired = False  # the next question finds it gone, too
                 except (LostReply, ServerFailed) as error:
                     if isinstance(error, ServerFailed) and tries >= _FAILURES:
                         raise

@@ -7,16 +7,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access
 from commit_coord.local import HiveMetastore
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
 from commit_coord.testing.carrying import Submitter, offering
@@ -55,6 +56,15 @@ def plain(hms: HiveMetastore) -> Iterator[MetastoreClient]:
 def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
     with Proxy(hms.uri) as proxy:
         yield proxy
+
+
+class Jumping(SystemClock):
+    """The system's clock, as a process sees it that stood still."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
 
 
 def hive(manager: LockManager) -> HmsLockManager:
@@ -171,6 +181,29 @@ def test_a_first_try_that_comes_late_is_released(service: Service, plain: Metast
         lease.ensure_active(0)
         assert standing(other) == {wanted.request_id: LockState.ACQUIRED}
     manager.close()
+
+
+def test_a_lock_that_was_freed_before_its_reply_is_not_held(hms: HiveMetastore, service: Service) -> None:
+    """Its owner stands still before the answer, for longer than a lease; by then somebody else has it."""
+    clock, rivals = Jumping(), hive(service.open())
+    held: list[Lease] = []
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        lock = manager.metastore.lock
+
+        def late(*parts: Any, **words: Any) -> tuple[int, bool]:
+            reply = lock(*parts, **words)
+            if not held:
+                rivals.metastore.unlock(reply[0])
+                held.append(rivals.acquire(request((X, TABLE)), deadline=soon()))
+                clock.ahead += 16
+            return reply
+
+        manager.metastore.lock = late  # type: ignore[method-assign]
+        with pytest.raises(LockTimeout):
+            manager.acquire(request((X, TABLE)), deadline=clock.now() + 17)
+        held[0].ensure_active(0)
+        held[0].release()
+    assert standing(rivals) == {}
 
 
 def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Proxy) -> None:

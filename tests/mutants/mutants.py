@@ -447,14 +447,14 @@ MUTANTS = (
         "locks/hms_beats.py",
         "    return asked - seen >= said.lease_ms / 1000 or",
         "    return asked - seen >= said.lease_ms / 3000 or",
-        f"{_SIM}[a metastore]",
+        f"{_SIM}[stalls in a metastore]",
     ),
     Mutant(
-        "a-lease-begins-when-it-was-asked-for",
+        "an-offer-stays-in-doubt-where-the-metastore-fails",
         "locks/hms.py",
-        "                    return _Ticket(request=request, lock_id=lock_id, word=sent), acquired\n",
-        "                    return _Ticket(request=request, lock_id=lock_id, word=self._clock.now()), acquired\n",
-        f"{_SIM}[stalls in a metastore]",
+        "            if not request.offer or self._retract(request):\n",
+        "            if True:\n",
+        f"{_SIM}[carried in a metastore]",
     ),
     # A table that moves between two lock services.
     Mutant(

@@ -219,26 +219,26 @@ def _with_interrupts(plan: Plan) -> Plan:
 
 
 def _in_a_metastore(plan: Plan) -> Plan:
-    """Partitions and tables are locked there, replies are lost and late, and one writer is stopped for nearly a lease."""
-    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=6.0 + plan.seed % 9)
+    """Partitions and tables are locked there, and replies are lost and late."""
     jobs = (Job.LOCKED_APPEND, Job.TABLE_APPEND, Job.LOCKED_APPEND)
     writers = tuple(replace(one, jobs=jobs[number % 2 :][:2]) for number, one in enumerate(_ours(plan)))
     weather = Weather(lost=0.03, unanswered=0.1, late=0.1)
-    return replace(plan, locks=Locks.HMS, lock_weather=weather, writers=writers, faults=(stop,), outages=())
+    return replace(plan, locks=Locks.HMS, lock_weather=weather, writers=writers, faults=(), outages=())
 
 
 def _with_stalls_in_a_metastore(plan: Plan) -> Plan:
-    """One writer is stopped until the others have taken its locks; the pointer's server ignores the condition."""
-    stop = Fault(process="w1", step=3 + plan.seed % 12, blow=Blow.PAUSE, seconds=25.0)
-    jobs = (Job.APPEND, Job.APPEND) if plan.seed % 2 else (Job.TABLE_APPEND, Job.TABLE_APPEND)
+    """One writer is stopped for less than a lease, or until the others have its locks; no condition is compared."""
+    seconds = (10.0, 25.0)[plan.seed % 2]
+    stop = Fault(process="w1", step=3 + plan.seed % 17, blow=Blow.PAUSE, seconds=seconds)
+    locked = _in_a_metastore(plan)
+    writers = tuple(replace(one, jobs=(Job.APPEND, Job.APPEND)) for one in locked.writers)
     return replace(
-        _in_a_metastore(plan),
-        lock_weather=Weather(slow=0.3) if plan.seed % 2 == 0 else CALM,
-        lock_patience=30.0,
+        locked,
+        lock_weather=CALM,
         condition=Condition.IGNORES,
         acquire_timeout_ms=60_000,
         faults=(stop,),
-        writers=tuple(replace(one, jobs=jobs) for one in _ours(plan)),
+        writers=writers if plan.seed % 2 else locked.writers,
     )
 
 
@@ -246,7 +246,7 @@ def _with_a_metastore_that_is_away(plan: Plan) -> Plan:
     """For about as long as a lease, while all wait for each other."""
     begins = 0.05 + 0.01 * (plan.seed % 10)
     away = Outage(service="locks", begins=begins, ends=begins + 10.0 + plan.seed % 10)
-    return replace(_in_a_metastore(plan), faults=(), outages=(away,), acquire_timeout_ms=60_000)
+    return replace(_in_a_metastore(plan), outages=(away,), acquire_timeout_ms=60_000)
 
 
 FAULTS = {

@@ -568,7 +568,9 @@ class _Run:
         """Write as those do that take the common lock, and set without a condition."""
         client = self.client(process)
         if self.metastore is not None:
-            manager: LockManager | StockLocks = StockLocks(process, self.metastore, partial(self._granted, process))
+            # Where locks are reaped nobody tells them that theirs was: what they believe is nothing to go by.
+            told = partial(self._granted, process) if self.plan.metastore.timeout is None else lambda lease: None
+            manager: LockManager | StockLocks = StockLocks(process, self.metastore, told)
         else:
             manager = self.manager(process, client)
         for number, _ in self._left[process.name][0]:
