@@ -370,13 +370,11 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         patience_ms=min(_PART_MS * len(parts), left_ms),
                     )
                     if (now := self._clock.now()) - sent > self._lease_seconds / 3:
-                        # A lease counts from what was sent last; but waiters have seen it ever since it was there:
-                        # 1. It is granted.   2. We stand still.   3. They free it.   4. We get the answer.
-                        try:
-                            self.metastore.heartbeat(lock_id)
+                        # A lease counts from what was sent last.
+                        if self._is_kept(request, lock_id):
                             sent = now
-                        except NoSuchLock:
-                            acquired = False  # the next question finds it gone, too
+                        else:
+                            acquired = False  # The next question gives it back.
                 except (LostReply, ServerFailed) as error:
                     if isinstance(error, ServerFailed) and tries >= _FAILURES:
                         raise
@@ -394,6 +392,19 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                     return _Ticket(request=request, lock_id=lock_id, word=sent), acquired
                 self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
                 tries += 1
+
+    def _is_kept(self, request: LockRequest, lock_id: int) -> bool:
+        """Extend a lock whose reply came late; return whether it was not silent for a lease, by the server's clock."""
+        before, after = 0, 0
+        for one in self._own(request):
+            before = one.heartbeat_ms if one.lock_id == lock_id else before
+        try:
+            self.metastore.heartbeat(lock_id)
+        except NoSuchLock:
+            return False
+        for one in self._own(request):
+            after = one.heartbeat_ms if one.lock_id == lock_id else after
+        return 0 < after < before + self.settings.lease_ms
 
     def _own(self, request: LockRequest) -> list[_Standing]:
         """Return the places that *request* of this client has, first the first."""
@@ -458,6 +469,11 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
                     raise LockRefused("the request was taken out of the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+                del self._tickets[request.request_id]
+                return self._enter(request, deadline)
+            if self._was_silent(ticket):
+                with _translated(request):
+                    self.metastore.unlock(ticket.lock_id)
                 del self._tickets[request.request_id]
                 return self._enter(request, deadline)
             ticket.word = max(ticket.word, asked)
@@ -627,7 +643,17 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 self.metastore.heartbeat(ticket.lock_id)
         except NoSuchLock:
             return False
-        return True
+        return not self._was_silent(ticket)
+
+    def _was_silent(self, ticket: _Ticket) -> bool:
+        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+
+        Then whatever it answered, the place is not to be relied on any more:
+
+        1. We are stalled.   2. A waiter looks, and finds our heartbeat a lease old.   3. We ask, and are answered.
+        4. The waiter frees us.
+        """
+        return not ticket.request.explicit and self._clock.now() - ticket.word >= self._lease_seconds
 
     def _lost(self, ticket: _Ticket) -> None:
         # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
-from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout, OfferLost
+from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access
 from commit_coord.local import HiveMetastore
@@ -204,6 +204,45 @@ def test_a_lock_that_was_freed_before_its_reply_is_not_held(hms: HiveMetastore, 
         held[0].ensure_active(0)
         held[0].release()
     assert standing(rivals) == {}
+
+
+def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
+    """A waiter may have looked before it spoke again, and free it after."""
+    clock, holder = Jumping(), service.open().acquire(request((X, TABLE)), deadline=soon())
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        check, places = manager.metastore.check_lock, []
+
+        def stalled(lock_id: int) -> bool:
+            places.append(lock_id)
+            if len(places) == 1:
+                clock.ahead += 16
+                holder.release()
+            return check(lock_id)
+
+        manager.metastore.check_lock = stalled  # type: ignore[method-assign]
+        with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
+            assert lease.generation is not None
+            assert lease.generation > places[0]
+            assert list(standing(service.open()).values()) == [LockState.ACQUIRED]
+
+
+def test_a_heartbeat_that_is_answered_after_the_lease_is_none(hms: HiveMetastore) -> None:
+    """A waiter may have looked before it arrived, and free the lock after."""
+    clock = Jumping()
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        lease = manager.acquire(latch(), deadline=clock.now() + 60)
+        beat = manager.metastore.heartbeat
+
+        def slow(lock_id: int) -> None:
+            beat(lock_id)
+            clock.ahead += 6
+
+        clock.ahead += 10
+        manager.metastore.heartbeat = slow  # type: ignore[method-assign]
+        with pytest.raises(LockLost):
+            lease.ensure_active(0)
+        manager.metastore.heartbeat = beat  # type: ignore[method-assign]
+        until(lambda: not standing(manager), "the end of what is not relied on")
 
 
 def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Proxy) -> None:

@@ -450,11 +450,11 @@ MUTANTS = (
         f"{_SIM}[stalls in a metastore]",
     ),
     Mutant(
-        "an-offer-stays-in-doubt-where-the-metastore-fails",
+        "a-place-that-was-silent-is-given-back",
         "locks/hms.py",
-        "            if not request.offer or self._retract(request):\n",
-        "            if True:\n",
-        f"{_SIM}[carried in a metastore]",
+        "            if self._was_silent(ticket):\n",
+        "            if False:\n",
+        f"{_SIM}[stalls in a metastore]",
     ),
     # A table that moves between two lock services.
     Mutant(
