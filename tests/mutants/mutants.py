@@ -449,13 +449,6 @@ MUTANTS = (
         "    return asked - seen >= said.lease_ms / 3000 or",
         f"{_SIM}[stalls in a metastore]",
     ),
-    Mutant(
-        "a-place-that-was-silent-is-given-back",
-        "locks/hms.py",
-        "            if self._was_silent(ticket):\n",
-        "            if False:\n",
-        f"{_SIM}[stalls in a metastore]",
-    ),
     # A table that moves between two lock services.
     Mutant(
         "the phase is not compared under the latch",
