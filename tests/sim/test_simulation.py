@@ -229,7 +229,7 @@ def _in_a_metastore(plan: Plan) -> Plan:
 def _with_stalls_in_a_metastore(plan: Plan) -> Plan:
     """One writer is stopped for less than a lease, or until the others have its locks; no condition is compared."""
     seconds = (10.0, 25.0)[plan.seed % 2]
-    stop = Fault(process="w1", step=3 + plan.seed % 17, blow=Blow.PAUSE, seconds=seconds)
+    stop = Fault(process="w1", step=3 + plan.seed % 12, blow=Blow.PAUSE, seconds=seconds)
     locked = _in_a_metastore(plan)
     writers = tuple(replace(one, jobs=(Job.APPEND, Job.APPEND)) for one in locked.writers)
     return replace(
