@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, MetastoreUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
@@ -289,6 +289,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         """See :meth:`LockManager.acquire`."""
         try:
             return super().acquire(request, deadline=deadline, policy=policy)
+        except LockError as error:
+            # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
+            # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
+            if not request.offer or self._retract(request):
+                raise
+            raise OfferLost("the holder that took the offer did not answer", locks=request) from error
         finally:
             self._turns.pop(request.request_id, None)  # the lease has it
 
@@ -363,11 +369,19 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         agent=agent,
                         patience_ms=min(_PART_MS * len(parts), left_ms),
                     )
-                    if self._clock.now() - sent > self._lease_seconds / 3:
-                        # A lease counts from what was sent last. Nobody was able to see this one before the answer.
-                        sent = self._clock.now()
-                        with suppress(NoSuchLock):  # Freed since: the next question finds it.
+                    if (now := self._clock.now()) - sent > self._lease_seconds / 3:
+                        # A lease counts from what was sent last.
+                        try:
                             self.metastore.heartbeat(lock_id)
+                        except NoSuchLock:
+                            acquired = False  # Freed since: the next question finds it gone, too.
+                        else:
+                            # For very many locks the server takes longer, and shows them to nobody before the end.
+                            many = _PART_MS * len(parts) >= self.settings.lease_ms
+                            if many or self._clock.now() - sent < self._lease_seconds:
+                                sent = now
+                            else:
+                                acquired = False  # It was silent for a lease: the next question gives it back.
                 except (LostReply, ServerFailed) as error:
                     if isinstance(error, ServerFailed) and tries >= _FAILURES:
                         raise
@@ -449,6 +463,11 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
                     raise LockRefused("the request was taken out of the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+                del self._tickets[request.request_id]
+                return self._enter(request, deadline)
+            if self._was_silent(ticket):
+                with _translated(request):
+                    self.metastore.unlock(ticket.lock_id)
                 del self._tickets[request.request_id]
                 return self._enter(request, deadline)
             ticket.word = max(ticket.word, asked)
@@ -618,7 +637,17 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 self.metastore.heartbeat(ticket.lock_id)
         except NoSuchLock:
             return False
-        return True
+        return not self._was_silent(ticket)
+
+    def _was_silent(self, ticket: _Ticket) -> bool:
+        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+
+        Then whatever it answered, the place is not to be relied on any more:
+
+        1. We are stalled.   2. A waiter looks, and finds our heartbeat a lease old.   3. We ask, and are answered.
+        4. The waiter frees us.
+        """
+        return not ticket.request.explicit and self._clock.now() - ticket.word >= self._lease_seconds
 
     def _lost(self, ticket: _Ticket) -> None:
         # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.

@@ -7,18 +7,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockDeadlock, LockRefused, LockTimeout
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
+from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access
 from commit_coord.local import HiveMetastore
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (
     PART_A,
     PATIENCE,
@@ -54,6 +56,15 @@ def plain(hms: HiveMetastore) -> Iterator[MetastoreClient]:
 def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
     with Proxy(hms.uri) as proxy:
         yield proxy
+
+
+class Jumping(SystemClock):
+    """The system's clock, as a process sees it that stood still."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
 
 
 def hive(manager: LockManager) -> HmsLockManager:
@@ -172,6 +183,68 @@ def test_a_first_try_that_comes_late_is_released(service: Service, plain: Metast
     manager.close()
 
 
+def test_a_lock_that_was_freed_before_its_reply_is_not_held(hms: HiveMetastore, service: Service) -> None:
+    """Its owner stands still before the answer, for longer than a lease; by then somebody else has it."""
+    clock, rivals = Jumping(), hive(service.open())
+    held: list[Lease] = []
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        lock = manager.metastore.lock
+
+        def late(*parts: Any, **words: Any) -> tuple[int, bool]:
+            reply = lock(*parts, **words)
+            if not held:
+                rivals.metastore.unlock(reply[0])
+                held.append(rivals.acquire(request((X, TABLE)), deadline=soon()))
+                clock.ahead += 16
+            return reply
+
+        manager.metastore.lock = late  # type: ignore[method-assign]
+        with pytest.raises(LockTimeout):
+            manager.acquire(request((X, TABLE)), deadline=clock.now() + 17)
+        held[0].ensure_active(0)
+        held[0].release()
+    assert standing(rivals) == {}
+
+
+def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
+    """A waiter may have looked before it spoke again, and free it after."""
+    clock, holder = Jumping(), service.open().acquire(request((X, TABLE)), deadline=soon())
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        check, places = manager.metastore.check_lock, []
+
+        def stalled(lock_id: int) -> bool:
+            places.append(lock_id)
+            if len(places) == 1:
+                clock.ahead += 16
+                holder.release()
+            return check(lock_id)
+
+        manager.metastore.check_lock = stalled  # type: ignore[method-assign]
+        with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
+            assert lease.generation is not None
+            assert lease.generation > places[0]
+            assert list(standing(service.open()).values()) == [LockState.ACQUIRED]
+
+
+def test_a_heartbeat_that_is_answered_after_the_lease_is_none(hms: HiveMetastore) -> None:
+    """A waiter may have looked before it arrived, and free the lock after."""
+    clock = Jumping()
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        lease = manager.acquire(latch(), deadline=clock.now() + 60)
+        beat = manager.metastore.heartbeat
+
+        def slow(lock_id: int) -> None:
+            beat(lock_id)
+            clock.ahead += 6
+
+        clock.ahead += 10
+        manager.metastore.heartbeat = slow  # type: ignore[method-assign]
+        with pytest.raises(LockLost):
+            lease.ensure_active(0)
+        manager.metastore.heartbeat = beat  # type: ignore[method-assign]
+        until(lambda: not standing(manager), "the end of what is not relied on")
+
+
 def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Proxy) -> None:
     manager = HmsLockManager(proxy.uri)
     lease = manager.acquire(latch(), deadline=soon())
@@ -180,6 +253,30 @@ def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Prox
     assert LeaseState.RELEASED is lease.state
     assert standing(service.open()) == {}
     manager.close()
+
+
+@pytest.mark.parametrize("ended", ["unreachable", "by force"])
+def test_an_offer_that_was_taken_stays_in_doubt_however_its_request_ends(
+    service: Service, plain: MetastoreClient, proxy: Proxy, ended: str
+) -> None:
+    """Its holder was interrupted and gave no answer; then the metastore does not grant the next one's latch."""
+    manager = HmsLockManager(proxy.uri, settings=LockSettings(lease_ms=1_000, heartbeat_interval_ms=300))
+    holder = manager.acquire(latch(), deadline=soon())
+    waiter = Submitter(manager, offering("a")).queued()
+    assert [offer.text for offer in holder.take(10)] == ["a"]
+    if ended == "unreachable":
+        proxy.refuse += ["lock"] * 100
+        holder.release()
+    else:
+        lock_id, _ = plain.lock(hms_names.parts(latch()), user="u", host="h", agent="a")
+        holder.release()
+        until(lambda: waiter.request.request_id in manager._tickets, "a place in the metastore")
+        plain.unlock(manager._tickets[waiter.request.request_id].lock_id)
+        plain.unlock(lock_id)
+    assert isinstance(waiter.failed(), OfferLost)
+    proxy.refuse.clear()
+    manager.close()
+    assert standing(service.open()) == {}
 
 
 # Waiting.

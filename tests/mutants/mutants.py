@@ -427,6 +427,28 @@ MUTANTS = (
         "        pass\n",
         f"{_SEEDS}[1]",
     ),
+    # The metastore's locks.
+    Mutant(
+        "a-reader-steps-back",
+        "locks/hms.py",
+        "        if not older:\n",
+        "        if older or True:\n",
+        f"{_SIM}[a metastore]",
+    ),
+    Mutant(
+        "a-second-place-is-released",
+        "locks/hms.py",
+        "                        if not self._is_place(request_id, standing.lock_id):\n",
+        "                        if False:\n",
+        f"{_SIM}[a metastore]",
+    ),
+    Mutant(
+        "a-heartbeat-is-waited-for",
+        "locks/hms_beats.py",
+        "    return asked - seen >= said.lease_ms / 1000 or",
+        "    return asked - seen >= said.lease_ms / 3000 or",
+        f"{_SIM}[stalls in a metastore]",
+    ),
     # A table that moves between two lock services.
     Mutant(
         "the phase is not compared under the latch",

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from commit_coord.coordinator.commit import Commit
-from commit_coord.errors import LockError
+from commit_coord.errors import LockError, MetastoreUnavailable
+from commit_coord.hms.connection import ServerFailed
+from commit_coord.locks import hms, hms_names
+from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.protocol.commit import SwapResult, Where
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw
 from commit_coord.testing.sim.run import simulate
 from commit_coord.testing.sim.services import Client, Condition, Pointers
-from commit_coord.testing.sim.world import Blow, Fault, Outage, Weather
+from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -106,6 +109,30 @@ def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(LeaseLockManager, "_retract", lambda self, request: True)
 
 
+def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HmsLockManager, "_step_back", lambda self, ticket: None)
+
+
+def _takes_everybody_for_dead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hms, "is_over", lambda *listed, **seen: True)
+
+
+def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HmsLockManager, "_own", lambda self, request: [])
+
+
+def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
+    real = KeepingLockManager._release
+
+    def release(self: Any, ticket: Any) -> None:
+        real(self, ticket)
+        with suppress(MetastoreUnavailable, ServerFailed):
+            for listed in self.metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
+                self.metastore.unlock(listed.lock_id)
+
+    patch.setattr(HmsLockManager, "_release", release, raising=False)
+
+
 def _as_it_comes(plan: Plan) -> Plan:
     return plan
 
@@ -136,11 +163,13 @@ def _with_impatience(plan: Plan) -> Plan:
 
 
 def _leases(plan: Plan) -> Locks:
-    return plan.locks if plan.locks in (Locks.HOST, Locks.SERVER) else Locks.HOST
+    return plan.locks if plan.locks in (Locks.HOST, Locks.SERVER, Locks.HMS) else Locks.HOST
 
 
 def _ours(plan: Plan) -> tuple[Writer, ...]:
-    return tuple(replace(writer, rate=1.0, begins=0.0) for writer in plan.writers if writer.kind is Kind.OURS)
+    return tuple(
+        replace(writer, rate=1.0, begins=0.0, threads=1) for writer in plan.writers if writer.kind is Kind.OURS
+    )
 
 
 def _with_foreign_lockers(plan: Plan) -> Plan:
@@ -189,6 +218,37 @@ def _with_interrupts(plan: Plan) -> Plan:
     return replace(plan, locks=_leases(plan), faults=tuple(blows), group_max_size=16)
 
 
+def _in_a_metastore(plan: Plan) -> Plan:
+    """Partitions and tables are locked there, and replies are lost and late."""
+    jobs = (Job.LOCKED_APPEND, Job.TABLE_APPEND, Job.LOCKED_APPEND)
+    writers = tuple(replace(one, jobs=jobs[number % 2 :][:2]) for number, one in enumerate(_ours(plan)))
+    weather = Weather(lost=0.03, unanswered=0.1, late=0.1)
+    return replace(plan, locks=Locks.HMS, lock_weather=weather, writers=writers, faults=(), outages=())
+
+
+def _with_stalls_in_a_metastore(plan: Plan) -> Plan:
+    """One writer is stopped for less than a lease, or until the others have its locks; no condition is compared."""
+    seconds = (10.0, 25.0)[plan.seed % 2]
+    stop = Fault(process="w1", step=3 + plan.seed % 12, blow=Blow.PAUSE, seconds=seconds)
+    locked = _in_a_metastore(plan)
+    writers = tuple(replace(one, jobs=(Job.APPEND, Job.APPEND)) for one in locked.writers)
+    return replace(
+        locked,
+        lock_weather=CALM,
+        condition=Condition.IGNORES,
+        acquire_timeout_ms=60_000,
+        faults=(stop,),
+        writers=writers if plan.seed % 2 else locked.writers,
+    )
+
+
+def _with_a_metastore_that_is_away(plan: Plan) -> Plan:
+    """For about as long as a lease, while all wait for each other."""
+    begins = 0.05 + 0.01 * (plan.seed % 10)
+    away = Outage(service="locks", begins=begins, ends=begins + 10.0 + plan.seed % 10)
+    return replace(_in_a_metastore(plan), outages=(away,), acquire_timeout_ms=60_000)
+
+
 FAULTS = {
     "lost answers": _with_lost_answers,
     "stalls": _with_stalls,
@@ -198,6 +258,9 @@ FAULTS = {
     "strangers": _with_strangers,
     "a forgetful server": _with_a_forgetful_server,
     "interrupts": _with_interrupts,
+    "a metastore": _in_a_metastore,
+    "stalls in a metastore": _with_stalls_in_a_metastore,
+    "a metastore that is away": _with_a_metastore_that_is_away,
 }
 
 
@@ -217,6 +280,11 @@ def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
         (_takes_a_lost_answer_for_a_failure, _with_lost_answers),
         (_takes_the_old_head_for_a_failure, _with_lost_answers),
         (_says_failure_while_somebody_has_the_offer, _with_impatience),
+        (_never_asks, _with_stalls_in_a_metastore),
+        (_releases_whoever_stands, _in_a_metastore),
+        (_never_steps_back, _in_a_metastore),
+        (_takes_everybody_for_dead, _in_a_metastore),
+        (_looks_for_no_lost_reply, _in_a_metastore),
     ],
 )
 def test_a_guard_that_is_gone_is_missed(

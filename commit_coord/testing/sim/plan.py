@@ -19,6 +19,7 @@ class Locks(StrEnum):
 
     HOST = "lease-on-a-host"
     SERVER = "lease-on-a-server"
+    HMS = "hms"
     MEMORY = "memory"
     NONE = "none"
     MIGRATING = "hms-to-zookeeper"
@@ -36,6 +37,8 @@ class Job(StrEnum):
     """Reads a property and sets it."""
     LOCKED_APPEND = "locked append"
     """Under an operation lock on a partition, and not without it."""
+    TABLE_APPEND = "table-locked append"
+    """Likewise, on the table."""
 
 
 class Kind(StrEnum):
@@ -58,6 +61,8 @@ class Writer:
     rate: float = 1.0
     lives: int = 1
     begins: float = 0.0
+    threads: int = 1
+    """Among which its jobs are dealt out; more than one with ``hms`` alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,19 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Metastore:
+    """How the metastore of a run serves its locks.
+
+    Args:
+        by_id: Whether in the order of their ids, as later versions do; else as 2.3.10 does.
+        timeout: ``hive.txn.timeout`` in seconds, where its reaper runs.
+    """
+
+    by_id: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One run."""
 
@@ -87,6 +105,9 @@ class Plan:
     outages: tuple[Outage, ...] = ()
     pointer_weather: Weather = CALM
     lock_weather: Weather = CALM
+    lock_patience: float = 5.0
+    """Seconds that a client waits for the lock service's answer."""
+    metastore: Metastore = Metastore()
     file_weather: Weather = CALM
     group_max_size: int = 16
     log_length: int = 100
@@ -97,7 +118,9 @@ class Plan:
 
     @property
     def clocks_keep_up(self) -> bool:
-        """Whether no client's clock is slower than the service's, as the lease on a server assumes."""
+        """Whether no client's clock is slower than the service's; in a metastore clients judge each other by theirs."""
+        if self.locks is Locks.HMS:
+            return len({writer.rate for writer in self.writers}) == 1
         return all(writer.rate >= 1.0 for writer in self.writers)
 
     def smaller(self) -> Iterator[Plan]:
@@ -115,6 +138,9 @@ class Plan:
         if self.file_weather != CALM:
             yield replace(self, file_weather=CALM)
         for position, writer in enumerate(self.writers):
+            if writer.threads > 1:
+                fewer = replace(writer, threads=1)
+                yield replace(self, writers=(*self.writers[:position], fewer, *self.writers[position + 1 :]))
             if len(writer.jobs) > 1:
                 shorter = replace(writer, jobs=writer.jobs[:-1])
                 yield replace(self, writers=(*self.writers[:position], shorter, *self.writers[position + 1 :]))
@@ -124,13 +150,20 @@ class Plan:
         lines = [f"locks {self.locks}, pointer store {self.condition}, groups of {self.group_max_size}"]
         if self.move is not None:
             lines.append(f"from {self.move.begins} to {', '.join(self.move.ends)}; w1 believes {self.move.believed}")
+        if self.locks is Locks.HMS:
+            order = "by id" if self.metastore.by_id else "as 2.3.10"
+            lines.append(f"metastore grants {order}, frees after {self.metastore.timeout} s; {self.lock_patience} s")
         for writer in self.writers:
+            threads = f" in {writer.threads} threads" if writer.threads > 1 else ""
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
-            lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{rate}")
+            lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{threads}{rate}")
         lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.3f} s" for f in self.faults]
         lines += [f"{o.service} is away from {o.begins:.3f} s to {o.ends:.3f} s" for o in self.outages]
         return "\n".join(lines)
 
+
+_METASTORES = 0.2
+"""The part of the runs whose locks are a metastore's. Drawn apart, so that all others are what they were."""
 
 _JOBS = (Job.APPEND,) * 6 + (Job.NAMED_APPEND, Job.OVERWRITE, Job.REGISTER, Job.LOCKED_APPEND)
 
@@ -139,13 +172,20 @@ def draw(seed: int) -> Plan:
     """Return the plan of run *seed*."""
     dice = random.Random(f"plan {seed}")  # noqa: S311 - dice, no secret
     locks = dice.choice([Locks.HOST] * 4 + [Locks.SERVER] * 5 + [Locks.MEMORY, Locks.NONE])
-    leases = locks in (Locks.HOST, Locks.SERVER)
+    metastore = Metastore()
+    if random.Random(f"metastore {seed}").random() < _METASTORES:  # noqa: S311 - dice, no secret
+        locks = Locks.HMS
+        metastore = Metastore(by_id=dice.random() < 0.5, timeout=dice.choice([None, None, None, 20.0, 60.0, 300.0]))
+    leases = locks in (Locks.HOST, Locks.SERVER, Locks.HMS)
     condition = Condition.IGNORES if leases and dice.random() < 0.25 else Condition.COMPARES
-    slow = locks is Locks.SERVER and condition is Condition.COMPARES and dice.random() < 0.15
+    slow = locks in (Locks.SERVER, Locks.HMS) and condition is Condition.COMPARES and dice.random() < 0.15
     crashes = locks is not Locks.MEMORY
+    remote = locks in (Locks.SERVER, Locks.HMS)
     writers = []
     for number in range(1, dice.choice([2, 2, 3, 3, 4]) + 1):
-        jobs = tuple(dice.choice(_JOBS) for _ in range(dice.choice([1, 1, 2])))
+        threads = dice.choice([1, 1, 2, 3]) if locks is Locks.HMS else 1
+        chosen = (*_JOBS, Job.LOCKED_APPEND, Job.TABLE_APPEND) if locks is Locks.HMS else _JOBS
+        jobs = tuple(dice.choice(chosen) for _ in range(threads * dice.choice([1, 1, 2])))
         if locks is Locks.NONE:
             jobs = tuple(Job.APPEND if job is Job.LOCKED_APPEND else job for job in jobs)
         rate = dice.uniform(0.8, 1.2) if slow else dice.uniform(1.0, 1.01) if locks is Locks.SERVER else 1.0
@@ -156,6 +196,7 @@ def draw(seed: int) -> Plan:
                 rate=rate,
                 lives=dice.choice([1, 2]) if crashes else 1,
                 begins=dice.random() * dice.choice([0.005, 0.2]),
+                threads=threads,
             )
         )
     if dice.random() < 0.25 and (condition is Condition.COMPARES or leases):
@@ -185,19 +226,19 @@ def draw(seed: int) -> Plan:
     outages = []
     if dice.random() < 0.2:
         begins = dice.random() * 0.3
-        service = dice.choice(["locks", "locks", "pointer"] if locks is Locks.SERVER else ["pointer"])
+        service = dice.choice(["locks", "locks", "pointer"] if remote else ["pointer"])
         outages.append(
             Outage(
                 service=service,
                 begins=begins,
                 ends=begins + dice.choice([0.2, 3.0, 30.0]) * dice.random(),
-                forgets=service == "locks" and dice.random() < 0.7,
+                forgets=service == "locks" and locks is Locks.SERVER and dice.random() < 0.7,
             )
         )
 
     log_length = dice.choice([100, 100, 2])
 
-    def weather() -> Weather:
+    def weather(*, twice: bool = True) -> Weather:
         if dice.random() < 0.5:
             return CALM
         scale = dice.choice([0.02, 0.1])
@@ -205,7 +246,7 @@ def draw(seed: int) -> Plan:
             lost=scale * dice.random(),
             unanswered=scale * dice.random(),
             late=scale * dice.random(),
-            twice=scale * dice.random(),
+            twice=scale * dice.random() if twice else 0.0,
             refused=scale * dice.random() / 2,
             slow=scale * dice.random(),
         )
@@ -218,7 +259,10 @@ def draw(seed: int) -> Plan:
         faults=tuple(faults),
         outages=tuple(outages),
         pointer_weather=weather(),
-        lock_weather=weather() if locks is Locks.SERVER else CALM,
+        # Over the one connection of a call nothing comes twice.
+        lock_weather=weather(twice=locks is Locks.SERVER) if remote else CALM,
+        lock_patience=dice.choice([5.0, 30.0]) if locks is Locks.HMS else 5.0,
+        metastore=metastore,
         file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
         group_max_size=dice.choice([16, 16, 2, 1]),
         log_length=log_length,

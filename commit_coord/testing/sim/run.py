@@ -9,9 +9,9 @@ import math
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -37,7 +37,7 @@ from commit_coord.catalog import migration as operating
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import commit as committing
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
@@ -70,6 +70,7 @@ from commit_coord.testing.history import (
     check_snapshots,
 )
 from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
+from commit_coord.testing.sim.metastore import SimulatedHmsManager, SimulatedMetastore, StockLocks
 from commit_coord.testing.sim.moving import (
     MovingClient,
     SimulatedGuards,
@@ -80,7 +81,18 @@ from commit_coord.testing.sim.moving import (
 )
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer
 from commit_coord.testing.sim.services import Client, Condition, Files, Pointers, SimulatedFileIO, short
-from commit_coord.testing.sim.world import Event, Fault, NoAnswer, Outage, Process, Service, Unreachable, World
+from commit_coord.testing.sim.world import (
+    CALM,
+    Event,
+    Fault,
+    NoAnswer,
+    Outage,
+    Process,
+    Service,
+    Thread,
+    Unreachable,
+    World,
+)
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -188,10 +200,12 @@ class _Run:
         self.done: set[str] = set()
         self._process: Process | None = None
         self._leases: list[tuple[Process, str, Lease]] = []
+        self._threads: dict[str, Thread] = {}
+        """Whose each request is that was granted."""
         self._processes: list[Process] = []
         pointer_service = Service(world, "pointer", plan.pointer_weather, patience=10.0)
         # What is lost on the way from one host's memory to itself is nothing; only time passes.
-        lock_service = Service(world, "locks", plan.lock_weather, patience=5.0)
+        lock_service = Service(world, "locks", plan.lock_weather, patience=plan.lock_patience)
         other_service = Service(world, "zookeeper", plan.lock_weather, patience=5.0)
         self.files = Files(Service(world, "files", plan.file_weather))
         length = {
@@ -213,6 +227,7 @@ class _Run:
         )
         self.zookeeper = LockDatabase(other_service, lambda: world.now, remote=True)
         """Where the locks go, in runs in which the table moves there."""
+        self.metastore = SimulatedMetastore(lock_service, plan.metastore) if plan.locks is Locks.HMS else None
         self.name = f"run {plan.seed}"
         for outage in plan.outages:
             self._away(pointer_service if outage.service == "pointer" else lock_service, outage)
@@ -220,7 +235,10 @@ class _Run:
         self._writers = {writer.name: writer for writer in plan.writers}
         self._operators = [writer.name for writer in plan.writers if writer.kind is Kind.OPERATOR]
         self._lives = {writer.name: writer.lives for writer in plan.writers}
-        self._left = {writer.name: list(enumerate(writer.jobs)) for writer in plan.writers}
+        self._left = {
+            writer.name: [list(enumerate(writer.jobs))[thread :: writer.threads] for thread in range(writer.threads)]
+            for writer in plan.writers
+        }
         for writer in plan.writers:
             faults = {fault.step: fault for fault in plan.faults if fault.process == writer.name}
             self._start(writer, faults, after=writer.begins)
@@ -257,6 +275,8 @@ class _Run:
             ):
                 run.world.run(until=_END)
                 run._look_at_locks()
+                if run.metastore is not None:
+                    run._look_at_metastore(run.metastore)
                 yield run
         finally:
             memory_module._SPACES.pop((run.name, ""), None)
@@ -298,6 +318,8 @@ class _Run:
             self.world.note(service.name, "is away")
             if service.name == "locks":
                 self.locks.forget_listeners()
+                if self.metastore is not None:
+                    self.metastore.starts += 1
                 if outage.forgets:
                     self.locks.crash()
 
@@ -323,6 +345,8 @@ class _Run:
         if self.plan.locks is Locks.MIGRATING:
             return self._hms(process, ours=False)
         prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
+        if self.metastore is not None:
+            return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt)
         return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
 
     def _hms(self, process: Process, *, ours: bool) -> SimulatedHms:
@@ -370,6 +394,7 @@ class _Run:
             process.note("was stopped for longer than that lease, and finds it lost")
             return
         wanted = dict(lease.request.locks)
+        mine = self._threads[lease.request.request_id] = self.world.expected()[0]
         standing = []
         for other, where, held in self._leases:
             if not (other.alive and _believes(other, held)):
@@ -382,7 +407,7 @@ class _Run:
                     name in wanted and LockMode.EXCLUSIVE in (mode, wanted[name]) for name, mode in held.request.locks
                 )
             )
-            if clash and other is not process and self.plan.clocks_keep_up:
+            if clash and self._threads[held.request.request_id] is not mine and self.plan.clocks_keep_up:
                 self.broken.append(
                     f"BeliefIsTrue: {other.name} believes to hold {held.request} when {process.name} is granted it"
                 )
@@ -394,7 +419,21 @@ class _Run:
         believed = self.plan.move.believed if self.plan.move is not None and process.name == "w1" else None
         client, coordinator = self._coordinator(process, believed)
         client.take_latch = lambda: coordinator.latch(TABLE)
-        jobs = self._left[process.name]
+        lanes = self._left[process.name]
+        ended: list[int] = []
+
+        def work(lane: int) -> None:
+            self._do(process, coordinator, lanes[lane])
+            ended.append(lane)
+
+        for lane in range(1, len(lanes)):
+            self.world.start(process, partial(work, lane))
+        work(0)
+        while len(ended) < len(lanes):
+            process.clock.sleep(0.1)
+        coordinator.locks.close()
+
+    def _do(self, process: Process, coordinator: Coordinator, jobs: list[tuple[int, Job]]) -> None:
         while jobs:
             number, job = jobs[0]
             mark = f"{process.name}.{number}"
@@ -411,10 +450,10 @@ class _Run:
                 case Job.REGISTER:
                     jobs.pop(0)
                     self._set_register(process, coordinator, mark)
-                case Job.LOCKED_APPEND:
+                case Job.LOCKED_APPEND | Job.TABLE_APPEND:
                     jobs.pop(0)
-                    self._append_locked(process, coordinator, mark)
-        coordinator.locks.close()
+                    partition = ("k=1",) if job is Job.LOCKED_APPEND else ()
+                    self._append_locked(process, coordinator, mark, Resource.table(TABLE, *partition))
 
     def _append(
         self,
@@ -443,10 +482,10 @@ class _Run:
                 return
             process.clock.sleep(1.0 + process.clock.random())
 
-    def _append_locked(self, process: Process, coordinator: Coordinator, mark: str) -> None:
+    def _append_locked(self, process: Process, coordinator: Coordinator, mark: str, resource: Resource) -> None:
         request = LockRequest.of(
             LockScope.OPERATION,
-            {Resource.table(TABLE, "k=1"): LockMode.EXCLUSIVE},
+            {resource: LockMode.EXCLUSIVE},
             owner=_owner(process, mark),
             request_id=str(uuid.uuid4()),
         )
@@ -518,7 +557,7 @@ class _Run:
     def _be_comparer(self, process: Process, writer: Writer) -> None:
         """Write as those do that compare and set, and take no lock."""
         client = self.client(process)
-        for number, _ in self._left[process.name]:
+        for number, _ in self._left[process.name][0]:
             mark = f"{process.name}.{number}"
             self.appends[mark] = Append(mark=mark, answer=Answer.UNKNOWN)
             for _ in range(5):
@@ -528,8 +567,13 @@ class _Run:
     def _be_locker(self, process: Process, writer: Writer) -> None:
         """Write as those do that take the common lock, and set without a condition."""
         client = self.client(process)
-        manager = self.manager(process, client)
-        for number, _ in self._left[process.name]:
+        if self.metastore is not None:
+            # Where locks are reaped nobody tells them that theirs was: what they believe is nothing to go by.
+            told = partial(self._granted, process) if self.plan.metastore.timeout is None else lambda lease: None
+            manager: LockManager | StockLocks = StockLocks(process, self.metastore, told)
+        else:
+            manager = self.manager(process, client)
+        for number, _ in self._left[process.name][0]:
             mark = f"{process.name}.{number}"
             self.appends[mark] = Append(mark=mark, answer=Answer.UNKNOWN)
             request = LockRequest.of(
@@ -610,8 +654,9 @@ class _Run:
         except KeyboardInterrupt:
             answer, why = Answer.UNKNOWN, "interrupted"
         process.note(f"{mark}: {answer}, {why}")
-        held = [lease for other, _, lease in self._leases if other is process and lease.state is LeaseState.HELD]
-        if any(lease.request.scope is LockScope.COMMIT for lease in held):
+        mine = self.world.expected()[0]
+        own = [lease for _, _, lease in self._leases if self._threads[lease.request.request_id] is mine]
+        if any(lease.request.scope is LockScope.COMMIT and lease.state is LeaseState.HELD for lease in own):
             self.broken.append(f"FreeInTheEnd: {process.name} holds the latch after {mark}")
         if is_append:
             snapshot_id = committed.snapshot_ids[-1] if committed else None
@@ -709,6 +754,32 @@ class _Run:
         elif self.plan.locks is Locks.MEMORY:
             left = memory_module._space(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
+
+    def _look_at_metastore(self, metastore: SimulatedMetastore) -> None:
+        """FreeInTheEnd: those who live have left nothing, and what the dead left is in the way of the next one no more.
+
+        What came late belongs to nobody any more: it too stays until somebody waits for it. What is not ours stays.
+        """
+        never_died = {name for name, writer in self._writers.items() if self._lives[name] == writer.lives}
+        for row in metastore.ours():
+            in_time = row.came - row.sent <= _LEASE.lease_ms / 1000
+            if row.asked.user in never_died and in_time:
+                self.broken.append(f"FreeInTheEnd: {row.asked.user} still has lock {row.lock_id}")
+        metastore.service.weather = CALM
+        process = Process(self.world, "next", {})
+
+        def come() -> None:
+            manager = SimulatedHmsManager(process, metastore, _LEASE, lambda lease: None, prompt=False)
+            for scope in LockScope:
+                request = LockRequest.of(
+                    scope, {LATCH: LockMode.EXCLUSIVE}, owner=_owner(process, ""), request_id=str(uuid.uuid4())
+                )
+                with suppress(LockTimeout), manager.acquire(request, deadline=process.clock.now() + 60):
+                    process.note(f"holds {request}")
+
+        self.world.start(process, come)
+        self.world.run(until=_END + 200)
+        self.broken += [f"FreeInTheEnd: {row.asked.user} left lock {row.lock_id}" for row in metastore.ours()]
 
     def _body(self, path: str) -> Body:
         body: dict[str, Any] = orjson.loads(self.files.read(path))
