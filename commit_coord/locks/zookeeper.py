@@ -284,9 +284,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return _SessionHeartbeat(self._beat, idle=idle, session=lambda: self._session)
 
+    def _new_session(self) -> Session:
+        return Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+
     def _start_over(self) -> None:
         super()._start_over()
-        self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+        self._session = self._new_session()
         self._view = View(self._session, self._layout)
         self._journal = Journal(self._session, self._layout)
         self._offers = Offers(self._session, self._layout)

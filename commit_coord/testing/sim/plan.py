@@ -19,6 +19,7 @@ class Locks(StrEnum):
 
     HOST = "lease-on-a-host"
     SERVER = "lease-on-a-server"
+    ZOOKEEPER = "zookeeper"
     MEMORY = "memory"
     NONE = "none"
     MIGRATING = "hms-to-zookeeper"
@@ -93,6 +94,8 @@ class Plan:
     deletes_old: bool = False
     """Whether metadata files that fell out of the log are deleted."""
     acquire_timeout_ms: int = 60_000
+    one_host: bool = False
+    """Whether the writers see who of them is dead, where their locks are in ZooKeeper."""
     move: Move | None = None
 
     @property
@@ -132,6 +135,9 @@ class Plan:
         return "\n".join(lines)
 
 
+_ZOOKEEPERS = 0.3
+"""The part of the runs whose locks are in ZooKeeper. Drawn apart, so that all others are what they were."""
+
 _JOBS = (Job.APPEND,) * 6 + (Job.NAMED_APPEND, Job.OVERWRITE, Job.REGISTER, Job.LOCKED_APPEND)
 
 
@@ -139,16 +145,19 @@ def draw(seed: int) -> Plan:
     """Return the plan of run *seed*."""
     dice = random.Random(f"plan {seed}")  # noqa: S311 - dice, no secret
     locks = dice.choice([Locks.HOST] * 4 + [Locks.SERVER] * 5 + [Locks.MEMORY, Locks.NONE])
-    leases = locks in (Locks.HOST, Locks.SERVER)
+    if random.Random(f"zookeeper {seed}").random() < _ZOOKEEPERS:  # noqa: S311 - dice, no secret
+        locks = Locks.ZOOKEEPER
+    remote = locks in (Locks.SERVER, Locks.ZOOKEEPER)
+    leases = remote or locks is Locks.HOST
     condition = Condition.IGNORES if leases and dice.random() < 0.25 else Condition.COMPARES
-    slow = locks is Locks.SERVER and condition is Condition.COMPARES and dice.random() < 0.15
+    slow = remote and condition is Condition.COMPARES and dice.random() < 0.15
     crashes = locks is not Locks.MEMORY
     writers = []
     for number in range(1, dice.choice([2, 2, 3, 3, 4]) + 1):
         jobs = tuple(dice.choice(_JOBS) for _ in range(dice.choice([1, 1, 2])))
         if locks is Locks.NONE:
             jobs = tuple(Job.APPEND if job is Job.LOCKED_APPEND else job for job in jobs)
-        rate = dice.uniform(0.8, 1.2) if slow else dice.uniform(1.0, 1.01) if locks is Locks.SERVER else 1.0
+        rate = dice.uniform(0.8, 1.2) if slow else dice.uniform(1.0, 1.01) if remote else 1.0
         writers.append(
             Writer(
                 name=f"w{number}",
@@ -185,13 +194,13 @@ def draw(seed: int) -> Plan:
     outages = []
     if dice.random() < 0.2:
         begins = dice.random() * 0.3
-        service = dice.choice(["locks", "locks", "pointer"] if locks is Locks.SERVER else ["pointer"])
+        service = dice.choice(["locks", "locks", "pointer"] if remote else ["pointer"])
         outages.append(
             Outage(
                 service=service,
                 begins=begins,
                 ends=begins + dice.choice([0.2, 3.0, 30.0]) * dice.random(),
-                forgets=service == "locks" and dice.random() < 0.7,
+                forgets=service == "locks" and locks is Locks.SERVER and dice.random() < 0.7,
             )
         )
 
@@ -218,12 +227,13 @@ def draw(seed: int) -> Plan:
         faults=tuple(faults),
         outages=tuple(outages),
         pointer_weather=weather(),
-        lock_weather=weather() if locks is Locks.SERVER else CALM,
+        lock_weather=weather() if remote else CALM,
         file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
         group_max_size=dice.choice([16, 16, 2, 1]),
         log_length=log_length,
         deletes_old=log_length == 2 and dice.random() < 0.5,
         acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
+        one_host=locks is Locks.ZOOKEEPER and dice.random() < 0.5,
     )
 
 
