@@ -325,7 +325,13 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
         if self._tickets.setdefault(request.request_id, ticket) is not ticket:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-        return self._advance(ticket, deadline)
+        try:
+            return self._advance(ticket, deadline)
+        except LockServiceUnavailable as error:
+            # 1. The multi is done, and its answer lost.   2. A holder takes the offer.   3. No server answers us.
+            if not request.offer or self._retract(request):
+                raise
+            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
 
     def _cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[_Part]:
         data_size = len(lock_data(request, self._clock.wall_ms()))

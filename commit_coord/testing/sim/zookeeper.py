@@ -42,7 +42,7 @@ from commit_coord.locks.zookeeper_client import Session, SessionEvent
 from commit_coord.locks.zookeeper_layout import LockNode
 from commit_coord.model import LockRequest
 from commit_coord.testing.sim.locking import SimulatedHeartbeat
-from commit_coord.testing.sim.world import Process, Service, Thread
+from commit_coord.testing.sim.world import CALM, Process, Service, Thread
 
 _SERVERS = 3
 _TICK = 2.0
@@ -125,8 +125,8 @@ class Tree:
         self._done(changes)
         return results
 
-    def delete(self, path: str) -> None:
-        """Delete one node.
+    def delete(self, path: str) -> Any:
+        """Delete one node; return True.
 
         Raises:
             NoNodeError: It is not there.
@@ -135,6 +135,7 @@ class Tree:
         (result,) = self.multi(0, [Op("delete", path)], 0)
         if isinstance(result, Exception):
             raise result
+        return result
 
     def end(self, session: int) -> None:
         """Delete the ephemeral nodes of *session*, in one transaction."""
@@ -442,7 +443,9 @@ class _Connection:
     def send(self, request: _Request) -> None:
         """The client sends."""
         service, world = self._ensemble.service, self._ensemble.service.world
-        dice, weather = world.random.random, service.weather
+        main = self.client.process.main
+        # Whoever was interrupted and is done sends nothing but pings, to the end of the run.
+        dice, weather = world.random.random, CALM if main is not None and main.ended else service.weather
         travel, draw = 0.0005 + 0.005 * dice() ** 2, dice()
         found_cut = world.now + 10.0 * dice() ** 2
         if draw < weather.lost:
@@ -536,6 +539,11 @@ class _Connection:
         world.at(max(self.returns, world.now + 0.001), partial(self.client.cut, self))
 
 
+def _jumbled(name: str) -> str:
+    """Names come in no order."""
+    return name[::-1]
+
+
 def _tried(work: Callable[[], Any]) -> Any:
     try:
         return work()
@@ -578,7 +586,7 @@ class SimulatedKazoo:
     def get_children_async(self, path: str, *, include_data: bool) -> Pending:
         """Ask for the names below *path*, and what is known of it."""
         assert include_data
-        return self._read(path, lambda node: (sorted(node.children), node.stat))
+        return self._read(path, lambda node: (sorted(node.children, key=_jumbled), node.stat))
 
     def get_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Pending:
         """Ask for the data of *path*."""
