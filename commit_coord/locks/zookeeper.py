@@ -139,6 +139,10 @@ class _Gone(Exception):
     """The nodes of our request are not there any more."""
 
 
+class _Bygone(Interrupted):
+    """What is there belongs to a session that was lost, and goes with it."""
+
+
 def _nothing() -> None: ...
 
 
@@ -543,8 +547,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
         Raises:
             LockRefused: The request id is somebody else's.
+            _Bygone: It has some, of a session that was lost.
         """
-        request = ticket.request
+        request, number = ticket.request, self._session.number
         # Behind a sync: another server than the one that did the multi may not know of it yet.
         (stat,) = self._session.exists([part.marker], patience, sync=True)
         (marker,) = self._session.get([part.marker], patience) if stat is not None else (None,)
@@ -555,7 +560,11 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             part.sent = False
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         if not request.explicit and marker.stat.session != self._session.id:
-            raise Interrupted("the nodes of a session that was lost are still there", locks=request)
+            raise _Bygone("the nodes of a session that was lost are still there", locks=request)
+        if part is ticket.parts[0]:
+            # 1. Our session is lost while the multi is on its way.   2. It is done in the next one; the answer is lost.
+            # 3. The nodes count for those of the lost session: no lease for us, and nobody gives them back.
+            ticket.session = number
         resources = [self._path(request, resource) for resource, _ in part.locks]
         candidates = [
             (resource, f"{path}/{node.name}")
@@ -803,7 +812,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         settling = [*self._leaving(ticket), *self._answered(ticket)]
         # The last part first, so that the first one stands for the rest.
         for part in reversed(ticket.parts):
-            if part.sent and (ticket.request.explicit or ticket.session == self._session.number):
+            if part.sent:
+                if not ticket.request.explicit and ticket.session != self._session.number:
+                    part.nodes = None  # gone, unless a multi was on its way: see _find
                 settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
         # What is left stays undone. Our own nodes were gone before, so those whose offers we took may have been granted
@@ -846,8 +857,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         # Interrupted while it entered: it may be there, or not.
         try:
             there = part.nodes is not None or self._find(ticket, part)
-        except LockRefused:
-            return settling  # Somebody else's request of the same id.
+        except (LockRefused, _Bygone):
+            return settling  # Somebody else's request of the same id; or the servers are about to remove it.
         now = self._clock.now()
         for resource, _ in part.locks:
             self._litter[ticket.request.scope, resource] = now

@@ -136,6 +136,23 @@ def test_groups_suite_proves_and_shows_both_ways(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_migration_suite_counts_what_each_phase_asks_of_the_metastore(tmp_path: Path) -> None:
+    """In phase zookeeper nobody asks it for a lock; a quick run."""
+    code = bench.main(["--only", "migration", "--quick", "--results", str(tmp_path), "--folder", str(tmp_path)])
+    found = report.load(tmp_path)["migration"]
+    asked = {(cell["kind"], cell["writers"]): cell for cell in found["cells"]}
+
+    assert 0 == code
+    assert 0 == found["bars"]["5: calls of lock, check_lock and unlock in phase zookeeper (0)"]
+    for count in (1, 4):
+        assert asked["hms", count]["requests"]["lock"] > 0 < asked["both", count]["lock_statements_per_second"]
+        assert asked["zookeeper", count]["requests"]["alter_table_with_environment_context"] > 0
+    assert ["hms", "both", "zookeeper"] == [cell["kind"] for cell in found["idle"]]
+    assert (tmp_path / "migration.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
 def test_a_fleet_serves_many_runs(history: tables.History, tmp_path: Path) -> None:
     """Its processes are started once; one of them may be many writers, and two tables may share them."""
     with Fleet("append_on_request", 2) as fleet:

@@ -117,6 +117,17 @@ def tree(raw: Any, path: str) -> set[str]:
     return found
 
 
+def end_session(session: Session, other: LockManager) -> None:
+    """Have the servers end *session*, as they do with one that was not heard of for too long."""
+    from kazoo.client import KazooClient
+
+    assert session._opening is not None
+    double = KazooClient(ours(other)._access.hosts, client_id=session._opening.client.client_id)
+    double.start(timeout=30)
+    double.stop()
+    double.close()
+
+
 def ours(manager: LockManager) -> ZooKeeperLockManager:
     assert isinstance(manager, ZooKeeperLockManager)
     return manager
@@ -554,6 +565,43 @@ def test_an_acquire_whose_reply_was_lost_is_found_again(service: Service, proxy:
         assert proxy.lost.is_set()
         until(lambda: not near.locks(), "an empty queue")
         assert not any(isinstance(event, LockReleaseFailed) for event in far.seen)
+
+
+@pytest.mark.parametrize("error", [Interrupted, KeyboardInterrupt])
+@pytest.mark.parametrize("offer", ["", "an offer"])
+def test_what_a_multi_put_into_the_next_session_is_known_to_be_there(
+    service: Service, monkeypatch: pytest.MonkeyPatch, offer: str, error: type[BaseException]
+) -> None:
+    """A session is lost, the next one is made, the multi is done in that, and its answer is lost, or nobody waits.
+
+    Taken for nodes of the lost session, they would neither be a lease nor be given back: everybody would wait for them
+    for as long as the client lives.
+    """
+    near, manager = service.open(), ours(service.open())
+    manager.acquire(latch(), deadline=soon()).release()
+    session = manager._session
+    multi = session.multi
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        number = session.number
+        end_session(session, near)
+        until(lambda: session.number > number and session.silent_since is None, "the next session")
+        done.append(multi(*arguments, **options))
+        raise error("its answer was lost")
+
+    done: list[Any] = []
+    monkeypatch.setattr(session, "multi", late)
+    wanted = replace(latch(), offer=offer)
+    if error is Interrupted:
+        lease = manager.acquire(wanted, deadline=soon())
+        lease.ensure_active(0)
+        lease.release()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            manager.acquire(wanted, deadline=soon())
+    assert done
+    near.acquire(latch(), deadline=soon()).release()
 
 
 def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once(
