@@ -860,6 +860,16 @@ class SimulatedSession(Session):
         return False
 
 
+class _InOrder(dict[Any, None]):
+    """A set that is gone through in the order of its making, where one of objects goes by their addresses."""
+
+    def add(self, one: Any) -> None:
+        self[one] = None
+
+    def discard(self, one: Any) -> None:
+        self.pop(one, None)
+
+
 class _SessionHeartbeat(SimulatedHeartbeat):
     """Ends when it is stopped: a beat would begin another session."""
 
@@ -912,6 +922,10 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         self._on_grant = granted
         self._prompt = prompt
         super().__init__("simulated:1", settings=settings, clock=process.clock)
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._unreleased = _InOrder()  # type: ignore[assignment]
 
     def has_lost(self, ticket: Any) -> bool:
         """Return whether the session of *ticket* is known to be over."""
