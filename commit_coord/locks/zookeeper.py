@@ -288,9 +288,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return _SessionHeartbeat(self._beat, idle=idle, session=lambda: self._session)
 
+    def _new_session(self) -> Session:
+        return Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+
     def _start_over(self) -> None:
         super()._start_over()
-        self._session = Session(self._access, self.settings.lease_ms, self._clock, self._session_changed)
+        self._session = self._new_session()
         self._view = View(self._session, self._layout)
         self._journal = Journal(self._session, self._layout)
         self._offers = Offers(self._session, self._layout)
@@ -326,7 +329,13 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
         if self._tickets.setdefault(request.request_id, ticket) is not ticket:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-        return self._advance(ticket, deadline)
+        try:
+            return self._advance(ticket, deadline)
+        except LockServiceUnavailable as error:
+            # 1. The multi is done, and its answer lost.   2. A holder takes the offer.   3. No server answers us.
+            if not request.offer or self._retract(request):
+                raise
+            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
 
     def _cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[_Part]:
         data_size = len(lock_data(request, self._clock.wall_ms()))

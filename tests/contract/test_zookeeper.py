@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockLost, LockRefused, LockServiceUnavailable, LockTimeout
+from commit_coord.errors import LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.zookeeper import ZooKeeperServer
@@ -42,7 +42,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import this_owner
-from commit_coord.testing.carrying import answer, in_line
+from commit_coord.testing.carrying import answer, in_line, offering
 from commit_coord.testing.contract import (
     PART_A,
     PART_B,
@@ -624,6 +624,31 @@ def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once
         assert second.retract()
         second.release()
         last.lease().release()
+
+
+def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry is done, its answer lost, and no server answers until the deadline: a holder may have the offer."""
+    holder, waiter = service.open(), ours(service.open())
+    wanted = offering("x")
+    with holder.acquire(latch(), deadline=soon()) as held:
+        session = waiter._session
+        real = session.multi
+
+        def silent(*_: Any) -> Any:
+            raise Interrupted("no server answers")
+
+        def entered(*operations: Any, **options: Any) -> Any:
+            real(*operations, **options)
+            monkeypatch.setattr(session, "_ask", silent)
+            return silent()
+
+        monkeypatch.setattr(session, "multi", entered)
+        with pytest.raises(OfferLost):
+            waiter.submit(wanted, deadline=soon(1))
+        taken = [offer.request_id for offer in held.take(10)]
+        assert taken == [wanted.request_id]
+        held.settle([], taken)
+        monkeypatch.undo()
 
 
 def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:

@@ -66,6 +66,28 @@ _CARRY = "tests/contract/test_lock_managers.py::TestLockManagersThatCarry::"
 _LOCKS = "tests/contract/test_lock_managers.py::TestLockManagers::"
 
 MUTANTS = (
+    # ZooKeeper: what the simulator asks of it.
+    Mutant(
+        "zookeeper-entry-in-doubt",
+        "locks/zookeeper.py",
+        'raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error',
+        "raise",
+        "tests/contract/test_zookeeper.py::test_an_offer_that_entered_unheard_is_in_doubt",
+    ),
+    Mutant(
+        "zookeeper-retract-of-what-is-taken",
+        "locks/zookeeper_offers.py",
+        'node.data.startswith(b"\\n") and ',
+        "",
+        f"{_SIM}[impatience in ZooKeeper]",
+    ),
+    Mutant(
+        "zookeeper-release-on-the-way-out",
+        "locks/zookeeper.py",
+        "            self._tell_no_more(ticket)\n            self._give_back(ticket)\n",
+        "            self._tell_no_more(ticket)\n",
+        f"{_SIM}[interrupts in ZooKeeper]",
+    ),
     # The guards that the models are named after.
     Mutant(
         "compare-and-set",

@@ -18,6 +18,7 @@ from commit_coord.locks import hms, hms_names
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.locks.zookeeper import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw
 from commit_coord.testing.sim.run import simulate
@@ -105,8 +106,24 @@ def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Commit, "_locate", locate)
 
 
+def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
+    real = KeepingLockManager._release
+
+    def release(self: Any, ticket: Any) -> None:
+        real(self, ticket)
+        with suppress(LockError):
+            self.unlock(resource=ticket.request.locks[0][0])
+
+    patch.setattr(ZooKeeperLockManager, "_release", release)
+
+
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaseLockManager, "_retract", lambda self, request: True)
+    for manager in (LeaseLockManager, ZooKeeperLockManager):
+        patch.setattr(manager, "_retract", lambda self, request: True)
+
+
+def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZooKeeperLockManager, "_remove_part", lambda self, ticket, part, settling: [])
 
 
 def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
@@ -160,6 +177,18 @@ def _with_impatience(plan: Plan) -> Plan:
         group_max_size=16,
         writers=writers,
     )
+
+
+def _in_zookeeper(under: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
+    """The same faults; half of the time all writers are on one host."""
+    return lambda plan: replace(under(plan), locks=Locks.ZOOKEEPER, one_host=plan.seed % 2 == 0)
+
+
+def _with_cuts(plan: Plan) -> Plan:
+    """Connections break, whatever was under way, and one writer is stopped for more than a lease."""
+    stop = Fault(process="w1", step=5 + plan.seed % 25, blow=Blow.PAUSE, seconds=20.0)
+    cuts = Weather(lost=0.02, unanswered=0.05, late=0.02, refused=0.02, slow=0.05)
+    return replace(plan, condition=Condition.COMPARES, faults=(stop,), lock_weather=cuts, writers=_ours(plan))
 
 
 def _leases(plan: Plan) -> Locks:
@@ -261,6 +290,9 @@ FAULTS = {
     "a metastore": _in_a_metastore,
     "stalls in a metastore": _with_stalls_in_a_metastore,
     "a metastore that is away": _with_a_metastore_that_is_away,
+    "cuts in ZooKeeper": _in_zookeeper(_with_cuts),
+    "interrupts in ZooKeeper": _in_zookeeper(_with_interrupts),
+    "impatience in ZooKeeper": _in_zookeeper(_with_impatience),
 }
 
 
@@ -285,6 +317,10 @@ def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
         (_never_steps_back, _in_a_metastore),
         (_takes_everybody_for_dead, _in_a_metastore),
         (_looks_for_no_lost_reply, _in_a_metastore),
+        (_never_asks, _in_zookeeper(_with_stalls)),
+        (_frees_whoever_holds, _in_zookeeper(_as_it_comes)),
+        (_says_failure_while_somebody_has_the_offer, _in_zookeeper(_with_impatience)),
+        (_leaves_its_nodes, _in_zookeeper(_as_it_comes)),
     ],
 )
 def test_a_guard_that_is_gone_is_missed(

@@ -20,6 +20,7 @@ class Locks(StrEnum):
     HOST = "lease-on-a-host"
     SERVER = "lease-on-a-server"
     HMS = "hms"
+    ZOOKEEPER = "zookeeper"
     MEMORY = "memory"
     NONE = "none"
     MIGRATING = "hms-to-zookeeper"
@@ -114,6 +115,8 @@ class Plan:
     deletes_old: bool = False
     """Whether metadata files that fell out of the log are deleted."""
     acquire_timeout_ms: int = 60_000
+    one_host: bool = False
+    """Whether the writers see who of them is dead, where their locks are in ZooKeeper."""
     move: Move | None = None
 
     @property
@@ -164,6 +167,8 @@ class Plan:
 
 _METASTORES = 0.2
 """The part of the runs whose locks are a metastore's. Drawn apart, so that all others are what they were."""
+_ZOOKEEPERS = 0.3
+"""The part of the runs whose locks are in ZooKeeper. Drawn apart, so that all others are what they were."""
 
 _JOBS = (Job.APPEND,) * 6 + (Job.NAMED_APPEND, Job.OVERWRITE, Job.REGISTER, Job.LOCKED_APPEND)
 
@@ -173,14 +178,16 @@ def draw(seed: int) -> Plan:
     dice = random.Random(f"plan {seed}")  # noqa: S311 - dice, no secret
     locks = dice.choice([Locks.HOST] * 4 + [Locks.SERVER] * 5 + [Locks.MEMORY, Locks.NONE])
     metastore = Metastore()
-    if random.Random(f"metastore {seed}").random() < _METASTORES:  # noqa: S311 - dice, no secret
+    if random.Random(f"zookeeper {seed}").random() < _ZOOKEEPERS:  # noqa: S311 - dice, no secret
+        locks = Locks.ZOOKEEPER
+    elif random.Random(f"metastore {seed}").random() < _METASTORES:  # noqa: S311 - dice, no secret
         locks = Locks.HMS
         metastore = Metastore(by_id=dice.random() < 0.5, timeout=dice.choice([None, None, None, 20.0, 60.0, 300.0]))
-    leases = locks in (Locks.HOST, Locks.SERVER, Locks.HMS)
+    remote = locks in (Locks.SERVER, Locks.ZOOKEEPER, Locks.HMS)
+    leases = remote or locks is Locks.HOST
     condition = Condition.IGNORES if leases and dice.random() < 0.25 else Condition.COMPARES
-    slow = locks in (Locks.SERVER, Locks.HMS) and condition is Condition.COMPARES and dice.random() < 0.15
+    slow = remote and condition is Condition.COMPARES and dice.random() < 0.15
     crashes = locks is not Locks.MEMORY
-    remote = locks in (Locks.SERVER, Locks.HMS)
     writers = []
     for number in range(1, dice.choice([2, 2, 3, 3, 4]) + 1):
         threads = dice.choice([1, 1, 2, 3]) if locks is Locks.HMS else 1
@@ -188,7 +195,13 @@ def draw(seed: int) -> Plan:
         jobs = tuple(dice.choice(chosen) for _ in range(threads * dice.choice([1, 1, 2])))
         if locks is Locks.NONE:
             jobs = tuple(Job.APPEND if job is Job.LOCKED_APPEND else job for job in jobs)
-        rate = dice.uniform(0.8, 1.2) if slow else dice.uniform(1.0, 1.01) if locks is Locks.SERVER else 1.0
+        rate = (
+            dice.uniform(0.8, 1.2)
+            if slow
+            else dice.uniform(1.0, 1.01)
+            if locks in (Locks.SERVER, Locks.ZOOKEEPER)
+            else 1.0
+        )
         writers.append(
             Writer(
                 name=f"w{number}",
@@ -259,8 +272,8 @@ def draw(seed: int) -> Plan:
         faults=tuple(faults),
         outages=tuple(outages),
         pointer_weather=weather(),
-        # Over the one connection of a call nothing comes twice.
-        lock_weather=weather(twice=locks is Locks.SERVER) if remote else CALM,
+        # Over the one connection of a metastore's call nothing comes twice.
+        lock_weather=weather(twice=locks is not Locks.HMS) if remote else CALM,
         lock_patience=dice.choice([5.0, 30.0]) if locks is Locks.HMS else 5.0,
         metastore=metastore,
         file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
@@ -268,6 +281,7 @@ def draw(seed: int) -> Plan:
         log_length=log_length,
         deletes_old=log_length == 2 and dice.random() < 0.5,
         acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
+        one_host=locks is Locks.ZOOKEEPER and dice.random() < 0.5,
     )
 
 

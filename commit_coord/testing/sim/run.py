@@ -47,10 +47,12 @@ from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import lease as lease_module
 from commit_coord.locks import memory as memory_module
 from commit_coord.locks import migrating as migrating_module
+from commit_coord.locks import zookeeper as zookeeper_module
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.keeping import KeptLease
 from commit_coord.locks.migrating import MigratingLease
 from commit_coord.locks.none import NoneLockManager
+from commit_coord.locks.zookeeper_layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.protocol.lease import LeaseEvent, next_state
@@ -93,6 +95,7 @@ from commit_coord.testing.sim.world import (
     Unreachable,
     World,
 )
+from commit_coord.testing.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of, ticket_of
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -228,6 +231,7 @@ class _Run:
         self.zookeeper = LockDatabase(other_service, lambda: world.now, remote=True)
         """Where the locks go, in runs in which the table moves there."""
         self.metastore = SimulatedMetastore(lock_service, plan.metastore) if plan.locks is Locks.HMS else None
+        self.ensemble = Ensemble(lock_service)
         self.name = f"run {plan.seed}"
         for outage in plan.outages:
             self._away(pointer_service if outage.service == "pointer" else lock_service, outage)
@@ -257,7 +261,8 @@ class _Run:
 
         def dead(name: str) -> bool:
             # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
-            return plan.locks is Locks.HOST and not any(p.alive for p in run._processes if p.name == name)
+            one_host = plan.locks is Locks.HOST or plan.one_host
+            return one_host and not any(p.alive for p in run._processes if p.name == name)
 
         enabled, quiet = gc.isenabled(), logging.root.manager.disable
         logging.disable()  # what goes wrong here is meant to
@@ -271,6 +276,8 @@ class _Run:
                 patch.object(migrating_module, "this_owner", owner),
                 patch.object(operating, "this_owner", owner),
                 patch.object(lease_module, "is_dead", dead),
+                patch.object(zookeeper_module, "is_dead", dead),
+                patch.object(zookeeper_module, "_Ticket", ticket_of(lambda: run.world.expected()[0].process)),
                 run.world.ending(),
             ):
                 run.world.run(until=_END)
@@ -320,11 +327,14 @@ class _Run:
                 self.locks.forget_listeners()
                 if self.metastore is not None:
                     self.metastore.starts += 1
+                self.ensemble.leave()
                 if outage.forgets:
                     self.locks.crash()
 
         def come_back() -> None:
             service.away = False
+            if service.name == "locks":
+                self.ensemble.come_back()
             self.world.note(service.name, "is back")
 
         self.world.at(outage.begins, leave)
@@ -347,6 +357,8 @@ class _Run:
         prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
         if self.metastore is not None:
             return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt)
+        if self.plan.locks is Locks.ZOOKEEPER:
+            return SimulatedZooKeeperManager(process, self.ensemble, _LEASE, granted, prompt=prompt)
         return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
 
     def _hms(self, process: Process, *, ours: bool) -> SimulatedHms:
@@ -751,6 +763,10 @@ class _Run:
                 ).fetchall()
             ]
             self.broken += [f"FreeInTheEnd: {owner} still has request {request}" for owner, request in left]
+        elif self.plan.locks is Locks.ZOOKEEPER:
+            layout = Layout(HIVE_NAMESPACE, "")
+            below = [layout.requests, parent_of(layout.offer("-"))]
+            self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:
             left = memory_module._space(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
@@ -846,6 +862,8 @@ def _believes(process: Process, lease: Lease) -> bool:
     state = lease._state
     if isinstance(lease, KeptLease):
         ticket = lease._ticket
+        if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
+            return False
         state = next_state(
             state, LeaseEvent.TICK, now=process.clock.now(), word=ticket.word, lease=_LEASE.lease_ms / 1000
         )

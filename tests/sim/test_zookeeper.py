@@ -1,0 +1,195 @@
+"""The simulated ZooKeeper is held to a real one: the same operations have the same answers, stats and watch events."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.protocol.states import Callback, ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from commit_coord.local import ZooKeeperEnsemble
+from commit_coord.testing.sim.world import Process, Service, World
+from commit_coord.testing.sim.zookeeper import Ensemble, Op, SimulatedKazoo
+
+Told = list[Any]
+Deed = tuple[int, str, Any]
+"""Which client does what, with what."""
+
+_BASE = "/d"
+_PATHS = [_BASE, *(f"{_BASE}/{name}" for name in ("a", "b", "a/x", "b/x"))]
+_NUMBERED = [f"{path}/n-{number:010d}" for path in (_BASE, f"{_BASE}/a") for number in range(3)]
+
+
+def _deeds(dice: random.Random, count: int) -> Iterator[Deed]:
+    yield 0, "multi", [Op("create", _BASE)]
+    for _ in range(count):
+        who = dice.randrange(2)
+        kind = dice.choice(["multi"] * 6 + ["watch"] * 3 + ["children", "exists", "get", "delete"])
+        if kind == "multi":
+            yield who, kind, [_operation(dice) for _ in range(dice.choice([1, 1, 1, 2, 3]))]
+        else:
+            yield who, kind, dice.choice(_PATHS[1:] + _NUMBERED if kind == "delete" else _PATHS + _NUMBERED)
+        if dice.random() < 0.02:
+            yield who, "anew", None
+
+
+def _operation(dice: random.Random) -> Op:
+    kind = dice.choice(["create", "create", "numbered", "set", "set", "delete", "check"])
+    version, data = dice.choice([-1, -1, -1, 0, 1]), dice.randbytes(dice.randrange(4))
+    if kind == "numbered":
+        path = dice.choice([_BASE, f"{_BASE}/a", f"{_BASE}/b"]) + "/n-"
+        return Op("create", path, data, ephemeral=dice.random() < 0.5, sequential=True)
+    path = dice.choice(_PATHS[1:] + (_NUMBERED if kind != "create" else []))
+    return Op(kind, path, data, version, ephemeral=kind == "create" and dice.random() < 0.3)
+
+
+def _sent(client: Any, kind: str, what: Any, watch: Callable[[Any], None]) -> Any:
+    match kind:
+        case "watch":
+            return client.get_async(what, watch=watch)
+        case "get":
+            return client.get_async(what)
+        case "children":
+            return client.get_children_async(what, include_data=True)
+        case "exists":
+            return client.exists_async(what)
+        case "delete":
+            return client.delete_async(what)
+    transaction = client.transaction()
+    for one in what:
+        match one.kind:
+            case "create":
+                transaction.create(one.path, one.data, OPEN_ACL_UNSAFE, one.ephemeral, one.sequential)
+            case "set":
+                transaction.set_data(one.path, one.data, one.version)
+            case "delete":
+                transaction.delete(one.path, one.version)
+            case "check":
+                transaction.check(one.path, one.version)
+    return transaction.commit_async()
+
+
+def _told(deeds: list[Deed], opened: Callable[[], Any], flushed: Callable[[Any], None]) -> Told:
+    """Do all of *deeds* with two clients; return all that they were told, in order."""
+    clients, told = [opened(), opened()], Told()
+    fired: Told = []
+    owners = {0: "nobody"}
+
+    def note_owners() -> None:
+        owners.update({client._session_id: f"client {number}" for number, client in enumerate(clients)})
+
+    def plain(answer: Any) -> Any:
+        match answer:
+            case KazooException():
+                return type(answer).__name__
+            case ZnodeStat():
+                return answer._replace(ctime=0, mtime=0, ephemeralOwner=owners[answer.ephemeralOwner])
+            case (list(names), ZnodeStat() as stat):
+                return sorted(names), plain(stat)
+            case tuple() | list():
+                return [plain(one) for one in answer]
+        return answer
+
+    for who, kind, what in deeds:
+        if kind == "anew":
+            clients[who].stop()
+            clients[who] = opened()
+        note_owners()
+        if kind != "anew":
+
+            def watch(event: Any, who: int = who, what: str = what) -> None:
+                if event.path is not None:  # else the client itself was stopped
+                    fired.append(("event", who, what, event.path))
+
+            try:
+                answer = plain(_sent(clients[who], kind, what, watch).get(timeout=10))
+            except KazooException as error:
+                answer = plain(error)
+            told.append((who, kind, what, answer))
+        for client in clients:
+            client.sync_async(_BASE).get(timeout=10)
+            client.exists_async(_BASE).get(timeout=10)
+            flushed(client)
+        told += sorted(fired, key=str)
+        fired.clear()
+    for client in clients:
+        client.stop()
+    return told
+
+
+def _ranked(told: Told) -> Told:
+    """Return *told* with transactions by their order: each server has its own numbers."""
+    numbers: set[int] = set()
+
+    def each(one: Any, seen: Callable[[int], int]) -> Any:
+        if isinstance(one, ZnodeStat):
+            return one._replace(czxid=seen(one.czxid), mzxid=seen(one.mzxid), pzxid=seen(one.pzxid))
+        return type(one)(each(part, seen) for part in one) if isinstance(one, list | tuple) else one
+
+    def note(number: int) -> int:
+        numbers.add(number)
+        return number
+
+    each(told, note)
+    ranks = {number: rank for rank, number in enumerate(sorted(numbers))}
+    ranked: Told = each(told, ranks.__getitem__)
+    return ranked
+
+
+def _simulated(deeds: list[Deed]) -> Told:
+    world, told = World(1), Told()
+    process = Process(world, "client", {})
+    ensemble = Ensemble(Service(world, "locks"))
+
+    def opened() -> SimulatedKazoo:
+        client = SimulatedKazoo(process, ensemble, 10.0, lambda _: None)
+        assert client._live.wait(10.0)
+        return client
+
+    def work() -> None:
+        told.extend(_told(deeds, opened, lambda _: None))
+
+    with world.ending():
+        world.start(process, work)
+        world.run(until=1000.0)
+    assert not world.escaped
+    return told
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[str]:
+    """A server, empty."""
+    with ZooKeeperEnsemble(size=1) as zookeeper:
+        yield zookeeper.connect_string
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
+    """Two sessions do what a seed says: results, errors, stats, the order of transactions, and watches are the same."""
+    deeds = list(_deeds(random.Random(seed), 300))
+
+    def opened() -> KazooClient:
+        client = KazooClient(real, timeout=10)
+        client.start(timeout=30)
+        return client
+
+    def flushed(client: KazooClient) -> None:
+        done = threading.Event()
+        client.handler.dispatch_callback(Callback("watch", done.set, ()))
+        assert done.wait(10)
+
+    cleaner = opened()
+    cleaner.delete(_BASE, recursive=True)
+    cleaner.stop()
+    answers = _told(deeds, opened, flushed)
+    simulated = _simulated(deeds)
+    for really, by_us in zip(_ranked(answers), _ranked(simulated), strict=True):
+        assert by_us == really
+    assert {"event", 0, 1} == {one[0] for one in answers}
