@@ -1,6 +1,7 @@
 """A table moves from the metastore's locks to ZooKeeper and back under writers of every kind, by the command line.
 
-``COMMITS=1000 make integration ARGS="-k moves"`` has them make so many commits instead of a few.
+``COMMITS=1000 make integration ARGS="-k moves"`` has them make so many commits instead of a few;
+``TABLES`` is how many are moved at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +54,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.zookeeper, pytest.ma
 
 COMMITS = int(os.environ.get("COMMITS", "150"))
 """So many are acknowledged, of all writers and in all phases together."""
+
+TABLES = int(os.environ.get("TABLES", "500"))
 
 STEADY = ("migrating-0", "migrating-1")
 """They append, rest for :data:`REST_S`, and wait for no other writer: so a pause is the table's."""
@@ -159,6 +163,46 @@ def test_a_table_moves_under_writers_of_every_kind(
     assert [] == proof.broken
     assert 0 == proof.count("refused", "migrating") + proof.count("unknown", "migrating")
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(metastore)}.moves.t"))
+
+
+def test_all_tables_of_a_metastore_are_started_under_load(place: tuple[Metastore, Any], tmp_path: Path) -> None:
+    """One command for all; four of the tables are written to meanwhile. How long it took is printed."""
+    metastore, ensemble = place
+    moving = {"uri": metastore.uri, "lock-impl": "hms-to-zookeeper", "lock.uri": ensemble.connect_string}
+    written = [f"many.t{number}" for number in range(4)]
+    with closing(commit_coord.load_catalog("o", **moving)) as catalog:
+        catalog.create_namespace("many")
+        for number in range(TABLES):
+            catalog.create_table(f"many.t{number}", SCHEMA, properties=PROPERTIES)
+        journals = [tmp_path / f"{name.partition('.')[2]}.jsonl" for name in written]
+        for journal in journals:
+            journal.touch()
+        writers = [
+            start_python("commit_coord", journal, name, moving, steps=INSERTS, rest_s=0.1)
+            for journal, name in zip(journals, written, strict=True)
+        ]
+        try:
+            await_acknowledged(journals, 8, alive=lambda: all(one.is_alive() for one in writers))
+            options = [word for key, value in moving.items() for word in ("-p", f"{key}={value}")]
+            command = [sys.executable, "-m", "commit_coord.cli", "migrate", "start", "--all", "--json", *options]
+            began = time.monotonic()
+            done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+            took = time.monotonic() - began
+            await_acknowledged(journals, 8, alive=lambda: all(one.is_alive() for one in writers))
+        finally:
+            tmp_path.joinpath(ENOUGH).touch()
+        _await_end(writers)
+        answer = json.loads(done.stdout.splitlines()[-1])["tables"]
+        assert (0, TABLES) == (done.returncode, len(answer))
+        assert {("changed", "both")} == {(one["outcome"], one["after"]["phase"]) for one in answer}
+        acknowledged = 0
+        for journal, name in zip(journals, written, strict=True):
+            table = catalog.load_table(name)
+            rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
+            proof = prove([journal], [], table.metadata_location, rows)
+            assert ([], 0) == (proof.broken, proof.count("refused") + proof.count("unknown"))
+            acknowledged += proof.count("acknowledged")
+    print(f"{TABLES} tables in {took:.0f} s, {acknowledged} commits of four writers, load {os.getloadavg()[0]:.1f}")
 
 
 def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java: Java, tmp_path: Path) -> None:
