@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from itertools import cycle
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Self
@@ -206,9 +207,10 @@ def test_all_tables_of_a_metastore_are_started_under_load(place: tuple[Metastore
 
 
 def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java: Java, tmp_path: Path) -> None:
-    """An operator is killed at each step, a writer every second; the metastore and a ZooKeeper server are restarted.
+    """An operator is killed at each step, a writer every second; in each change of phase servers are restarted.
 
-    The metastore only while Java is between two commits: a lock that Java can't give back stands for good.
+    One of ZooKeeper's, and the metastore, that one only while Java is between two commits: a lock that Java can't give
+    back stands for good.
     """
     with (
         closing(servers.metastore()) as metastore,
@@ -231,6 +233,7 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
             return start_python(kind, journal, "moves.t", of_kind, steps=INSERTS, rest_s=_SELDOM_S, gives_up=gives_up)
 
         died, turn, table = Counter[str](), threading.Lock(), ("moves", "t")
+        others = cycle(ensemble.servers)
         waits = {"hadoop.iceberg.hive.lock-check-max-wait-ms": "200"}
         catalog = java.catalog(metastore, **{"cache-enabled": "false", **waits})
         journal = tmp_path / "java-0.jsonl"
@@ -239,7 +242,12 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
         def restart() -> None:
             with turn:
                 metastore.restart()
-            ensemble.servers[0].restart()
+            next(others).restart()
+
+        def move(start: Phase, target: Phase) -> None:
+            restarts = threads.submit(restart)
+            move_dying(moving, table, start, [target], died)
+            restarts.result()
 
         with (
             watched(metastore.uri, "moves.t") as seen,
@@ -249,17 +257,16 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
             try:
                 spark = threads.submit(write_java, java, journal, catalog, "moves.t", INSERTS, rest_s=0.2, turn=turn)
                 await_acknowledged([journal], 2, alive=lambda: not spark.done())
-                move_dying(moving, table, Phase.HMS, [Phase.BOTH], died)
+                move(Phase.HMS, Phase.BOTH)
                 with closing(commit_coord.load_catalog("o", **moving)) as opened:
                     assert isinstance(opened, CoordinatedHiveCatalog)
                     operator = Migration(opened)
                     refused = operator.move(table, Phase.ZOOKEEPER, seen=operator.watch(5), window_s=60)
                 assert (refused.outcome, refused.phase) == (Outcome.WAITS, Phase.BOTH)
                 crew.dismiss(("pinned", "pyiceberg"))
-                restarts = threads.submit(restart)
-                move_dying(moving, table, Phase.BOTH, [Phase.ZOOKEEPER], died)
-                restarts.result()
-                move_dying(moving, table, Phase.ZOOKEEPER, [Phase.BOTH, Phase.HMS], died)
+                move(Phase.BOTH, Phase.ZOOKEEPER)
+                move(Phase.ZOOKEEPER, Phase.BOTH)
+                move(Phase.BOTH, Phase.HMS)
                 await_acknowledged([journal], 2, alive=lambda: not spark.done())
             finally:
                 tmp_path.joinpath(ENOUGH).touch()

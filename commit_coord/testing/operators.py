@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from enum import Enum
 from typing import Any
 
 import commit_coord
@@ -23,27 +24,27 @@ Table = tuple[str, str]
 _SENT = ("lock", "unlock", "alter_table_with_environment_context")
 """Calls to the metastore that change something."""
 
-_MOST_STEPS = 100
-"""More than a change of phase has."""
-
 _PATIENCE_S = 180
 """For a metastore that may be starting again."""
 
 
-def killed_at(step: int, properties: Mapping[str, str], table: Table, target: Phase) -> bool:
-    """Move *table* to *target* in a process that is killed when *step* requests that change something were answered.
+class End(Enum):
+    """How an operator ended."""
 
-    Return False where it had done its work before.
+    KILLED = -signal.SIGKILL
+    DONE = 0
+    """It had done its work before."""
+    REFUSED = 1
+    """It could not do its work, as when a server was away."""
 
-    Raises:
-        AssertionError: It ended otherwise.
-    """
+
+def killed_at(step: int, properties: Mapping[str, str], table: Table, target: Phase) -> End:
+    """Move *table* to *target* in a process that is killed when *step* requests that change something were answered."""
     context = multiprocessing.get_context("forkserver")
     process = context.Process(target=_move_until, args=(step, dict(properties), table, target))
     process.start()
     process.join(_PATIENCE_S)
-    assert process.exitcode in (0, -signal.SIGKILL), f"an operator ended with {process.exitcode}"
-    return process.exitcode != 0
+    return End(process.exitcode)
 
 
 def _move_until(step: int, properties: dict[str, str], table: Table, target: Phase) -> None:
@@ -68,7 +69,7 @@ def _move_until(step: int, properties: dict[str, str], table: Table, target: Pha
     session.multi = counted(Session.multi, lambda *_: True)
     with closing(_open(properties)) as catalog:
         moved = Migration(catalog).move(table, target)
-    os._exit(0 if moved.phase is target else 1)
+    os._exit((End.DONE if moved.phase is target else End.REFUSED).value)
 
 
 def bring(properties: Mapping[str, str], table: Table, target: Phase) -> Phase | None:
@@ -90,15 +91,18 @@ def move_dying(
     Each death is counted in *died*, by its way.
 
     Raises:
-        AssertionError: One that was not killed did not get there.
+        AssertionError: A table could not be brought back to where its move began.
     """
     for target in ways:
-        for step in range(1, _MOST_STEPS):
-            if not killed_at(step, properties, table, target):
-                break
-            died[f"{start} to {target}"] += 1
-            reached = bring(properties, table, start)  # so that the next one dies one step later
-            assert reached is start, f"{reached} instead of {start}"
+        step, end = 1, End.REFUSED
+        while end is not End.DONE:
+            end = killed_at(step, properties, table, target)
+            if end is End.KILLED:
+                died[f"{start} to {target}"] += 1
+                step += 1
+            if end is not End.DONE:
+                reached = bring(properties, table, start)  # so that the next one dies one step later
+                assert reached is start, f"{reached} instead of {start}"
         start = target
 
 

@@ -36,7 +36,7 @@ from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Reso
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 from commit_coord.testing.hammer import TABLE, hammer
-from commit_coord.testing.operators import bring, killed_at, move_dying
+from commit_coord.testing.operators import End, bring, killed_at, move_dying
 from tests.catalog.kit import SCHEMA, ids, row_ids
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -491,13 +491,14 @@ def test_an_operator_that_is_killed_at_any_step_is_gone_on_from(world: World) ->
     for target in (Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.HMS):
         start = State.of(world.properties_of())
         for step in range(1, 100):
-            was_killed = killed_at(step, properties, world.name, target)
+            end = killed_at(step, properties, world.name, target)
             table.append(ids(written))
             written += 1
             state = State.of(world.properties_of())
             assert state in (start, State(phase=target, epoch=start.epoch + 1))
-            if not was_killed:
+            if end is End.DONE:
                 break
+            assert end is End.KILLED
             died[target] += 1
             with closing(world.open(**short)) as catalog:
                 resumed = Migration(catalog)
