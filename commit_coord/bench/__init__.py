@@ -83,7 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, help="of a cell: commits, hive, migration 20, groups, locks 5, profile 10"
     )
-    parser.add_argument("--writers", help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32; of migration 1,4,16)")
+    parser.add_argument(
+        "--writers",
+        type=_counts,
+        metavar="N,N",
+        help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32; of migration 1,4,16)",
+    )
     parser.add_argument("--more", action="store_true", help="groups also on PostgreSQL and HMS 4.0.1")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
     parser.add_argument("--folder", type=Path, help="where tables are made; default: the system's folder for such")
@@ -95,10 +100,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _counts(text: str) -> list[int]:
+    counts = [int(word) if word.isdecimal() else 0 for word in text.split(",")]
+    if not all(counts):
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers from 1 on, as in 1,4,16")
+    return counts
+
+
 def _command(given: argparse.Namespace) -> str:
     """Return the command without what names places of this machine, or a server and its password."""
     shown = ("only", "quick", "seconds", "writers", "more", "managers", "rows", "seed")
-    words = [f"--{name}" if value is True else f"--{name} {value}" for name in shown if (value := getattr(given, name))]
+    given_words = {name: value for name in shown if (value := getattr(given, name))}
+    if given.writers:
+        given_words["writers"] = ",".join(map(str, given.writers))
+    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in given_words.items()]
     return " ".join(["commit-coord bench", *words])
 
 
@@ -107,23 +122,23 @@ def _say(text: str) -> None:
 
 
 def _commits(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
+    writers = given.writers or ([1, 4] if given.quick else [1, 2, 4, 8, 16])
     return commits.run(
         folder,
         seconds=given.seconds or (3.0 if given.quick else 20.0),
-        writers=[int(count) for count in counts.split(",")],
+        writers=writers,
         snapshots=20 if given.quick else 200,
         say=_say,
     )
 
 
 def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
-    counts = given.writers or ("1,4" if given.quick else "1,2,4,8,16")
+    writers = given.writers or ([1, 4] if given.quick else [1, 2, 4, 8, 16])
     try:
         return hive.run(
             folder,
             seconds=given.seconds or (3.0 if given.quick else 20.0),
-            writers=[int(count) for count in counts.split(",")],
+            writers=writers,
             snapshots=20,
             java=_java(given),
             say=_say,
@@ -134,12 +149,12 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
-    counts = given.writers or ("1,4" if given.quick else "1,4,16,32")
+    writers = given.writers or ([1, 4] if given.quick else [1, 4, 16, 32])
     try:
         return groups.run(
             folder,
             seconds=given.seconds or (0.5 if given.quick else 5.0),
-            writers=[int(count) for count in counts.split(",")],
+            writers=writers,
             snapshots=20 if given.quick else 200,
             more=given.more,
             java=_java(given),
@@ -151,12 +166,12 @@ def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _migration(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
-    counts = given.writers or ("1,4" if given.quick else "1,4,16")
+    writers = given.writers or ([1, 4] if given.quick else [1, 4, 16])
     try:
         return migration.run(
             folder,
             seconds=given.seconds or (2.0 if given.quick else 20.0),
-            writers=[int(count) for count in counts.split(",")],
+            writers=writers,
             snapshots=20,
             say=_say,
         )

@@ -297,3 +297,11 @@ def test_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.main(["--only", "comits"])
     assert "commits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("writers", ["two", "1,,4", "0", "-1"])
+def test_what_is_no_number_of_writers_is_refused(writers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["--only", "migration", f"--writers={writers}"])
+    assert ended.value.code == 2
+    assert "numbers from 1 on" in capsys.readouterr().err
