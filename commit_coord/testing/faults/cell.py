@@ -208,7 +208,7 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
     if rig.metastore is not None:
         with client_of({"uri": rig.metastore.uri}, timeout_ms=10_000) as client:
             left += [
-                f"in the metastore: {lock.lock_id} of {lock.user}@{lock.host} {lock.agent}"
+                f"in the metastore: {lock.lock_id}"
                 for lock in client.show_locks(*TABLE)
                 if lock.part.type is LockType.EXCLUSIVE
             ]
