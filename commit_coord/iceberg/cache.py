@@ -8,18 +8,26 @@ from collections.abc import Callable
 
 from pyiceberg.table.metadata import TableMetadata
 
+VERSIONS = 8
+"""Versions of one table that are kept."""
 _BYTES_PER_SNAPSHOT = 450
 """Rough size of one snapshot's JSON, for files whose size is not known."""
 
 
 class MetadataCache:
-    """The last used metadata versions, up to *max_bytes* of file size. Thread safe."""
+    """The last used metadata versions, a few of each table, up to *max_bytes* of file size. Thread safe.
+
+    A writer asks for the head, and for the head before it when it comes late; whoever works on an older version holds
+    that himself. More of a table than :data:`VERSIONS` would be kept for nobody, until all memory is spent.
+    """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[str, tuple[TableMetadata, int]] = OrderedDict()
-        self._newest: dict[str, str] = {}
+        """By location; the least used one first."""
+        self._folders: dict[str, list[str]] = {}
+        """The locations in each folder; the one that was put last is last."""
         self._lock = threading.Lock()
 
     def get(self, location: str, read: Callable[[TableMetadata | None], TableMetadata]) -> TableMetadata:
@@ -31,8 +39,8 @@ class MetadataCache:
             if location in self._entries:
                 self._entries.move_to_end(location)
                 return self._entries[location][0]
-            newest = self._newest.get(_folder(location))
-            known = self._entries[newest][0] if newest is not None else None
+            versions = self._folders.get(_folder(location))
+            known = self._entries[versions[-1]][0] if versions else None
         metadata = read(known)
         self.put(location, metadata, 4096 + _BYTES_PER_SNAPSHOT * len(metadata.snapshots))
         return metadata
@@ -42,8 +50,11 @@ class MetadataCache:
         with self._lock:
             self._forget(location)
             self._entries[location] = (metadata, size)
-            self._newest[_folder(location)] = location
             self._bytes += size
+            versions = self._folders.setdefault(_folder(location), [])
+            versions.append(location)
+            if len(versions) > VERSIONS:
+                self._forget(versions[0])
             while self._bytes > self._max_bytes and len(self._entries) > 1:
                 self._forget(next(iter(self._entries)))
 
@@ -55,8 +66,10 @@ class MetadataCache:
     def _forget(self, location: str) -> None:
         if entry := self._entries.pop(location, None):
             self._bytes -= entry[1]
-            if self._newest.get(_folder(location)) == location:
-                del self._newest[_folder(location)]
+            versions = self._folders[_folder(location)]
+            versions.remove(location)
+            if not versions:
+                del self._folders[_folder(location)]
 
 
 def _folder(location: str) -> str:

@@ -264,6 +264,11 @@ def draw(seed: int) -> Plan:
             slow=scale * dice.random(),
         )
 
+    pointer_weather = weather()
+    # Over the one connection of a metastore's call, or of a transaction, nothing comes twice.
+    lock_weather = weather(twice=locks is not Locks.HMS) if remote else CALM
+    if locks is Locks.SERVER:
+        lock_weather = replace(lock_weather, twice=0.0)  # Drawn all the same, so that the runs are what they were.
     return Plan(
         seed=seed,
         locks=locks,
@@ -271,9 +276,8 @@ def draw(seed: int) -> Plan:
         writers=tuple(writers),
         faults=tuple(faults),
         outages=tuple(outages),
-        pointer_weather=weather(),
-        # Over the one connection of a metastore's call nothing comes twice.
-        lock_weather=weather(twice=locks is not Locks.HMS) if remote else CALM,
+        pointer_weather=pointer_weather,
+        lock_weather=lock_weather,
         lock_patience=dice.choice([5.0, 30.0]) if locks is Locks.HMS else 5.0,
         metastore=metastore,
         file_weather=Weather(refused=0.01, slow=0.02) if dice.random() < 0.2 else CALM,
