@@ -12,62 +12,71 @@ def _metadata() -> Any:
     return SimpleNamespace(snapshots=[])
 
 
-def _never(known: Any) -> Any:
-    raise AssertionError("was not to be read")
+class _Reader:
+    """Reads whatever it is asked for, and keeps which version was known to it each time."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def __call__(self, known: Any) -> Any:
+        self.given.append(known)
+        return _metadata()
 
 
 def test_what_was_put_need_not_be_read() -> None:
-    cache = MetadataCache()
+    cache, read = MetadataCache(), _Reader()
     metadata = _metadata()
     cache.put("t/1.json", metadata, 100)
 
-    assert cache.get("t/1.json", _never) is metadata
+    assert cache.get("t/1.json", read) is metadata
+    assert read.given == []
 
 
 def test_a_new_version_is_read_with_the_one_before_it() -> None:
-    cache = MetadataCache()
-    first, second = _metadata(), _metadata()
-    cache.put("t/1.json", first, 100)
-    given = []
+    cache, read = MetadataCache(), _Reader()
+    metadata = _metadata()
+    cache.put("t/1.json", metadata, 100)
 
-    assert cache.get("t/2.json", lambda known: given.append(known) or second) is second
-    assert cache.get("u/1.json", lambda known: given.append(known) or _metadata()) is not None
-    assert given == [first, None]
+    cache.get("t/2.json", read)
+    cache.get("u/1.json", read)
+
+    assert read.given == [metadata, None]
 
 
 def test_only_the_last_versions_of_a_table_stay_in_memory() -> None:
-    cache = MetadataCache()
-    cache.put("other/1.json", other := _metadata(), 100)
+    cache, read = MetadataCache(), _Reader()
+    other = _metadata()
+    cache.put("other/1.json", other, 100)
     for number in range(1000):
         cache.put(f"t/{number}.json", _metadata(), 100)
-    again = []
 
     for number in range(1000 - VERSIONS, 1000):
-        cache.get(f"t/{number}.json", _never)
-    cache.get(f"t/{999 - VERSIONS}.json", lambda known: again.append(known) or _metadata())
+        cache.get(f"t/{number}.json", read)
+    assert cache.get("other/1.json", read) is other
+    assert read.given == []
 
-    assert len(again) == 1
-    assert cache.get("other/1.json", _never) is other
+    cache.get(f"t/{999 - VERSIONS}.json", read)
+    assert len(read.given) == 1
 
 
 def test_a_deleted_version_is_forgotten_and_the_one_before_it_serves() -> None:
-    cache = MetadataCache()
-    cache.put("t/1.json", first := _metadata(), 100)
+    cache, read = MetadataCache(), _Reader()
+    metadata = _metadata()
+    cache.put("t/1.json", metadata, 100)
     cache.put("t/2.json", _metadata(), 100)
     cache.drop("t/2.json")
-    given = []
 
-    cache.get("t/2.json", lambda known: given.append(known) or _metadata())
+    cache.get("t/2.json", read)
 
-    assert given == [first]
+    assert read.given == [metadata]
 
 
 def test_the_newest_version_stays_even_when_it_is_larger_than_the_room() -> None:
-    cache = MetadataCache(max_bytes=1000)
+    cache, read = MetadataCache(max_bytes=1000), _Reader()
+    large = _metadata()
     cache.put("t/1.json", _metadata(), 600)
-    cache.put("u/1.json", large := _metadata(), 2000)
-    again = []
+    cache.put("u/1.json", large, 2000)
 
-    assert cache.get("u/1.json", _never) is large
-    cache.get("t/1.json", lambda known: again.append(known) or _metadata())
-    assert again == [None]
+    assert cache.get("u/1.json", read) is large
+    cache.get("t/1.json", read)
+    assert read.given == [None]
