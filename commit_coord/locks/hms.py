@@ -651,7 +651,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def _lost(self, ticket: _Ticket) -> None:
         # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.
-        self._unreleased.add(ticket)
+        self._unreleased[ticket] = None
 
     def _chores(self) -> float | None:
         """Release second places; see the module."""

@@ -161,7 +161,8 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         super()._start_over()
         self._client = uuid.uuid4().hex
         self._tickets: dict[str, TicketT] = {}
-        self._unreleased: set[TicketT] = set()
+        self._unreleased: dict[TicketT, None] = {}
+        """What is to be given back and could not be yet, in the order in which it came."""
 
     def _here(self) -> None:
         if self._pid != os.getpid():
@@ -279,7 +280,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
                 logger.warning("a lease was let go of without a release; its locks are given back: %s", ticket.request)
                 self._telling.ended(ticket.request.request_id)
             if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
-                self._unreleased.add(ticket)
+                self._unreleased[ticket] = None
                 self._tickets.pop(ticket.request.request_id, None)
         self._release_late()
         kept = [ticket for ticket in list(self._tickets.values()) if self._beats_for(ticket)]
@@ -301,7 +302,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
                 self._remove_ticket(ticket)
             except LockServiceUnavailable:
                 break  # The next beat tries again.
-            self._unreleased.discard(ticket)
+            self._unreleased.pop(ticket, None)
 
     # Give back.
 
@@ -320,7 +321,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             self._persist(lambda: self._remove_ticket(ticket), self._clock.now() + BRIEFLY)
         except LockError as error:
             # Nothing extends it any more, so it also expires by itself.
-            self._unreleased.add(ticket)
+            self._unreleased[ticket] = None
             self._events.emit(LockReleaseFailed(request=str(ticket.request), reason=str(error)))
             self.heartbeat.ensure_running(now=True)
         if self._tickets.get(ticket.request.request_id) is ticket:

@@ -759,7 +759,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         1. Our heartbeats come too late, on a busy machine: by our clock the lease is LOST, which is final.
         2. kazoo's heartbeats came in time. The session lives on, and with it the nodes, as long as this process.
         """
-        self._unreleased.add(ticket)
+        self._unreleased[ticket] = None
         self.heartbeat.ensure_running()
 
     def _renewed(self, tickets: Sequence[_Ticket], *, thorough: bool) -> Collection[_Ticket]:

@@ -312,7 +312,7 @@ class Session:
     def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
         """Return those of *paths* that are not there, parents first."""
         missing: dict[str, None] = {}
-        for _, level in groupby(sorted(paths, key=_depth), key=_depth):
+        for _, level in groupby(sorted(paths, key=lambda path: (_depth(path), path)), key=_depth):
             siblings: dict[str, list[str]] = {}
             for path in level:
                 siblings.setdefault(path.rpartition("/")[0], []).append(path)

@@ -8,18 +8,20 @@ keeps its queues and waits by the simulated clock.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.keeping import KeepingLockManager
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.lease_store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queueing import Blocker
-from commit_coord.model import LockRequest
+from commit_coord.model import LockRequest, LockScope
 from commit_coord.testing.sim.world import NoAnswer, Process, Service, Thread, Unreachable
 
 _URL = "sqlite:////simulated"
@@ -214,7 +216,82 @@ class SimulatedHeartbeat(Heartbeat):
             self._sleeper = None
 
 
-class SimulatedLeaseManager(LeaseLockManager):
+class Signal:
+    """In place of ``threading.Event``: who waits gives its turn back."""
+
+    def __init__(self, process: Process, *, is_set: bool = False) -> None:
+        self._process = process
+        self._is_set = is_set
+        self._waiters: list[tuple[Thread, int]] = []
+
+    def is_set(self) -> bool:
+        """Return whether it was given."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Give it, and wake whoever waits."""
+        self._is_set = True
+        world, waiters = self._process.world, self._waiters
+        self._waiters = []
+        for thread, turn in waiters:
+            world.at(world.now, partial(world.resume, thread, turn, "set"))
+
+    def clear(self) -> None:
+        """Take it back."""
+        self._is_set = False
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether it is given, after *timeout* seconds at the latest."""
+        if not self._is_set:
+            waiter = self._process.world.expected()
+            self._waiters.append(waiter)
+            try:
+                self._process.clock.sleep(timeout)
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return self._is_set
+
+
+class SimulatedManager(KeepingLockManager[Any]):
+    """What every real manager has to do in a simulated process. Put before the manager's class."""
+
+    _process: Process
+    _hurries_in: Collection[LockScope] = tuple(LockScope)
+    """Where a holder that has made sure of its lease is not stopped, if that is what the run assumes."""
+
+    def _enter_simulation(self, process: Process, granted: Callable[[Lease], None], *, prompt: bool) -> None:
+        """Belong to *process*; call it before the manager is made.
+
+        Args:
+            process: Whose the manager is.
+            granted: Told of each grant.
+            prompt: Who has made sure of its lease is not stopped before its next change is sent.
+        """
+        self._process = process
+        self._on_grant = granted
+        self._prompt = prompt
+
+    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
+        return SimulatedHeartbeat(self._process, self._beat, idle=idle)
+
+    def _grant(self, request: LockRequest) -> Lease:
+        lease = super()._grant(request)  # type: ignore[safe-super]  # the manager behind this class has one
+        self._on_grant(lease)
+        return lease
+
+    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
+        super()._ensure_active(ticket, max_age_ms)
+        if ticket.request.scope in self._hurries_in:
+            self._process.in_a_hurry = self._prompt
+
+    def _release(self, ticket: Any) -> None:
+        if ticket.request.scope in self._hurries_in:
+            self._process.in_a_hurry = False
+        super()._release(ticket)
+
+
+class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -234,29 +311,11 @@ class SimulatedLeaseManager(LeaseLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._process = process
-        self._on_grant = granted
-        self._prompt = prompt
+        self._enter_simulation(process, granted, prompt=prompt)
         super().__init__(_URL, settings=settings, clock=process.clock)
         self._store = SimulatedStore(process, database)
         reach = "network" if database.remote else "host"
         self.guarantees = replace(self.guarantees, reach=reach, carries=reach, clock=self._store.clock_name)
-
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return SimulatedHeartbeat(self._process, self._beat, idle=idle)
-
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = super()._grant(request)
-        self._on_grant(lease)
-        return lease
-
-    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
-        super()._ensure_active(ticket, max_age_ms)
-        self._process.in_a_hurry = self._prompt
-
-    def _release(self, ticket: Any) -> None:
-        self._process.in_a_hurry = False
-        super()._release(ticket)
 
 
 class SimulatedMemoryManager(MemoryLockManager):

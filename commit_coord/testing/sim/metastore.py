@@ -35,14 +35,13 @@ from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLoc
 from commit_coord.hms.pool import Pool
 from commit_coord.locks import hms_names
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms import HmsLockManager, _Threads, _Ticket
 from commit_coord.locks.memory import _Space
 from commit_coord.locks.queueing import Blocker
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
-from commit_coord.testing.sim.locking import SimulatedHeartbeat
+from commit_coord.testing.sim.locking import Signal, SimulatedManager
 from commit_coord.testing.sim.plan import Metastore
-from commit_coord.testing.sim.world import NoAnswer, Process, Service, Thread, Unreachable, World
+from commit_coord.testing.sim.world import NoAnswer, Process, Service, Unreachable, World
 
 _URI = "thrift://simulated:9083"
 _ACQUIRED, _WAITING = 1, 2
@@ -290,40 +289,6 @@ class SimulatedMetastoreClient(MetastoreClient):
 # The manager.
 
 
-class Signal:
-    """In place of ``threading.Event``: who waits gives its turn back."""
-
-    def __init__(self, process: Process, *, is_set: bool = False) -> None:
-        self._world = process.world
-        self._is_set = is_set
-        self._waiter: tuple[Thread, int] | None = None
-
-    def is_set(self) -> bool:
-        """Return whether it was given."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Give it."""
-        self._is_set = True
-        if self._waiter is not None:
-            world, (thread, turn) = self._world, self._waiter
-            world.at(world.now, lambda: world.resume(thread, turn, "set"))
-
-    def clear(self) -> None:
-        """Take it back."""
-        self._is_set = False
-
-    def wait(self, seconds: float) -> bool:
-        """Return whether it is given, at the latest after *seconds*."""
-        if not self._is_set:
-            self._waiter = self._world.expected()
-            try:
-                self._world.block(seconds)
-            finally:
-                self._waiter = None
-        return self._is_set
-
-
 class OfThread:
     """In place of ``threading.local``: simulated threads are one for the interpreter."""
 
@@ -359,7 +324,7 @@ class _SimulatedThreads(_Threads):
         return blocker
 
 
-class SimulatedHmsManager(HmsLockManager):
+class SimulatedHmsManager(SimulatedManager, HmsLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -370,6 +335,8 @@ class SimulatedHmsManager(HmsLockManager):
         prompt: Who has made sure of its latch is not stopped before its next change is sent.
     """
 
+    _hurries_in = (LockScope.COMMIT,)
+
     def __init__(
         self,
         process: Process,
@@ -379,9 +346,7 @@ class SimulatedHmsManager(HmsLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._process = process
-        self._on_grant = granted
-        self._prompt = prompt
+        self._enter_simulation(process, granted, prompt=prompt)
         super().__init__(_URI, settings=settings, clock=process.clock)
         self.metastore = SimulatedMetastoreClient(process, metastore)
         self._queue = _SimulatedThreads(self, process)
@@ -390,29 +355,11 @@ class SimulatedHmsManager(HmsLockManager):
         super()._start_over()
         self._thread: Any = OfThread(self._process.world)
 
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return SimulatedHeartbeat(self._process, self._beat, idle=idle)
-
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         ticket, acquired = super()._sent(request, deadline)
         signal: Any = Signal(self._process)
         ticket.turn = signal
         return ticket, acquired
-
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = super()._grant(request)
-        self._on_grant(lease)
-        return lease
-
-    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
-        super()._ensure_active(ticket, max_age_ms)
-        if ticket.request.scope is LockScope.COMMIT:
-            self._process.in_a_hurry = self._prompt
-
-    def _release(self, ticket: Any) -> None:
-        if ticket.request.scope is LockScope.COMMIT:
-            self._process.in_a_hurry = False
-        super()._release(ticket)
 
 
 # Those who are not ours.

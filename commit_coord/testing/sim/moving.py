@@ -74,7 +74,8 @@ class SimulatedHms(SimulatedLeaseManager):
         """As :meth:`commit_coord.locks.hms.HmsLockManager.latch_of`."""
         for ticket in list(self._tickets.values()):
             if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
-                return ticket.lease
+                lease: Lease | None = ticket.lease
+                return lease
         return None
 
 

@@ -40,9 +40,8 @@ from commit_coord.locks.zookeeper import ZooKeeperLockManager, _Ticket
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.locks.zookeeper_client import Session, SessionEvent
 from commit_coord.locks.zookeeper_layout import LockNode
-from commit_coord.model import LockRequest
-from commit_coord.testing.sim.locking import SimulatedHeartbeat
-from commit_coord.testing.sim.world import CALM, Process, Service, Thread
+from commit_coord.testing.sim.locking import Signal, SimulatedHeartbeat, SimulatedManager
+from commit_coord.testing.sim.world import CALM, Process, Service
 
 _SERVERS = 3
 _TICK = 2.0
@@ -353,48 +352,11 @@ class Ensemble:
         ]
 
 
-class Event:
-    """A ``threading.Event`` of simulated threads."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._set = False
-        self._waiters: list[tuple[Thread, int]] = []
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return self._set
-
-    def clear(self) -> None:
-        """Make whoever waits from now on wait."""
-        self._set = False
-
-    def set(self) -> None:
-        """Wake whoever waits."""
-        self._set = True
-        world, waiters = self._process.world, self._waiters
-        self._waiters = []
-        for thread, turn in waiters:
-            world.at(world.now, partial(world.resume, thread, turn, "woken"))
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it is set, for *timeout* seconds at most; return whether it is."""
-        if not self._set:
-            waiter = self._process.world.expected()
-            self._waiters.append(waiter)
-            try:
-                self._process.clock.sleep(timeout)
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-        return self._set
-
-
 class Pending:
     """An answer that is awaited; one of kazoo's."""
 
     def __init__(self, process: Process) -> None:
-        self._done = Event(process)
+        self._done = Signal(process)
         self.value: Any = None
         self.exception: Exception | None = None
 
@@ -567,7 +529,7 @@ class SimulatedKazoo:
         self.client_state = KeeperState.CONNECTING
         self.connected = False
         self._session_id: int | None = None
-        self._live = Event(process)
+        self._live = Signal(process)
         self._ensemble = ensemble
         self._timeout = timeout
         self._changed = changed
@@ -802,7 +764,7 @@ class _SimulatedOpening:
 
     def __init__(self, session: SimulatedSession) -> None:
         process = session.process
-        self.done = Event(process)
+        self.done = Signal(process)
         self.log = SimpleNamespace(last="")
         self.client: SimulatedKazoo | None = None
         self._session = session
@@ -860,16 +822,6 @@ class SimulatedSession(Session):
         return False
 
 
-class _InOrder(dict[Any, None]):
-    """A set that is gone through in the order of its making, where one of objects goes by their addresses."""
-
-    def add(self, one: Any) -> None:
-        self[one] = None
-
-    def discard(self, one: Any) -> None:
-        self.pop(one, None)
-
-
 class _SessionHeartbeat(SimulatedHeartbeat):
     """Ends when it is stopped: a beat would begin another session."""
 
@@ -897,7 +849,7 @@ class _SessionHeartbeat(SimulatedHeartbeat):
             self._beating = False
 
 
-class SimulatedZooKeeperManager(ZooKeeperLockManager):
+class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -917,15 +869,9 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._process = process
+        self._enter_simulation(process, granted, prompt=prompt)
         self._ensemble = ensemble
-        self._on_grant = granted
-        self._prompt = prompt
         super().__init__("simulated:1", settings=settings, clock=process.clock)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._unreleased = _InOrder()  # type: ignore[assignment]
 
     def has_lost(self, ticket: Any) -> bool:
         """Return whether the session of *ticket* is known to be over."""
@@ -937,25 +883,12 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return _SessionHeartbeat(self._process, self._beat, idle=idle)
 
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = super()._grant(request)
-        self._on_grant(lease)
-        return lease
-
-    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
-        super()._ensure_active(ticket, max_age_ms)
-        self._process.in_a_hurry = self._prompt
-
-    def _release(self, ticket: Any) -> None:
-        self._process.in_a_hurry = False
-        super()._release(ticket)
-
 
 def ticket_of(process: Callable[[], Process]) -> Callable[..., _Ticket]:
     """Return what makes a ticket whose turn a simulated thread can wait for."""
 
     def made(**fields: Any) -> _Ticket:
-        turn: Any = Event(process())
+        turn: Any = Signal(process())
         return _Ticket(**fields, turn=turn)
 
     return made
