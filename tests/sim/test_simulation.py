@@ -299,8 +299,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("under", FAULTS)
 def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
-    """Where the faults are drawn closer than chance would."""
-    assert [seed for seed in range(1, 31) if simulate(FAULTS[under](draw(seed))).broken] == []
+    """Where the faults are drawn closer than chance would; some guards matter in a few of a hundred such runs."""
+    assert [seed for seed in range(1, 101) if simulate(FAULTS[under](draw(seed))).broken] == []
 
 
 @pytest.mark.parametrize(
