@@ -20,6 +20,7 @@ import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -330,16 +331,20 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
     def close(self) -> None:
         """Release every lease of this client that is not explicit, and close every connection."""
         self._here()
-        self._end_waits()
-        for ticket in list(self._tickets.values()):
-            lease = ticket.lease
-            if lease is not None and not ticket.request.explicit:
-                lease.release()
-            elif ticket.is_dropped:
-                self._telling.ended(ticket.request.request_id)
-                self._give_back(ticket)
-        self.heartbeat.stop()
-        self._disconnect()
+        with ExitStack() as ending:
+            # Interrupted or not:
+            # 1. A release fails, and is left to the heartbeat.   2. The client is closed, and interrupted.
+            # 3. The heartbeat has ended, and the connection lives on, and with it what it keeps.
+            ending.callback(self._disconnect)
+            ending.callback(self.heartbeat.stop)
+            self._end_waits()
+            for ticket in list(self._tickets.values()):
+                lease = ticket.lease
+                if lease is not None and not ticket.request.explicit:
+                    lease.release()
+                elif ticket.is_dropped:
+                    self._telling.ended(ticket.request.request_id)
+                    self._give_back(ticket)
 
     def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
         """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.

@@ -29,7 +29,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -561,12 +561,13 @@ class MigratingLockManager(LockManager):
     def close(self) -> None:
         """See :meth:`LockManager.close`."""
         self._closings += 1
-        self.writers.close()
-        for lease in list(self._leases.values()):
-            if not lease.request.explicit:
-                lease.release()
-        self.hms.close()
-        self.zookeeper.close()
+        with ExitStack() as ending:
+            ending.callback(self.zookeeper.close)
+            ending.callback(self.hms.close)
+            self.writers.close()
+            for lease in list(self._leases.values()):
+                if not lease.request.explicit:
+                    lease.release()
 
 
 def _names(request: LockRequest) -> Iterator[str]:

@@ -1013,12 +1013,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _disconnect(self) -> None:
         until = self._clock.now() + BRIEFLY
-        with suppress(LockServiceUnavailable):
+        try:
             while self._sweep(0.0) and self._clock.now() < until:
                 pass  # What is left is cleared by reap.
             if self._answers:  # Those of clients that never live through a span would stay.
                 self._journal.forget_expired(self._clock.wall_ms(), _AT_ONCE)
-        self._session.close()
+        except LockServiceUnavailable:
+            pass  # That too.
+        finally:
+            self._session.close()
 
     def _path(self, request: LockRequest, resource: Resource) -> str:
         return self._layout.resource(request.scope, resource)

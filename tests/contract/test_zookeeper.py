@@ -667,6 +667,25 @@ def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> No
         until(lambda: not near.locks(), "the repeated release")
 
 
+def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release had failed; what would repeat it has ended, and the process lives on."""
+    near, closing = service.open(), ours(service.open())
+    lease = closing.acquire(latch(), deadline=soon())
+
+    def silent(_: Any) -> None:
+        raise Interrupted("no server answers")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(closing, "_remove_ticket", silent)
+    monkeypatch.setattr(closing.heartbeat, "stop", interrupted)
+    lease.release()
+    with pytest.raises(KeyboardInterrupt):
+        closing.close()
+    near.acquire(latch(), deadline=soon()).release()
+
+
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
     """Freed by force, the parent cleaned, the same name given anew: the first holder's release deletes nothing."""
     manager, other = service.open(), service.open()
