@@ -30,7 +30,7 @@ def test_the_page_and_the_picture_show_every_run(tmp_path: Path) -> None:
         {"at": float(at), "threads": 3.0, "memory MiB": 50.0 + at, "server MiB": 90.0 + at} for at in range(60)
     ]
     assert run.grown() == ["memory MiB"]
-    text = page([run], command="soak", load="1.0")
+    text = page([run])
     assert "| threads | 3.0 | +0.0 ± 0.0 | flat |" in text
     assert "| memory MiB |" in text
     assert text.count("| grows |") == 1

@@ -35,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +96,11 @@ class Run:
     writers: int
     warm_up_s: float
     seconds: float
+    at: str = ""
+    """When it began, in UTC."""
+    machine: str = ""
+    load: float | None = None
+    """Of the machine's last minute before it began; None when nobody noted it."""
     commits: int = 0
     failed: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -307,7 +312,15 @@ def soak(
         pace_s: From one append of a writer to its next one, if none takes longer. What stays in a journal for a while
             is more when there are more appends, so their number must not follow what else the machine does.
     """
-    run = Run(manager=manager, writers=writers, warm_up_s=warm_up_s, seconds=seconds)
+    run = Run(
+        manager=manager,
+        writers=writers,
+        warm_up_s=warm_up_s,
+        seconds=seconds,
+        at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        load=round(os.getloadavg()[0], 1),
+    )
     with tempfile.TemporaryDirectory(prefix="commit-coord-soak-") as name:
         folder = Path(name)
         with _service(manager, folder) as (place, service):
@@ -344,15 +357,12 @@ def _make_tables(properties: Mapping[str, str]) -> None:
             db.commit()
 
 
-def page(runs: Sequence[Run], *, command: str, load: str) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Return ``docs/soak.md``."""
-    when = datetime.now(UTC).strftime("%Y-%m-%d")
     lines = [
         "# Soak",
         "",
-        f"Measured on {when} with `{command}`:",
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load",
-        f"{load} when it began. `make soak` (an hour) measures anew and writes this page.",
+        "Measured by `make soak` (an hour; `ARGS=--managers=zookeeper` measures one anew).",
         "",
         "Each writer appends 2.5 times a second if it can, takes operation locks, reads, and now and then empties",
         "its table and expires its snapshots; two processes have half of them each (`memory`: one has all). *Slope* is",
@@ -372,9 +382,11 @@ def page(runs: Sequence[Run], *, command: str, load: str) -> str:
     for run in runs:
         failed = ", ".join(f"{number} {name}" for name, number in sorted(run.failed.items())) or "none"
         of_it = f"{run.seconds / 60:.1f} minutes of which {run.warm_up_s / 60:.1f} were warm-up"
+        load = "" if run.load is None else f", load {run.load:.1f} when it began"
         lines += [
             f"## {run.manager}",
             "",
+            f"{run.at}, {run.machine}{load}:",
             f"{run.writers} writers, {of_it}, {run.commits:,} appends, failed: {failed}.",
             "",
             "| | mean | slope per hour | |",
@@ -411,12 +423,17 @@ def plot(runs: Sequence[Run], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line; return 1 if something grew."""
     parser = argparse.ArgumentParser(prog="python -m commit_coord.testing.soak", description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=60.0, help="of all managers together (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="of all five managers together (default: %(default)s)"
+    )
     parser.add_argument("--warm-up", type=float, default=None, help="minutes of each; default: five, at most half")
     parser.add_argument("--writers", type=int, default=16)
     parser.add_argument("--managers", default="all", help=f"all, or some of {', '.join(MANAGERS)}")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where soak.md and soak.png go")
-    parser.add_argument("--results", type=Path, default=Path("bench/results"), help="where soak.json goes")
+    parser.add_argument(
+        "--results", type=Path, default=Path("bench/results"), help="where soak.json is; what it has of others stays"
+    )
+    parser.add_argument("--render", action="store_true", help="run nothing, write the page")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.worker:
@@ -425,35 +442,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     managers = MANAGERS if given.managers == "all" else tuple(given.managers.split(","))
     if unknown := set(managers) - set(MANAGERS):
         parser.error(f"no such managers: {', '.join(sorted(unknown))}")
-    load = f"{os.getloadavg()[0]:.1f}"
-    seconds = given.minutes * 60 / len(managers)
+    seconds = given.minutes * 60 / len(MANAGERS)
     warm_up_s = min(seconds / 2, 300.0) if given.warm_up is None else given.warm_up * 60
-    runs = []
-    for manager in managers:
-        run = soak(manager, seconds=seconds, warm_up_s=warm_up_s, writers=given.writers)
-        runs.append(run)
+    path = given.results / "soak.json"
+    runs = _read(path)
+    for manager in () if given.render else managers:
+        run = runs[manager] = soak(manager, seconds=seconds, warm_up_s=warm_up_s, writers=given.writers)
         print(f"{manager}: {run.commits:,} appends, grown: {', '.join(run.grown()) or 'nothing'}", flush=True)
-    command = f"python -m commit_coord.testing.soak --minutes {given.minutes:g} --writers {given.writers}"
-    given.docs.joinpath("soak.md").write_text(page(runs, command=command, load=load))
-    plot(runs, given.docs / "soak.png")
-    record = [
-        {
-            "manager": run.manager,
-            "writers": run.writers,
-            "seconds": run.seconds,
-            "warm_up_s": run.warm_up_s,
-            "commits": run.commits,
-            "failed": run.failed,
-            "slopes": {
-                name: {"mean": found.mean, "per_hour": found.per_hour, "error": found.error}
-                for name, found in run.slopes().items()
-            },
-            "samples": run.samples,
-        }
-        for run in runs
-    ]
-    given.results.joinpath("soak.json").write_text(json.dumps(record) + "\n")
-    return int(any(run.grown() for run in runs))
+        path.write_text(json.dumps([_record(runs[name]) for name in MANAGERS if name in runs]) + "\n")
+    in_order = [runs[name] for name in MANAGERS if name in runs]
+    given.docs.joinpath("soak.md").write_text(page(in_order))
+    plot(in_order, given.docs / "soak.png")
+    return int(any(runs[name].grown() for name in managers))
+
+
+def _record(run: Run) -> dict[str, Any]:
+    slopes = {
+        name: {"mean": found.mean, "per_hour": found.per_hour, "error": found.error}
+        for name, found in run.slopes().items()
+    }
+    return {**asdict(run), "slopes": slopes}
+
+
+def _read(path: Path) -> dict[str, Run]:
+    """Return the runs in the file at *path* by their lock managers."""
+    records = json.loads(path.read_text()) if path.exists() else []
+    names = {one.name for one in fields(Run)}
+    return {one["manager"]: Run(**{key: one[key] for key in one if key in names}) for one in records}
 
 
 if __name__ == "__main__":
