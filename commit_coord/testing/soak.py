@@ -147,9 +147,11 @@ def _work(spec: Mapping[str, Any]) -> None:
         dice = random.Random(number)  # noqa: S311 - dice of a test
         rows = pa.table({"id": pa.array([number] * 10), "value": pa.array([0.5] * 10)})
         done = 0
-        due = time.monotonic() + dice.random() * spec["pace_s"]
-        while not stop.wait(max(0.0, due - time.monotonic())):
-            due = max(due, time.monotonic() - 1) + spec["pace_s"]
+        rests_at = due = time.monotonic() + spec["burst_s"]
+        while not stop.wait(0.0 if (now := time.monotonic()) < rests_at else max(0.0, due - now)):
+            if now >= rests_at:
+                # Not equally long each time: who once waited for the others would be in step with them for ever.
+                due = max(due, now - 1) + spec["pace_s"] * (0.5 + dice.random())
             name = ("soak", f"t{number % TABLES}")
             try:
                 table = catalog.load_table(name)
@@ -188,12 +190,14 @@ def _empty(table: Any) -> None:
 
 
 @contextmanager
-def _writers(properties: Mapping[str, str], writers: int, processes: int, pace_s: float) -> Iterator[list[Any]]:
+def _writers(
+    properties: Mapping[str, str], writers: int, processes: int, pace: Mapping[str, float]
+) -> Iterator[list[Any]]:
     started = []
     try:
         for part in range(processes):
             numbers = list(range(part, writers, processes))
-            spec = json.dumps({"properties": dict(properties), "numbers": numbers, "pace_s": pace_s})
+            spec = json.dumps({"properties": dict(properties), "numbers": numbers, **pace})
             command = [sys.executable, "-m", "commit_coord.testing.soak", "--worker", spec]
             started.append(
                 subprocess.Popen(
@@ -309,9 +313,11 @@ def soak(
         warm_up_s: From when on nothing should grow.
         writers: How many.
         every_s: Between two samples.
-        pace_s: From one append of a writer to its next one, if none takes longer. What stays in a journal for a while
-            is more when there are more appends, so their number must not follow what else the machine does.
+        pace_s: From one append of a writer to its next one, on average, if none takes longer. What stays in a journal
+            for a while is more when there are more appends, so their number must not follow what else the machine
+            does. In the first two fifths of the warm-up they don't rest, so that every pool is as full as it ever gets.
     """
+    pace = {"pace_s": pace_s, "burst_s": 0.4 * warm_up_s}
     run = Run(
         manager=manager,
         writers=writers,
@@ -326,7 +332,7 @@ def soak(
         with _service(manager, folder) as (place, service):
             properties = {**place, "warehouse": folder.joinpath("warehouse").as_uri()}
             _make_tables(properties)
-            with _writers(properties, writers, 1 if manager == "memory" else 2, pace_s) as processes:
+            with _writers(properties, writers, 1 if manager == "memory" else 2, pace) as processes:
                 for one in processes:
                     one.stdout.readline()  # it is up
                 started = time.monotonic()
@@ -364,13 +370,13 @@ def page(runs: Sequence[Run]) -> str:
         "",
         "Measured by `make soak` (an hour; `ARGS=--managers=zookeeper` measures one anew).",
         "",
-        "Each writer appends 2.5 times a second if it can, takes operation locks, reads, and now and then empties",
-        "its table and expires its snapshots; two processes have half of them each (`memory`: one has all). *Slope* is",
-        "that of a line through what was measured after the warm-up, with an interval around it; *flat* means that the",
+        "Each writer appends 2.5 times a second if it can (in the first two fifths of the warm-up without a rest, so",
+        "that every pool is as full as it ever gets), takes operation locks, reads, and now and then empties its table",
+        "and expires its snapshots; two processes have half of them each (`memory`: one has all). *Slope* is that of",
+        "a line through what was measured after the warm-up, with an interval around it; *flat* means that the",
         "interval reaches down to 0. The intervals are so wide that in 19 of 20 runs in which nothing grows none of",
-        "all the figures is said to grow.",
-        "What is meant to grow at first: the answer to an append that was carried along stays for ten leases (150 s)",
-        "in the journal.",
+        "all the figures is said to grow. What is meant to grow at first: the answer to an append that was carried",
+        "along stays for ten leases (150 s) in the journal.",
         "",
         "The writers run with `MALLOC_ARENA_MAX=2`, as a service of many threads should: else the C library gives",
         "every thread a heap of its own, whose holes fill up for an hour or longer. The memory of the Java servers is",
