@@ -264,6 +264,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         super()._start_over()
         self._client = self._client[:8]  # The column is short.
         self._sending: dict[str, LockRequest] = {}
+        self._first_sent: dict[str, float] = {}
+        """When each request that is under way was sent for the first time, on ``Clock.now``."""
         self._strays: dict[str, tuple[LockRequest, float]] = {}
         self._turns: dict[str, Lease] = {}
         self._beats: Beats = {}
@@ -297,6 +299,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             raise OfferLost("the holder that took the offer did not answer", locks=request) from error
         finally:
             self._turns.pop(request.request_id, None)  # the lease has it
+            self._first_sent.pop(request.request_id, None)
 
     def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
         # Who lost the lock and wants it again has this process's turn still.
@@ -324,7 +327,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         ticket, acquired = self._sent(request, deadline)
         self._tickets[request.request_id] = ticket
         self._sending.pop(request.request_id, None)
-        if not request.explicit:
+        if not request.explicit or self._strays:
             self.heartbeat.ensure_running()
         if acquired:
             return self._step_back(ticket)
@@ -356,6 +359,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             request, client=self._client, requested_ms=self._clock.wall_ms(), lease_ms=self.settings.lease_ms
         )
         started, tries = self._clock.now(), 0
+        first_sent = self._first_sent.setdefault(request.request_id, started)
         until = min(deadline, started + self._lease_seconds)
         with _translated(request):
             while True:
@@ -391,7 +395,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         word = self._clock.now()
                         with suppress(NoSuchLock):
                             self.metastore.heartbeat(own.lock_id)
-                            return _Ticket(request=request, lock_id=own.lock_id, word=word), own.acquired
+                            if request.explicit or self._clock.now() - first_sent < self._lease_seconds:
+                                return _Ticket(request=request, lock_id=own.lock_id, word=word), own.acquired
+                            # It may have been silent for a lease, and a waiter about to free it. Who answered is
+                            # asked again.
+                            self.metastore.unlock(own.lock_id)
+                            until = min(deadline, self._clock.now() + self._lease_seconds)
                     # Whoever was away and answers now is asked again, however long it took to look.
                     if failed >= until:
                         raise

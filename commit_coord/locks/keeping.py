@@ -60,7 +60,7 @@ class Ticket:
     kept: KeptLease | None = None
     """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
     waited: bool = False
-    """Whether somebody was in the way."""
+    """Whether somebody was in the way, or may have been."""
     note: str | None = None
     """What the last holder of the latch left."""
     left: str | None = None

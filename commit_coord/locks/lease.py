@@ -176,7 +176,11 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             raise Interrupted("the request came and went while its reply was lost", locks=request)
         if rows[0][1] != self._client:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-        return self._noted(request, rows, first)
+        blocker = self._noted(request, rows, first)
+        # 1. It entered behind a holder; the reply was lost.   2. That one took its offer, and ended in doubt.
+        # 3. We look now, and nobody is in the way: that does not mean that nobody was.
+        self._tickets[request.request_id].waited = True
+        return blocker
 
     def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
         note = _note(request, rows)

@@ -35,7 +35,7 @@ from itertools import count
 from typing import Any
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused
+from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
 from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.hms import Guarded, HmsLockManager
@@ -418,10 +418,15 @@ class MigratingLockManager(LockManager):
             lease = MigratingLease(self, request, held, phases)
             self._leases[name] = lease
             return lease
-        except BaseException:
+        except BaseException as error:
+            # 1. A holder of the first lock takes the offer, sends its swap, and ends in doubt.   2. We have that lock.
+            # 3. The second one can't be had.   4. The swap lands: so this is no failure, and no reason to offer again.
+            in_doubt = isinstance(error, Exception) and bool(request.offer and held) and not held[0].retract()
             # By the request, not by what was noted: an interrupt may have come in between.
             for manager, part in reversed(asked):
                 manager._give_up(part)
+            if in_doubt:
+                raise OfferLost("the holder that took the offer did not answer", locks=request) from error
             raise
 
     def _second(

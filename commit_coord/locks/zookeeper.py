@@ -359,6 +359,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 if ticket.offers:
                     self._look_for_answer(ticket, entered=True)
                 if ticket.request.explicit or ticket.session == self._session.number:
+                    if ticket.doubtful:
+                        raise OfferLost("what became of its offer is not known", locks=ticket.request) from None
                     raise LockRefused("the request was taken out of the queue by force", locks=ticket.request) from None
                 # The session was lost, and the servers removed our nodes: queue again, at the end.
                 self._begin_anew(ticket)
@@ -452,6 +454,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         ticket.word = max(ticket.word, sent)
         return listings
 
+    def _look_long_after(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
+        """As :meth:`_look_again`, for nodes whose reply was lost.
+
+        1. They are made behind a holder.   2. That one takes the offer, and ends in doubt.
+        3. We look now, and nobody is in the way: that does not mean that nobody was.
+        """
+        ticket.waited = True
+        return self._look_again(ticket, part, patience)
+
     @staticmethod
     def _noted(ticket: _Ticket, note: Node | None) -> None:
         ticket.note = "" if note is None else note.data.decode()
@@ -471,7 +482,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         part.unclear = [resource for resource, _ in part.locks]
         if part.sent and ticket.offers:
             if self._find(ticket, part, patience):
-                return self._look_again(ticket, part, patience)
+                return self._look_long_after(ticket, part, patience)
             self._look_for_answer(ticket, entered=False)
         operations: list[Operation] = [Create(part.marker, data.text(), ephemeral=lives)]
         if ticket.offers:
@@ -506,7 +517,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 raise _Gone from None
             if not self._find(ticket, part, patience):
                 raise Interrupted("the request came and went while its reply was lost", locks=request) from None
-            return self._look_again(ticket, part, patience)
+            return self._look_long_after(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.word = max(ticket.word, sent)
         if notes:

@@ -251,6 +251,8 @@ class Session:
         self._listener = listener
         self._lock = threading.Lock()
         self._opening: _Opening | None = None
+        self._closed = False
+        """Whether its user has closed it, and not used it since: what kazoo still says is of no interest to him."""
         self._handler: _Handler | None = None
         self._multi_read: bool | None = None
         self._rights = [ACL(right.permissions, Id(right.scheme, right.id)) for right in access.rights]
@@ -498,6 +500,7 @@ class Session:
 
     def close(self) -> None:
         """End the session, and with it every ephemeral node. A later use begins another one."""
+        self._closed = True
         with self._lock:
             opening, self._opening = self._opening, None
         if opening is None:
@@ -614,6 +617,7 @@ class Session:
 
     def _connected(self, until: float) -> Any:
         """Return the client once it has a connection."""
+        self._closed = False
         opening = self._opening
         if opening is None:
             with self._lock:
@@ -654,15 +658,14 @@ class Session:
         """Note what kazoo says of the session; in its thread."""
         match state:
             case KazooState.CONNECTED:
-                self.silent_since = None
-                self._listener(SessionEvent.CONNECTED)
+                event, self.silent_since = SessionEvent.CONNECTED, None
             case KazooState.SUSPENDED:
-                self.silent_since = self._clock.now()
-                self._listener(SessionEvent.SUSPENDED)
-            case KazooState.LOST:
-                self.silent_since = self.silent_since or self._clock.now()
+                event, self.silent_since = SessionEvent.SUSPENDED, self._clock.now()
+            case _:
+                event, self.silent_since = SessionEvent.LOST, self.silent_since or self._clock.now()
                 self.number += 1
-                self._listener(SessionEvent.LOST)
+        if not self._closed:
+            self._listener(event)
 
 
 class _Opening:

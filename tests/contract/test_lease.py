@@ -201,6 +201,30 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
             assert waiter.answer() == answer(offer.request_id)
 
 
+def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its owner asks where it stands, the holder that took it has ended without a word: nobody is in the way."""
+    with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
+        manager, other = service.open(), service.open()
+        assert isinstance(other, LeaseLockManager)
+        holder = manager.acquire(latch(), deadline=soon())
+        real = other._enter_once
+
+        def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
+            real(wanted, first)
+            other._tickets.pop(wanted.request_id)
+            assert [offer.text for offer in holder.take(10)] == ["a"]
+            holder.release()
+            raise Interrupted("the connection was cut")
+
+        monkeypatch.setattr(other, "_enter_once", enter_once)
+        monkeypatch.setattr(other._store, "remote", True)
+        lease = Submitter(other, offering("a")).lease()
+        assert not lease.retract()
+        lease.release()
+
+
 @pytest.mark.parametrize(
     "url",
     ["sqlite:////nowhere/to/be/found.db", "postgresql://u:geheim@127.0.0.1:1/d", "postgresql+psycopg2://127.0.0.1:1/d"],

@@ -26,7 +26,7 @@ from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.zookeeper import ZooKeeperServer
 from commit_coord.locks import zookeeper as manager_module
 from commit_coord.locks import zookeeper_client, zookeeper_layout
-from commit_coord.locks.base import DenyPolicy, Interrupted, LockManager, LockSettings
+from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
@@ -42,7 +42,7 @@ from commit_coord.model import (
     Resource,
 )
 from commit_coord.process import this_owner
-from commit_coord.testing.carrying import answer, in_line, offering
+from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (
     PART_A,
     PART_B,
@@ -651,6 +651,45 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
         monkeypatch.undo()
 
 
+def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its owner asks where it stands, the holder that took it has ended without a word: nobody is in the way."""
+    holder, waiter = service.open(), ours(service.open())
+    held = holder.acquire(latch(), deadline=soon())
+    real = waiter._session.multi
+    taken: list[str] = []
+
+    def unheard(*operations: Any, **options: Any) -> Any:
+        answered = real(*operations, **options)
+        if not taken:
+            taken.extend(offer.text for offer in held.take(10))
+            held.release()
+            raise Interrupted("no server answers")
+        return answered
+
+    monkeypatch.setattr(waiter._session, "multi", unheard)
+    lease = waiter.submit(offering("x"), deadline=soon())
+    assert isinstance(lease, Lease)
+    assert taken == ["x"]
+    assert not lease.retract()
+    lease.release()
+
+
+def test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force(service: Service) -> None:
+    """Its holder has taken it, its session is lost: it stands in the queue again, without the offer."""
+    near, far = service.open(), ours(service.open())
+    held = near.acquire(latch(), deadline=soon())
+    waiter = Submitter(far, offering("x")).queued()
+    ticket = far._tickets[waiter.request.request_id]
+    assert [offer.text for offer in held.take(10)] == ["x"]
+    end_session(far._session, near)
+    until(lambda: ticket.doubtful and waiter.request.request_id in standing(near), "a new place")
+    near.unlock(request_id=waiter.request.request_id)
+    assert isinstance(waiter.failed(), OfferLost)
+    held.release()
+
+
 def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:
     """Cut while it releases: told as an event, done when the connection is back."""
     near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
@@ -675,7 +714,10 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
     def silent(_: Any) -> None:
         raise Interrupted("no server answers")
 
+    stop = closing.heartbeat.stop
+
     def interrupted() -> None:
+        stop()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(closing, "_remove_ticket", silent)
@@ -684,6 +726,9 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
     with pytest.raises(KeyboardInterrupt):
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
+    monkeypatch.undo()
+    time.sleep(1.5)
+    assert closing._session._opening is None  # nor does what kazoo says of its end begin another one
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
-from commit_coord.hms.connection import Access
+from commit_coord.hms.connection import Access, LostReply
 from commit_coord.local import HiveMetastore
 from commit_coord.locks import hms_names
 from commit_coord.locks.base import Lease, LockManager, LockSettings
@@ -169,11 +169,14 @@ def test_a_lock_whose_reply_is_lost_is_held_once(service: Service, proxy: Proxy,
     manager.close()
 
 
-def test_a_first_try_that_comes_late_is_released(service: Service, plain: MetastoreClient, proxy: Proxy) -> None:
+@pytest.mark.parametrize("explicit", [False, True], ids=["an operation", "a LOCK statement"])
+def test_a_first_try_that_comes_late_is_released(
+    service: Service, plain: MetastoreClient, proxy: Proxy, explicit: bool
+) -> None:
     """A second place of one request is nobody's: it goes, and the lease stays."""
     manager, other = HmsLockManager(proxy.uri), service.open()
     proxy.refuse.append("lock")
-    wanted = request((S, TABLE))
+    wanted = replace(request((S, TABLE)), explicit=explicit)
     with manager.acquire(wanted, deadline=soon()) as lease:
         agent = hms_names.agent(wanted, client=manager._client, requested_ms=1, lease_ms=15_000)
         late, _ = plain.lock(hms_names.parts(wanted), user="u", host="h", agent=agent)
@@ -204,6 +207,27 @@ def test_a_lock_that_was_freed_before_its_reply_is_not_held(hms: HiveMetastore, 
         held[0].ensure_active(0)
         held[0].release()
     assert standing(rivals) == {}
+
+
+def test_a_lock_whose_reply_was_awaited_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
+    """A waiter may have decided to free it; its owner looks before that one does, and would believe that it holds."""
+    clock = Jumping()
+    with HmsLockManager(hms.uri, clock=clock) as manager:
+        lock, places = manager.metastore.lock, []
+
+        def unheard(*parts: Any, **words: Any) -> tuple[int, bool]:
+            reply = lock(*parts, **words)
+            places.append(reply[0])
+            if len(places) == 1:
+                clock.ahead += 16
+                raise LostReply("no answer")
+            return reply
+
+        manager.metastore.lock = unheard  # type: ignore[method-assign]
+        with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
+            assert lease.generation is not None
+            assert lease.generation > places[0]
+            assert list(standing(service.open()).values()) == [LockState.ACQUIRED]
 
 
 def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:

@@ -26,15 +26,20 @@ from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.catalog.sightings import Kind
 from commit_coord.cli.app import app
+from commit_coord.errors import OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.locks import migrating
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.locks.migrating import MigratingLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
+from commit_coord.testing.carrying import Submitter, offering
+from commit_coord.testing.contract import TABLE as LOCKED
+from commit_coord.testing.contract import Service, latch, soon, until
 from commit_coord.testing.hammer import TABLE, hammer
 from commit_coord.testing.operators import End, bring, killed_at, move_dying
 from tests.catalog.kit import SCHEMA, ids, row_ids
@@ -316,6 +321,42 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
     waiting.join(20)
     assert not waiting.is_alive()
     assert row_ids(table.refresh()) == [1]
+
+
+@pytest.mark.parametrize("ends", ["its time is over", "the phase has changed"])
+def test_an_offer_that_was_taken_stays_in_doubt_when_the_second_lock_cannot_be_had(
+    hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Its holder has ended without a word; then another client has ZooKeeper's latch."""
+    both: dict[str, Any] = {"metastore": hms.uri, "look": lambda _: State(phase=Phase.BOTH, epoch=1)}
+    with Service(MIGRATING, zookeeper.connect_string, **both) as service:
+        manager, other = service.open(), service.open()
+        assert isinstance(manager, MigratingLockManager)
+        assert isinstance(other, MigratingLockManager)
+        holder = manager.acquire(latch(), deadline=soon())
+        waiter = Submitter(manager, offering("a"), seconds=6)
+        until(lambda: [offer.text for offer in holder.take(10)] == ["a"], "the offer of the one that waits")
+
+        def step_back(*_: Any) -> Any:
+            raise migrating._StepBack
+
+        if ends == "the phase has changed":
+            monkeypatch.setattr(manager, "_second", step_back)
+        ended, has_it = threading.Event(), threading.Event()
+
+        def keep() -> None:
+            with other.latched_in_zookeeper(LOCKED, "a writer", deadline=soon()):
+                has_it.set()
+                ended.wait(30)
+
+        keeping = threading.Thread(target=keep)
+        keeping.start()
+        until(lambda: len(other.zookeeper.locks(LOCKED)) > 1, "a place behind the holder")
+        holder.release()
+        assert isinstance(waiter.failed(), OfferLost)
+        assert has_it.wait(20)
+        ended.set()
+        keeping.join(20)
 
 
 def test_an_operator_that_died_with_the_metastores_lock_does_not_hold_up_the_guard(world: World) -> None:

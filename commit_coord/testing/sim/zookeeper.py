@@ -798,6 +798,7 @@ class SimulatedSession(Session):
 
     def close(self) -> None:
         """See :meth:`Session.close`."""
+        self._closed = True
         opening: Any
         opening, self._opening = self._opening, None
         if opening is not None:
