@@ -51,6 +51,7 @@ MANAGERS = ("memory", "lease-sqlite", "lease-postgresql", "zookeeper", "hms")
 TABLES = 4
 _EMPTIED_AFTER = 40
 """Appends of one writer until it empties its table."""
+_EVERY_S = 2.0
 _BLOCKS = 10
 _T = 4.1
 """Student's t for ten blocks, eight degrees of freedom: exceeded once in 580, thus by one of 30 in one run of 20."""
@@ -303,7 +304,7 @@ def _rss(pid: int) -> float:
 
 
 def soak(
-    manager: str, *, seconds: float, warm_up_s: float, writers: int, every_s: float = 2.0, pace_s: float = 0.4
+    manager: str, *, seconds: float, warm_up_s: float, writers: int, every_s: float = _EVERY_S, pace_s: float = 0.4
 ) -> Run:
     """Have *writers* work with *manager* for *seconds*, and measure.
 
@@ -450,6 +451,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no such managers: {', '.join(sorted(unknown))}")
     seconds = given.minutes * 60 / len(MANAGERS)
     warm_up_s = min(seconds / 2, 300.0) if given.warm_up is None else given.warm_up * 60
+    if (behind := max(0.0, seconds - warm_up_s) / _EVERY_S) < 2 * _BLOCKS:
+        parser.error(f"{behind:.0f} samples behind the warm-up tell nothing: more minutes, or a shorter warm-up")
     path = given.results / "soak.json"
     runs = _read(path)
     for manager in () if given.render else managers:
