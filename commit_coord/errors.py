@@ -217,7 +217,8 @@ class CommitStateUnknown(CommitError, CommitStateUnknownException):
     """Whether the commit landed could not be found out. Every file of it is kept.
 
     What to do: when the service answers again, ask ``commit-coord commits TABLE`` for the request id
-    in the message. Repeat the operation only if the id is not there.
+    in the message. Repeat the operation only if the id is not there; one whose request id you chose yourself may be
+    repeated at any time, with the same id.
     """
 
     kind = ErrorKind.COMMIT_STATE_UNKNOWN

@@ -114,7 +114,8 @@ class Commit:
         """What was swapped while somebody else may have had the latch, who is done by now."""
         self._named = restores
         """Whether a metadata file has the name that the first one has."""
-        self._looked_up = False
+        self._lacking: set[str | None] = set()
+        """The heads in which our request was looked up, and not found."""
         self._note = Note()
         """What is left for the next commit of the table, but for what this one adds."""
         self._waited = self._held = self._acquired_at = 0.0
@@ -384,7 +385,7 @@ class Commit:
             return Answered(payload=own)
         if self._repeatable and (entry := self._already(attempt, pointer)):
             return Answered(payload=entry)
-        self._looked_up = True
+        self._lacking.add(pointer)
         if attempt.base_location is None:
             return self._plan_creation(pointer)
         if pointer is None:
@@ -648,11 +649,13 @@ class Commit:
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
             ) from verdict.error
-        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._looked_up:
-            # This try failed, but an earlier one with the same request id may have landed, with the same files.
-            raise CommitStateUnknown(
-                f"whether an earlier commit of this request landed could not be found out: {verdict.reason}", **facts
-            ) from verdict.error
+        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._is_the_last(verdict):
+            doubt = (
+                "this commit did not land, but an earlier one of this request may still"
+                if self._lacking
+                else "whether an earlier commit of this request landed could not be found out"
+            )
+            raise CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts) from verdict.error
         if verdict.status is CommitStatus.FAILURE:
             if verdict.cause in (Cause.LOCK, Cause.PHASE):
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
@@ -677,6 +680,18 @@ class Commit:
             own = payload.own
             return Committed(metadata=own.metadata, location=verdict.plan.location, snapshot_ids=own.snapshot_ids)
         return _published(payload.metadata, verdict.plan.location, payload.own.snapshot_ids)
+
+    def _is_the_last(self, verdict: Verdict) -> bool:
+        """Return whether no earlier commit of our request is there or ever will be, now that this one has failed.
+
+        1. An earlier one sends its swap and is interrupted; the swap is late.   2. We look for it, and it is not there.
+        3. We fail, for want of space.   4. The swap finds the head that it was planned on, and lands.
+
+        It was planned on none later than the first one that we looked into: in a later head it would be found. And
+        what is refused on a head was not planned on it before.
+        """
+        refused = verdict.cause is Cause.CONFLICT and verdict.plan is None
+        return refused or len(self._lacking) > 1
 
     def _remember(self, entry: JournalEntry) -> None:
         if not self._coordinator.locks.guarantees.journal:

@@ -243,6 +243,86 @@ def test_the_same_request_id_is_answered_and_not_repeated(catalog: Any) -> None:
     assert rows(catalog) == 9
 
 
+@pytest.fixture
+def late(catalog: Any) -> tuple[Attempt, Callable[[], SwapResult]]:
+    """A request whose caller was interrupted, and its swap, which comes in when it is called."""
+    transaction = catalog.load_table("db.t").transaction()
+    transaction.append(ROWS)
+    attempt = transaction._attempt()
+    sent: list[Callable[[], SwapResult]] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        sent.append(lambda: real(table, base, location))
+        raise KeyboardInterrupt
+
+    break_swaps(catalog, swap)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.coordinator.commit([attempt], repeatable=True)
+    return attempt, sent[0]
+
+
+def test_a_repeat_that_fails_does_not_deny_what_is_on_its_way(
+    catalog: Any, late: tuple[Attempt, Callable[[], SwapResult]]
+) -> None:
+    """It has looked for its earlier try, which was not there yet."""
+    attempt, come_in = late
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        raise PermissionError("no space left on device")
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitStateUnknown, match="may still: no space left"):
+        catalog.coordinator.commit([attempt], repeatable=True)
+    assert come_in() is SwapResult.SWAPPED
+    assert catalog.coordinator.commit([attempt], repeatable=True)[0].answered
+    assert rows(catalog) == 6
+
+
+def test_a_repeat_that_its_earlier_try_overtakes_does_not_deny_it(
+    catalog: Any, late: tuple[Attempt, Callable[[], SwapResult]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pointer has moved by it, and then can't be read."""
+    attempt, come_in = late
+
+    def away(table: Any) -> str:
+        raise ConnectionError("the metastore is away")
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        come_in()
+        monkeypatch.setattr(catalog.coordinator.store, "pointer", away)
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitStateUnknown, match="may still: the metastore is away"):
+        catalog.coordinator.commit([attempt], repeatable=True)
+    monkeypatch.undo()
+    assert rows(catalog) == 6
+
+
+def test_a_repeat_that_fails_behind_somebody_elses_commit_is_over(
+    catalog: Any, late: tuple[Attempt, Callable[[], SwapResult]]
+) -> None:
+    """Its earlier try can't land any more: the pointer has left the head that it was planned on."""
+    attempt, come_in = late
+    swaps: list[str] = []
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        swaps.append(location)
+        if len(swaps) == 2:
+            raise PermissionError("no space left on device")
+        stranger = SqlCatalog("faults", uri=catalog.properties["uri"].removeprefix("coord+"))
+        stranger.load_table("db.t").append(ROWS)
+        stranger.close()
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitNotApplied, match="no space left"):
+        catalog.coordinator.commit([attempt], repeatable=True)
+    assert come_in() is SwapResult.MOVED
+    catalog.coordinator.store = catalog
+    assert rows(catalog) == 6
+
+
 def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
     """Without a latch both write before either swaps; the loser deletes its own file, not the winner's."""
     properties = {"uri": f"coord+sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/wh", "lock-impl": "none"}
