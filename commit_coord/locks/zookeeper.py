@@ -375,7 +375,6 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         """
         self._take_answer(ticket)
         if entered and ticket.session == self._session.number:
-            self._tickets.pop(ticket.request.request_id, None)
             raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
         ticket.offers, ticket.doubtful, ticket.waited = False, True, True
 
@@ -900,6 +899,8 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                     there = self._find(ticket, part)
             else:
                 return []
+        # Who frees by force leaves the offer to its owner, and our session keeps it for as long as we live.
+        self._session.delete_each([one.path for one in offer])
         return settling
 
     def _sweep(self, age: float) -> bool:

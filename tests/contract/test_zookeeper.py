@@ -676,6 +676,20 @@ def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
     lease.release()
 
 
+def test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it(service: Service, raw: Any) -> None:
+    """Whether somebody has taken it or not."""
+    near, far = service.open(), ours(service.open())
+    held = near.acquire(latch(), deadline=soon())
+    waiters = in_line(far, "x", "y")
+    assert [offer.text for offer in held.take(1)] == ["x"]
+    for waiter in waiters:
+        near.unlock(request_id=waiter.request.request_id)
+        assert isinstance(waiter.failed(), OfferLost)
+        path = far._layout.offer(waiter.request.request_id)
+        until(lambda path=path: raw.exists(path) is None, "the end of its offer")  # type: ignore[misc]
+    held.release()
+
+
 def test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force(service: Service) -> None:
     """Its holder has taken it, its session is lost: it stands in the queue again, without the offer."""
     near, far = service.open(), ours(service.open())
