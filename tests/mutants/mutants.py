@@ -406,6 +406,41 @@ MUTANTS = (
         "before",
         "tests/unit/test_lock_model.py::test_the_nearest_blocker_is_the_last_conflict_before",
     ),
+    Mutant(
+        "who-finds-its-row-may-have-been-taken-along",
+        "locks/lease.py",
+        "        self._tickets[request.request_id].waited = True\n        return blocker\n",
+        "        return blocker\n",
+        "tests/contract/test_lease.py::test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt",
+    ),
+    Mutant(
+        "who-finds-its-nodes-may-have-been-taken-along",
+        "locks/zookeeper.py",
+        "        ticket.waited = True\n        return self._look_again(ticket, part, patience)\n",
+        "        return self._look_again(ticket, part, patience)\n",
+        "tests/contract/test_zookeeper.py::test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt",
+    ),
+    Mutant(
+        "doubt-outlives-the-request",
+        "locks/zookeeper.py",
+        "                    if ticket.doubtful:\n",
+        "                    if False:\n",
+        "tests/contract/test_zookeeper.py::test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force",
+    ),
+    Mutant(
+        "an-offer-goes-with-its-request",
+        "locks/zookeeper.py",
+        "        self._session.delete_each([one.path for one in offer])\n",
+        "",
+        "tests/contract/test_zookeeper.py::test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it",
+    ),
+    Mutant(
+        "a-repeat-does-not-deny-what-is-on-its-way",
+        "coordinator/commit.py",
+        "        return refused or len(self._lacking) > 1\n",
+        "        return refused or bool(self._lacking)\n",
+        "tests/coordinator/test_lost_replies.py::test_a_repeat_that_fails_does_not_deny_what_is_on_its_way",
+    ),
     # What follows what.
     Mutant(
         "what-read-data-is-planned-again",

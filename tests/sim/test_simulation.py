@@ -20,7 +20,7 @@ from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
-from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw
+from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
 from commit_coord.testing.sim.run import simulate
 from commit_coord.testing.sim.services import Client, Condition, Pointers
 from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
@@ -279,6 +279,21 @@ def _with_a_metastore_that_is_away(plan: Plan) -> Plan:
     return replace(_in_a_metastore(plan), outages=(away,), acquire_timeout_ms=60_000)
 
 
+def _with_repeats(plan: Plan) -> Plan:
+    """One writer repeats its requests while their earlier swaps are on their way; many fail for want of space."""
+    blow = Fault(process="w1", step=7 + plan.seed % 6, blow=Blow.INTERRUPT, seconds=2.0)
+    return replace(
+        plan,
+        condition=Condition.COMPARES,
+        locks=Locks.HOST,
+        writers=tuple(replace(writer, jobs=(Job.NAMED_APPEND,) * 3, lives=1) for writer in _ours(plan)[:1]),
+        faults=(blow,),
+        outages=(),
+        pointer_weather=Weather(late=0.5),
+        file_weather=Weather(refused=0.4),
+    )
+
+
 FAULTS = {
     "lost answers": _with_lost_answers,
     "stalls": _with_stalls,
@@ -294,6 +309,8 @@ FAULTS = {
     "cuts in ZooKeeper": _in_zookeeper(_with_cuts),
     "interrupts in ZooKeeper": _in_zookeeper(_with_interrupts),
     "impatience in ZooKeeper": _in_zookeeper(_with_impatience),
+    "everything at once": rough,
+    "repeats": _with_repeats,
 }
 
 

@@ -50,6 +50,8 @@ class Kind(StrEnum):
     ONLY_LOCKS = "only locks"
     OPERATOR = "operator"
     """Writes nothing, and changes the phase."""
+    ADMINISTRATOR = "administrator"
+    """Writes nothing, and frees by force what waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +122,13 @@ class Plan:
     move: Move | None = None
 
     @property
-    def clocks_keep_up(self) -> bool:
-        """Whether no client's clock is slower than the service's; in a metastore clients judge each other by theirs."""
+    def belief_is_true(self) -> bool:
+        """Whether who believes to hold a lock holds it: nobody frees by force, and the clocks keep up.
+
+        That is, none is slower than the service's; in a metastore clients judge each other by theirs.
+        """
+        if any(writer.kind is Kind.ADMINISTRATOR for writer in self.writers):
+            return False
         if self.locks is Locks.HMS:
             return len({writer.rate for writer in self.writers}) == 1
         return all(writer.rate >= 1.0 for writer in self.writers)
@@ -169,6 +176,9 @@ _METASTORES = 0.2
 """The part of the runs whose locks are a metastore's. Drawn apart, so that all others are what they were."""
 _ZOOKEEPERS = 0.3
 """The part of the runs whose locks are in ZooKeeper. Drawn apart, so that all others are what they were."""
+
+_ROUGH = 0.05
+"""The part of the runs in which everything goes wrong at once. Drawn apart too."""
 
 _JOBS = (Job.APPEND,) * 6 + (Job.NAMED_APPEND, Job.OVERWRITE, Job.REGISTER, Job.LOCKED_APPEND)
 
@@ -269,7 +279,7 @@ def draw(seed: int) -> Plan:
     lock_weather = weather(twice=locks is not Locks.HMS) if remote else CALM
     if locks is Locks.SERVER:
         lock_weather = replace(lock_weather, twice=0.0)  # Drawn all the same, so that the runs are what they were.
-    return Plan(
+    plan = Plan(
         seed=seed,
         locks=locks,
         condition=condition,
@@ -286,6 +296,42 @@ def draw(seed: int) -> Plan:
         deletes_old=log_length == 2 and dice.random() < 0.5,
         acquire_timeout_ms=dice.choice([60_000, 60_000, 5_000]),
         one_host=locks is Locks.ZOOKEEPER and dice.random() < 0.5,
+    )
+    return rough(plan) if random.Random(f"rough {seed}").random() < _ROUGH else plan  # noqa: S311 - dice, no secret
+
+
+def rough(plan: Plan) -> Plan:
+    """Return *plan* with everything going wrong at once: what takes three accidents in a row is seldom drawn.
+
+    Answers of the lock service are lost, changes of the pointer refused, up to every fourth; everybody is struck,
+    interrupted above all, and an administrator frees what waits.
+    """
+    if plan.locks not in (Locks.SERVER, Locks.ZOOKEEPER, Locks.HMS):
+        return plan
+    dice = random.Random(f"rough plan {plan.seed}")  # noqa: S311 - dice, no secret
+    writers = tuple(writer for writer in plan.writers if writer.kind is Kind.OURS)
+    faults = tuple(
+        Fault(
+            process=writer.name,
+            step=1 + int(25 * dice.random()),
+            blow=dice.choice((Blow.INTERRUPT, Blow.INTERRUPT, Blow.INTERRUPT, Blow.PAUSE, Blow.CRASH)),
+            seconds=dice.choice((0.01, 5.0, 20.0)) * dice.random(),
+        )
+        for writer in writers
+        for _ in range(dice.choice((1, 2)))
+    )
+    if plan.condition is Condition.COMPARES:
+        frees = Writer(name="admin", jobs=(), kind=Kind.ADMINISTRATOR, begins=dice.random())
+        writers += (frees,) if dice.random() < 0.5 else ()
+    lost = dice.choice((0.05, 0.25))
+    return replace(
+        plan,
+        writers=writers,
+        faults=faults,
+        lock_weather=replace(plan.lock_weather, unanswered=lost * dice.random(), slow=0.2 * dice.random()),
+        pointer_weather=Weather(
+            unanswered=0.1 * dice.random(), late=0.1 * dice.random(), refused=0.25 * dice.random(), slow=0.1
+        ),
     )
 
 

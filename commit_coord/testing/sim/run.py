@@ -37,8 +37,9 @@ from commit_coord.catalog import migration as operating
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import commit as committing
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
+from commit_coord.hms.connection import ServerFailed
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append as AppendAttempt
@@ -53,7 +54,7 @@ from commit_coord.locks.keeping import KeptLease
 from commit_coord.locks.migrating import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.zookeeper_layout import HIVE_NAMESPACE, Layout
-from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.protocol.lease import LeaseEvent, next_state
 from commit_coord.protocol.migration import Phase, State
@@ -299,7 +300,7 @@ class _Run:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
         self._processes.append(process)
         work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
-        work[Kind.OPERATOR] = self._be_operator
+        work |= {Kind.OPERATOR: self._be_operator, Kind.ADMINISTRATOR: self._be_administrator}
         self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
 
     def _live(self, process: Process, writer: Writer, be: Callable[[Process, Writer], None]) -> None:
@@ -419,7 +420,7 @@ class _Run:
                     name in wanted and LockMode.EXCLUSIVE in (mode, wanted[name]) for name, mode in held.request.locks
                 )
             )
-            if clash and self._threads[held.request.request_id] is not mine and self.plan.clocks_keep_up:
+            if clash and self._threads[held.request.request_id] is not mine and self.plan.belief_is_true:
                 self.broken.append(
                     f"BeliefIsTrue: {other.name} believes to hold {held.request} when {process.name} is granted it"
                 )
@@ -509,7 +510,7 @@ class _Run:
         begins = self.world.now
         with lease:
             self._append(process, coordinator, mark, under=lease)
-            if _believes(process, lease) and self.plan.clocks_keep_up:
+            if _believes(process, lease) and self.plan.belief_is_true:
                 self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
     def _overwrite(self, process: Process, coordinator: Coordinator, mark: str) -> None:
@@ -565,6 +566,19 @@ class _Run:
                 break
             process.clock.sleep(2.0)
         coordinator.locks.close()
+
+    def _be_administrator(self, process: Process, writer: Writer) -> None:
+        """Free by force what waits, every few seconds."""
+        manager = self.manager(process, self.client(process))
+        for _ in range(10):
+            process.clock.sleep(4 * process.clock.random())
+            with suppress(LockError, MetastoreUnavailable, ServerFailed):
+                waiting = [entry for entry in manager.locks(LATCH) if entry.state is LockState.WAITING]
+                if waiting:
+                    one = waiting[int(len(waiting) * process.clock.random())]
+                    process.note(f"frees what {one.owner.user} waits for")
+                    manager.unlock(request_id=one.request_id)
+        manager.close()
 
     def _be_comparer(self, process: Process, writer: Writer) -> None:
         """Write as those do that compare and set, and take no lock."""
