@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant(
         "a-repeat-that-was-not-looked-up-is-in-doubt",
         "coordinator/commit.py",
-        "        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._looked_up:\n",
+        "        if verdict.status is CommitStatus.FAILURE and self._repeatable and not self._is_the_last(verdict):\n",
         "        if False:\n",
         "tests/catalog/test_request_ids.py::test_a_repeat_that_cannot_look_its_request_up_promises_nothing",
     ),
