@@ -15,7 +15,7 @@ _BYTES_PER_SNAPSHOT = 450
 
 
 class MetadataCache:
-    """The last used metadata versions, a few of each table, up to *max_bytes* of file size. Thread safe.
+    """The newest metadata versions, a few of each table; of these the last used, up to *max_bytes*. Thread safe.
 
     A writer asks for the head, and for the head before it when it comes late; whoever works on an older version holds
     that himself. More of a table than :data:`VERSIONS` would be kept for nobody, until all memory is spent.

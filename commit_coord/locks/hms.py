@@ -94,7 +94,7 @@ _LOOK_AGAIN = 0.5
 _LOOK_FOR_STRAYS = 0.2
 """Seconds between two looks for second places."""
 
-_NAMES = [(hms_names.OPERATIONS, hms_names.REQUESTS)]
+_REQUESTS = (hms_names.OPERATIONS, hms_names.REQUESTS)
 """Where every operation request is listed once."""
 
 _INTERNAL = "__"
@@ -413,7 +413,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         """Return the places that *request* of this client has, first the first."""
         found = _grouped(
             listed
-            for place in (_NAMES if _is_operation(request) else hms_names.places(request))
+            for place in ([_REQUESTS] if _is_operation(request) else hms_names.places(request))
             for listed in self.metastore.show_locks(*place)
         )
         return [
@@ -453,6 +453,11 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
+    def _queue_again(self, request: LockRequest, deadline: float) -> Blocker | None:
+        """Enter at the end: the place that *request* had is gone."""
+        del self._tickets[request.request_id]
+        return self._enter(request, deadline)
+
     def _ask(self, ticket: _Ticket, before: _HmsBlocker | None, deadline: float) -> Blocker | None:
         """Ask whether *ticket* is granted; return who is in the way."""
         request, asked = ticket.request, self._clock.now()
@@ -460,8 +465,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             found = self._look(ticket, before)
             if found is not None:
                 return found
-            del self._tickets[request.request_id]
-            return self._enter(request, deadline)
+            return self._queue_again(request, deadline)
         # Twice: a look that freed somebody who had died may have made way.
         for _ in range(2):
             asked = self._clock.now()
@@ -472,13 +476,11 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
                     raise LockRefused("the request was taken out of the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
-                del self._tickets[request.request_id]
-                return self._enter(request, deadline)
+                return self._queue_again(request, deadline)
             if self._was_silent(ticket):
                 with _translated(request):
                     self.metastore.unlock(ticket.lock_id)
-                del self._tickets[request.request_id]
-                return self._enter(request, deadline)
+                return self._queue_again(request, deadline)
             ticket.word = max(ticket.word, asked)
             if granted:
                 return self._step_back(ticket)
@@ -578,7 +580,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def _all_stand(self, places: Mapping[str, int]) -> bool:
         with _translated(None):
-            standing = {one.request_id: one.lock_id for one in _grouped(self.metastore.show_locks(*_NAMES[0]))}
+            standing = {one.request_id: one.lock_id for one in _grouped(self.metastore.show_locks(*_REQUESTS))}
         return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _is_over(self, standing: _Standing, asked: float, answered: float, beats: Beats | None = None) -> bool:

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def run(
             for proxy in proxies.values():
                 proxy.heal()
         logs = fleet.logs()
-        with _opened(place) as catalog:
+        with closing(place.open()) as catalog:
             leaked = _leaked(catalog, rig)
             location = catalog.load_table(TABLE).metadata_location
         findings = judge(logs, image_of(location), leaked)
@@ -150,25 +151,12 @@ def run(
             proxy.close()
 
 
-class _opened:  # noqa: N801 - read as a function
-    """A catalog for a block; PyIceberg's own are not all context managers."""
-
-    def __init__(self, place: Place) -> None:
-        self._catalog = place.open()
-
-    def __enter__(self) -> Catalog:
-        return self._catalog
-
-    def __exit__(self, *_: object) -> None:
-        self._catalog.close()
-
-
 def _new_table(place: Place, rig: Rig) -> None:
     if rig.metastore is not None:  # what the last cell left must not stand in the way of this one
         with client_of({"uri": rig.metastore.uri}, timeout_ms=10_000) as client:
             for lock in client.show_locks(*TABLE):
                 client.unlock(lock.lock_id)
-    with _opened(place) as catalog:
+    with closing(place.open()) as catalog:
         catalog.create_namespace_if_not_exists(TABLE[0])
         if catalog.table_exists(TABLE):
             catalog.drop_table(TABLE)

@@ -35,7 +35,6 @@ class Fleet:
         """Processes that had to be killed in the end."""
         self._processes: dict[int, ForkServerProcess] = {}
         self._over = threading.Event()
-        self._lock = threading.Lock()
         self._watch = threading.Thread(target=self._replace, daemon=True)
 
     @property

@@ -134,12 +134,16 @@ def restart_servers(cell: Cell) -> None:
         cell.wait(1)
 
 
+def _services(cell: Cell) -> list[list[LocalServer]]:
+    """Return the servers of each service: those of ZooKeeper are one."""
+    ensemble: list[LocalServer] = [] if cell.rig.zookeeper is None else list(cell.rig.zookeeper.servers)
+    others = [[server] for server in cell.rig.servers if server not in ensemble]
+    return [ensemble, *others] if ensemble else others
+
+
 def kill_servers(cell: Cell) -> None:
     """Each service in turn is ended by kill -9, all its servers at once, and started again."""
-    ensemble: list[LocalServer] = [] if cell.rig.zookeeper is None else list(cell.rig.zookeeper.servers)
-    services = [ensemble] if ensemble else []
-    services += [[server] for server in cell.rig.servers if server not in ensemble]
-    for service in services:
+    for service in _services(cell):
         for server in service:
             server.kill()
             cell.did(f"kill -9 {server.name}")
@@ -187,10 +191,7 @@ def cut_both(cell: Cell) -> None:
 
 
 def _cut(cell: Cell, *, to_server: bool, to_client: bool) -> None:
-    ensemble: list[LocalServer] = [] if cell.rig.zookeeper is None else list(cell.rig.zookeeper.servers)
-    services = [ensemble] if ensemble else []
-    services += [[server] for server in cell.rig.servers if server not in ensemble]
-    for service in services:
+    for service in _services(cell):
         for server in service:
             cell.rig.world.drop(server.port, to_server=to_server, to_client=to_client)
         try:
@@ -365,7 +366,6 @@ def run_out_of_memory(cell: Cell) -> None:
 
 _NO_SERVER = "there is no server"
 _ONE_PROCESS = "all writers are one process: nothing outlives it, and nobody waits for it"
-_NO_STEPS = "has not these steps; the cell of holders covers its lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
