@@ -421,10 +421,13 @@ class MigratingLockManager(LockManager):
         except BaseException as error:
             # 1. A holder of the first lock takes the offer, sends its swap, and ends in doubt.   2. We have that lock.
             # 3. The second one can't be had.   4. The swap lands: so this is no failure, and no reason to offer again.
-            in_doubt = isinstance(error, Exception) and bool(request.offer and held) and not held[0].retract()
-            # By the request, not by what was noted: an interrupt may have come in between.
-            for manager, part in reversed(asked):
-                manager._give_up(part)
+            in_doubt = False
+            try:
+                in_doubt = isinstance(error, Exception) and bool(request.offer and held) and not held[0].retract()
+            finally:
+                # By the request, not by what was noted: an interrupt may have come in between.
+                for manager, part in reversed(asked):
+                    manager._give_up(part)
             if in_doubt:
                 raise OfferLost("the holder that took the offer did not answer", locks=request) from error
             raise
