@@ -169,7 +169,15 @@ def _work(spec: Mapping[str, Any]) -> None:
                 with mutex:
                     failed[type(error).__name__] = failed.get(type(error).__name__, 0) + 1
 
+    def tell() -> None:
+        told = Path(spec["blocks"])
+        while not stop.wait(1.0):
+            written = told.with_suffix(".written")
+            written.write_text(str(sys.getallocatedblocks()))
+            written.replace(told)
+
     threads = [threading.Thread(target=write, args=(number,), daemon=True) for number in spec["numbers"]]
+    threads.append(threading.Thread(target=tell, daemon=True))
     for thread in threads:
         thread.start()
     print("up", flush=True)
@@ -192,13 +200,15 @@ def _empty(table: Any) -> None:
 
 @contextmanager
 def _writers(
-    properties: Mapping[str, str], writers: int, processes: int, pace: Mapping[str, float]
+    properties: Mapping[str, str], writers: int, blocks: Sequence[Path], pace: Mapping[str, float]
 ) -> Iterator[list[Any]]:
+    """Start a process for each file of *blocks*, which says how many blocks of memory its Python has in use."""
     started = []
     try:
-        for part in range(processes):
-            numbers = list(range(part, writers, processes))
-            spec = json.dumps({"properties": dict(properties), "numbers": numbers, **pace})
+        for part, told in enumerate(blocks):
+            told.write_text("0")
+            numbers = list(range(part, writers, len(blocks)))
+            spec = json.dumps({"properties": dict(properties), "numbers": numbers, "blocks": str(told), **pace})
             command = [sys.executable, "-m", "commit_coord.testing.soak", "--worker", spec]
             started.append(
                 subprocess.Popen(
@@ -333,13 +343,16 @@ def soak(
         with _service(manager, folder) as (place, service):
             properties = {**place, "warehouse": folder.joinpath("warehouse").as_uri()}
             _make_tables(properties)
-            with _writers(properties, writers, 1 if manager == "memory" else 2, pace) as processes:
+            blocks = [folder / f"blocks-{part}" for part in range(1 if manager == "memory" else 2)]
+            with _writers(properties, writers, blocks, pace) as processes:
                 for one in processes:
                     one.stdout.readline()  # it is up
                 started = time.monotonic()
                 pids = [one.pid for one in processes]
                 while (at := time.monotonic() - started) < seconds:
-                    run.samples.append({"at": at, **_sample(pids, service)})
+                    sample = _sample(pids, service)
+                    in_use = sum(int(one.read_text()) for one in blocks)
+                    run.samples.append({"at": at, "Python blocks": float(in_use), **sample})
                     time.sleep(max(0.0, started + (len(run.samples)) * every_s - time.monotonic()))
                 for one in processes:
                     told, _ = one.communicate(timeout=120)
@@ -380,8 +393,10 @@ def page(runs: Sequence[Run]) -> str:
         "along stays for ten leases (150 s) in the journal.",
         "",
         "The writers run with `MALLOC_ARENA_MAX=2`, as a service of many threads should: else the C library gives",
-        "every thread a heap of its own, whose holes fill up for an hour or longer. The memory of the Java servers is",
-        "shown and not judged: they take of their heap what they may until their collector sees a reason.",
+        "every thread a heap of its own, whose holes fill up for an hour or longer. *Memory* is what a process ever",
+        "needed at once and hardly shrinks; *Python blocks* is what its objects take at the time. The memory of the",
+        "Java servers is shown and not judged: they take of their heap what they may until their collector sees a",
+        "reason.",
         "",
         "![what was measured, over time](soak.png)",
         "",
