@@ -13,10 +13,9 @@ from commit_coord.testing.sim.run import simulate
 
 _CHUNK = 50
 _CHUNKS_PER_PROCESS = 100
-"""Clients that die in a run never end, and some of what they held stays: a process is renewed before it has too many."""
+"""Clients that die in a run never end, and some of what they held stays: a process ends before it has too many."""
 
 Tally = Counter[str]
-
 
 Chunk = tuple[int, int, int]
 """The first seed, how many, and how often the runs of moves are struck; 0 for other runs."""
