@@ -672,7 +672,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         return _LOOK_FOR_STRAYS if self._strays else None
 
     def _release_strays(self) -> None:
-        for request_id, (request, until) in list(self._strays.items()):
+        for request_id, (request, until) in dict(self._strays).items():
             try:
                 with _translated(request):
                     for standing in self._own(request):

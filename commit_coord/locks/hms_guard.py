@@ -232,7 +232,7 @@ class HmsGuards:
 
     def _beat(self) -> float | None:
         """Extend what is due, and set again what was lost."""
-        for table, guard in list(self._known.items()):
+        for table, guard in dict(self._known).items():
             now = self._clock.now()
             try:
                 if guard is not None and (now - guard.word < self._interval * 0.9 or self._extended(table, guard)):

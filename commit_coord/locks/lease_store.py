@@ -22,7 +22,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import psycopg
 
 logger = logging.getLogger(__name__)
+
+C = TypeVar("C", bound="Connection")
 
 Step = tuple[str, Mapping[str, Any]]
 Rows = list[tuple[Any, ...]]
@@ -113,7 +115,7 @@ class Store(ABC):
     def _start_over(self) -> None:
         self._pid = os.getpid()
         self._thread = threading.local()
-        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
 
     @property
     def connection(self) -> Connection:
@@ -121,13 +123,13 @@ class Store(ABC):
         if self._pid != os.getpid():
             # Kept for ever: to close one would say goodbye to the server on the socket that the parent still uses.
             _INHERITED.append(self._thread)
-            _INHERITED.extend(self._connections)
+            _INHERITED.extend(_living(self._connections))
             self._start_over()
         try:
             return self._thread.connection  # type: ignore[no-any-return]
         except AttributeError:
             connection = self._thread.connection = self._connect()
-            self._connections.add(connection)
+            self._connections[connection] = None
             return connection
 
     @abstractmethod
@@ -140,11 +142,16 @@ class Store(ABC):
     def close(self) -> None:
         """Close every connection; they open again when they are used."""
         if self._pid == os.getpid():
-            for connection in list(self._connections):
+            for connection in _living(self._connections):
                 connection.close()
 
 
 _INHERITED: list[object] = []
+
+
+def _living(connections: weakref.WeakKeyDictionary[C, None]) -> list[C]:
+    """Return those that are there, while other threads may open more."""
+    return [connection for ref in connections.keyrefs() if (connection := ref()) is not None]
 
 
 def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
@@ -269,7 +276,7 @@ class SqliteConnection(Connection):
         self._db: sqlite3.Connection | None = None
         self._socket: socket.socket | None = None
         self._listening = False
-        _SQLITE_CONNECTIONS.add(self)
+        _SQLITE_CONNECTIONS[self] = None
 
     def __del__(self) -> None:
         """A thread ended."""
@@ -403,7 +410,7 @@ class SqliteConnection(Connection):
             raise kind("the lock database failed", url=self._store.shown, reason=error) from error
 
 
-_SQLITE_CONNECTIONS: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
+_SQLITE_CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()
 _OPENING = threading.Lock()
 _QUIET: list[threading.Lock] = []
 
@@ -414,7 +421,7 @@ def _before_fork() -> None:
     SQLite's library notes in memory which file locks its process has. A forked child inherits the notes and not the
     locks, and would read and write as if it had them, through new connections too. So none may be open.
     """
-    for lock, connection in [(_OPENING, None), *((c._lock, c) for c in list(_SQLITE_CONNECTIONS))]:
+    for lock, connection in [(_OPENING, None), *((c._lock, c) for c in _living(_SQLITE_CONNECTIONS))]:
         if not lock.acquire(timeout=2.0):
             logger.warning("forked while a transaction on a SQLite lock database was under way")
             continue

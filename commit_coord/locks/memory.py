@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,14 +62,15 @@ class _Journal:
     """Entries that all live for the same time, so the oldest expire first."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[float, JournalEntry]] = {}
+        self._mutex = threading.Lock()
+        self._entries: OrderedDict[str, tuple[float, JournalEntry]] = OrderedDict()
 
     def put(self, entry: JournalEntry, now: float, lifetime_ms: int) -> None:
-        self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
-        for request_id, (expires_at, _) in list(self._entries.items()):
-            if expires_at > now:
-                break
-            self._entries.pop(request_id, None)
+        with self._mutex:
+            self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
+            self._entries.move_to_end(entry.request_id)
+            while self._entries and next(iter(self._entries.values()))[0] <= now:
+                self._entries.popitem(last=False)
 
     def get(self, request_id: str, now: float) -> JournalEntry | None:
         expires_at, entry = self._entries.get(request_id, (0.0, None))
@@ -446,8 +447,9 @@ class MemoryLockManager(QueueingLockManager):
         self._here()
         self._end_waits()
         self._space.sweep()
-        for lease in list(self._leases.values()):
-            if not lease.request.explicit:
+        for ref in self._leases.valuerefs():
+            lease = ref()
+            if lease is not None and not lease.request.explicit:
                 lease.release()
 
     def _mine(self, request: LockRequest) -> _Ticket:

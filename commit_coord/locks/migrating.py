@@ -573,8 +573,9 @@ class MigratingLockManager(LockManager):
             ending.callback(self.zookeeper.close)
             ending.callback(self.hms.close)
             self.writers.close()
-            for lease in list(self._leases.values()):
-                if not lease.request.explicit:
+            for ref in self._leases.valuerefs():
+                lease = ref()
+                if lease is not None and not lease.request.explicit:
                     lease.release()
 
 

@@ -910,7 +910,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         3. ZooKeeper deletes no node that has children; and if we were first, they find no parent, and create it.
         """
         before = self._clock.now() - age
-        unused = [key for key, since in list(self._litter.items()) if since <= before]
+        unused = [key for key, since in dict(self._litter).items() if since <= before]
         some = unused[:_AT_ONCE]
         paths = {
             self._layout.resource(scope, one) for scope, resource in some for one in (*resource.ancestors, resource)

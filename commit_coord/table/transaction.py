@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -548,8 +547,7 @@ class CoordinatedTransaction(Transaction):
             return False
         if lease is None:
             return False
-        self._lease = lease
-        weakref.finalize(self, lease.release)
+        self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
         if not self._updates and self._pending is None:
             self._see_the_head(catalog.coordinator)
         return True

@@ -33,6 +33,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -141,6 +142,7 @@ def _work(spec: Mapping[str, Any]) -> None:
     stop = threading.Event()
     counts = {"commits": 0}
     failed: dict[str, int] = {}
+    first: dict[str, str] = {}
     mutex = threading.Lock()
     catalog: Any = commit_coord.load_catalog("soak", **spec["properties"])
 
@@ -168,6 +170,7 @@ def _work(spec: Mapping[str, Any]) -> None:
             except Exception as error:  # noqa: BLE001 - counted, and shown at the end
                 with mutex:
                     failed[type(error).__name__] = failed.get(type(error).__name__, 0) + 1
+                    first.setdefault(type(error).__name__, traceback.format_exc())
 
     def tell() -> None:
         told = Path(spec["blocks"])
@@ -186,7 +189,7 @@ def _work(spec: Mapping[str, Any]) -> None:
     for thread in threads:
         thread.join(60)
     catalog.close()
-    print(json.dumps({**counts, "failed": failed}), flush=True)
+    print(json.dumps({**counts, "failed": failed, "first": first}), flush=True)
 
 
 def _empty(table: Any) -> None:
@@ -360,6 +363,7 @@ def soak(
                     run.commits += counted["commits"]
                     for error, number in counted["failed"].items():
                         run.failed[error] = run.failed.get(error, 0) + number
+                        print(f"{manager}: {number} times, first:\n{counted['first'][error]}", file=sys.stderr)
     return run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any
@@ -246,3 +248,24 @@ def test_a_builder_waits_for_its_lock_and_builds_on_what_is_there_then(made: Kit
     other.close()
     assert ["id", "s", "theirs", "mine"] == [field.name for field in made.again(table).schema().fields]
     assert [1] == row_ids(made.again(table))
+
+
+def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collector_finds_it() -> None:
+    """Also in a thread that is changing the queue of locks, which can't be entered twice."""
+    with kit("memory", **{"operation-locks": "hive", "lock.acquire-timeout-ms": "5000"}) as made:
+        table = made.table(ids(1))
+        begun = [table.transaction()]
+        begun[0].delete("id = 1")
+        assert made.held()
+
+        def collect() -> None:
+            with made.catalog.locks._space._mutex:
+                begun.clear()
+                gc.collect()
+
+        collecting = threading.Thread(target=collect, daemon=True)
+        collecting.start()
+        collecting.join(10)
+        assert not collecting.is_alive()
+        table.delete("id = 1")
+        assert [] == row_ids(made.again(table))
