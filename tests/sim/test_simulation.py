@@ -20,6 +20,7 @@ from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.lease import LeaseLockManager
 from commit_coord.locks.zookeeper import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
+from commit_coord.testing.sim import many
 from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
 from commit_coord.testing.sim.run import simulate
 from commit_coord.testing.sim.services import Client, Condition, Pointers
@@ -37,6 +38,14 @@ def test_runs_keep_every_promise(first: int) -> None:
     assert {seed: simulate(draw(seed)).broken for seed in range(first, first + SEEDS)} == dict.fromkeys(
         range(first, first + SEEDS), ()
     )
+
+
+def test_many_runs_outlive_the_processes_that_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "_CHUNK", 3)
+    monkeypatch.setattr(many, "_CHUNKS_PER_PROCESS", 1)
+    found = list(many.run_all(1, 10, 2))
+    assert 10 == sum(runs for runs, _, _ in found)
+    assert [] == [seed for _, failed, _ in found for seed in failed]
 
 
 def test_a_seed_repeats_its_history_in_any_process() -> None:

@@ -73,9 +73,12 @@ def _column(
     broken: list[str] = []
     todo = [injury for injury in injuries if not injury.why_not(configuration)]
     cells = results["cells"]
-    for injury in [one for one in todo if why_not_here(one, world.why_not)]:
-        cells.setdefault(f"{configuration.name}/{injury.name}", {"not_run": why_not_here(injury, world.why_not)})
-        todo.remove(injury)
+    for injury in list(todo):
+        if why := why_not_here(injury, world.why_not):
+            key = f"{configuration.name}/{injury.name}"
+            print(f"{key:42} not run: {why}", flush=True)
+            cells.setdefault(key, {"not_run": why})
+            todo.remove(injury)
     if not todo or time.monotonic() > until:
         return broken
     with tempfile.TemporaryDirectory(prefix="commit-coord-faults-", ignore_cleanup_errors=True) as name:

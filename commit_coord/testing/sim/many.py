@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 
@@ -35,8 +35,14 @@ def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[
     if len(chunks) == 1:
         yield _chunk(chunks[0])
         return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn, max_tasks_per_child=_CHUNKS_PER_PROCESS) as pool:
+    # Not by max_tasks_per_child: with Python 3.11 nobody takes the place of the last process that ended so.
+    at_once = _CHUNKS_PER_PROCESS * processes
+    for start in range(0, len(chunks), at_once):
+        yield from _in_new_processes(chunks[start : start + at_once], processes)
+
+
+def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[tuple[int, list[int], Tally]]:
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(_chunk, chunk) for chunk in chunks]
         try:
             for done in as_completed(waiting):
