@@ -28,6 +28,7 @@ from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
+from commit_coord.locks.lease_store import noticing_silence
 from commit_coord.process import is_dead, this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
@@ -334,8 +335,7 @@ def _bound_silence(engine: Engine, lease_ms: int) -> None:
     def connecting(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         if not dialect.driver.startswith("psycopg"):
             return  # no other driver hands its options to libpq
-        options.setdefault("connect_timeout", max(2, lease_ms // 1000))
-        options.setdefault("tcp_user_timeout", lease_ms)
+        options.update(noticing_silence(lease_ms) | options)
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:

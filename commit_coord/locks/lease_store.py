@@ -154,6 +154,23 @@ def _living(connections: weakref.WeakKeyDictionary[C, None]) -> list[C]:
     return [connection for ref in connections.keyrefs() if (connection := ref()) is not None]
 
 
+def noticing_silence(patience_ms: int) -> dict[str, int]:
+    """Return libpq's options with which a server in silence costs its client no more than *patience_ms*.
+
+    1. A request arrives and is confirmed by the kernel; the network is cut.   2. The server answers, hears nothing,
+    and ends the connection; that is lost too.   3. The network is back. Nobody has anything to send, and the client
+    waits for two hours, the system's default, if it doesn't ask whether the server is there.
+    """
+    third_s = max(1, patience_ms // 3000)
+    return {
+        "connect_timeout": max(2, patience_ms // 1000),
+        "tcp_user_timeout": patience_ms,
+        "keepalives_idle": third_s,
+        "keepalives_interval": third_s,
+        "keepalives_count": 2,
+    }
+
+
 def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
     """Return the store at *url*.
 
@@ -488,9 +505,7 @@ class PostgresStore(Store):
         url = url.set(drivername="postgresql+psycopg")
         _, options = url.get_dialect()().create_connect_args(url)
         self.options: dict[str, Any] = {
-            "connect_timeout": max(2, patience_ms // 1000),
-            # A cut that says nothing is noticed within a lease.
-            "tcp_user_timeout": patience_ms,
+            **noticing_silence(patience_ms),
             "application_name": "commit_coord",
             **options,
         }
@@ -614,15 +629,13 @@ class PostgresConnection(Connection):
 
     def _settings(self) -> dict[str, str]:
         patience = f"{self._store.patience_ms:d}"
-        third_s = f"{max(1, self._store.patience_ms // 3000):d}"
+        server = noticing_silence(self._store.patience_ms)
         return {
             # Bounds what a client or a server that stalls can do to the others; see the class.
             "statement_timeout": patience,
             "idle_in_transaction_session_timeout": patience,
             "tcp_user_timeout": patience,
-            "tcp_keepalives_idle": third_s,
-            "tcp_keepalives_interval": third_s,
-            "tcp_keepalives_count": "2",
+            **{f"tcp_{name}": str(value) for name, value in server.items() if name.startswith("keepalives_")},
             "client_min_messages": "warning",
             # Every statement has its index. A planner that knows the tables as they were a minute ago reads all of them
             # instead: with 100,000 locks of others an acquire took 100 ms.

@@ -7,7 +7,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from commit_coord.local import PostgresServer
+from commit_coord.locks.base import LockSettings
 from tests.catalog.kit import ids, kit, row_ids
+from tests.sockets import silence_ms
 
 CUT = "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'catalogs' and pid <> pg_backend_pid()"
 
@@ -20,6 +22,12 @@ def test_connections_that_were_cut_while_idle_are_replaced(postgres: PostgresSer
         table.append(ids(2))
         postgres.psql(CUT)
         assert [1, 2] == row_ids(made.again(table))
+
+
+def test_a_server_that_is_gone_without_a_word_is_noticed_within_a_lease(postgres_url: str) -> None:
+    """1. Its answer and its good-bye are lost.   2. The network is back, and nobody has anything to send."""
+    with kit("lease", postgres_url) as made, made.catalog.engine.connect() as connection:
+        assert 0 < silence_ms(connection.connection.driver_connection.fileno()) <= LockSettings().lease_ms
 
 
 @pytest.mark.timeout(60)

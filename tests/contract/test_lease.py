@@ -28,6 +28,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import TABLE, Contender, Interrupt, Service, latch, request, soon, standing, until
+from tests.sockets import silence_ms
 
 X = LockMode.EXCLUSIVE
 SERVICES = ["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
@@ -368,6 +369,17 @@ def test_a_server_notices_within_a_lease_that_its_client_is_gone(on_postgres: Se
     idle, interval, count, unacknowledged_ms = (int(value) for value in shown.values())
     assert 0 < (idle + interval * count) * 1000 <= LockSettings().lease_ms
     assert 0 < unacknowledged_ms <= LockSettings().lease_ms
+
+
+@pytest.mark.postgres
+def test_a_client_notices_within_a_lease_that_its_server_is_gone(on_postgres: Service) -> None:
+    """1. The server's answer and its good-bye are lost.   2. The network is back, and nobody has anything to send."""
+    manager = on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    connection = manager._store.connection
+    connection.ask("SELECT 1", {})
+    assert isinstance(connection, lease_store.PostgresConnection)
+    assert 0 < silence_ms(connection._open().fileno()) <= LockSettings().lease_ms
 
 
 @pytest.mark.postgres
