@@ -114,6 +114,11 @@ CREATED = "commit_coord_notes"
 # its processes ended with that boot. One without expiry stays until UNLOCK.
 _EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"
 
+# What is left of its lease. SQLite's time is read before the statement begins: a heartbeat that is written in between
+# would seem to have given it more than a lease.
+_LEFT = f"""CASE WHEN {_EXPIRED} THEN 0 WHEN r.expires_at > {{now}} + r.lease_ms THEN r.lease_ms
+        ELSE r.expires_at - {{now}} END"""
+
 
 def _nearest(request: str) -> str:
     """Return the expression for the id of the nearest request before *request*, a table alias, in conflict with it."""
@@ -182,7 +187,7 @@ ENTER_OFFER = """
 LOOK = f"""
     SELECT own.place, own.client, r.request_id, r.place, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
         r.owner_statement, r.owner_process, r.requested_at_ms, r.explicit,
-        CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END,
+        {_LEFT},
         (SELECT n.note FROM commit_coord_notes n WHERE n.queue = :queue)
     FROM commit_coord_requests own
     LEFT JOIN commit_coord_requests r ON r.request_id = {_nearest("own")}
@@ -329,8 +334,7 @@ def _listed(chosen: str, order: str) -> str:
         WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
           AND {chosen}),
     standing AS MATERIALIZED (
-        SELECT r.*, CASE WHEN {_EXPIRED} THEN 0 ELSE r.expires_at - {{now}} END AS left_ms,
-            {_nearest("r")} AS blocked_by
+        SELECT r.*, {_LEFT} AS left_ms, {_nearest("r")} AS blocked_by
         FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
     SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
         r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by

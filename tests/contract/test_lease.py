@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
@@ -126,6 +126,23 @@ def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_to
         last = second.lease()
         assert not last.retract(), "it is in the hands of the second holder"
         last.release()
+
+
+def test_a_heartbeat_while_a_listing_is_asked_for_gives_nobody_more_than_a_lease(tmp_path: Path) -> None:
+    """A listing reads the time first, waits for the database, and then finds what was written meanwhile."""
+
+    class Before(SystemClock):
+        def now(self) -> float:
+            return super().now() - 0.5
+
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with Service("lease", url) as service:
+        holder = service.open().acquire(latch(), deadline=soon())
+        early = LeaseLockManager(url, space=service.space, clock=Before())
+        (entry,) = early.locks()
+        assert early.settings.lease_ms == entry.expires_in_ms
+        early.close()
+        holder.release()
 
 
 def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_path: Path) -> None:

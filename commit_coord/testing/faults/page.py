@@ -122,7 +122,7 @@ def _details(configuration: Configuration, cells: Mapping[str, Any]) -> Iterator
         figures = [f"{cell['findings'][key]}" for key, _ in _COLUMNS]
         back = "never" if cell["recovered_s"] is None else f"{cell['recovered_s']:.1f} s"
         times = [f"{cell['stalled_s']:.1f} s", back]
-        done = ", ".join(f"{what} ×{count}" if count > 1 else what for what, count in cell["done"].items())
+        done = ", ".join(f"{what} ×{count}" if count > 1 else what for what, count in sorted(cell["done"].items()))
         row = [*figures, *times, _named(cell["findings"]["errors"]), done]
         yield f"| `{injury.name}` | {' | '.join(row)} | {cell['seed']}, {cell['load']}, {cell['at'][:16]} |"
     yield ""
