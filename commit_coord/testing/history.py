@@ -136,6 +136,8 @@ def check_snapshots(body: Body) -> list[str]:
 def check_line(location: str, read: Callable[[str], Body], *, files: float = math.inf) -> tuple[list[str], list[str]]:
     """Each metadata file names the one before it, and tells the same of what was before.
 
+    What the log of the newest names must be there. Older files may be gone where the table says that they are deleted.
+
     Args:
         location: The newest.
         read: Reads one; raises OSError where it is not there.
@@ -146,15 +148,19 @@ def check_line(location: str, read: Callable[[str], Body], *, files: float = mat
     """
     line, broken = [location], list[str]()
     body = read(location)
+    named = {entry["metadata-file"] for entry in body["metadata-log"]}
+    may_be_gone = body.get("properties", {}).get("write.metadata.delete-after-commit.enabled") == "true"
     while len(line) < files and (log := body["metadata-log"]):
         before = log[-1]["metadata-file"]
         if before in line:
             return line, [*broken, f"Unbroken: {before} stands behind itself"]
-        line.append(before)
         try:
             older = read(before)
         except OSError:
-            return line, [*broken, f"Unbroken: {before} is in the log, and is not there"]
+            if may_be_gone and before not in named:
+                break
+            return [*line, before], [*broken, f"Unbroken: {before} is in the log, and is not there"]
+        line.append(before)
         # A log has a bounded length: the end of the older one, and the older one itself.
         told = [entry["metadata-file"] for entry in log[:-1]]
         known = [entry["metadata-file"] for entry in older["metadata-log"]]

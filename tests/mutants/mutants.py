@@ -266,6 +266,13 @@ MUTANTS = (
         f"{_GROUPS}test_one_swap_publishes_a_snapshot_for_each_that_waited_in_their_order[lease]",
     ),
     Mutant(
+        "only-what-fell-out-of-the-log-is-deleted",
+        "coordinator/commit.py",
+        "    for path in files(payload.base.metadata_log) - files(metadata.metadata_log):\n",
+        "    for path in files(payload.base.metadata_log):\n",
+        f"{_SEEDS}[1]",
+    ),
+    Mutant(
         "a-named-request-is-looked-up",
         "coordinator/commit.py",
         "        if self._repeatable and (entry := self._already(attempt, pointer)):\n",

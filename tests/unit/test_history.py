@@ -117,7 +117,13 @@ def test_metadata_files_are_one_line_also_where_the_logs_are_cut() -> None:
             raise FileNotFoundError(path)
         return files[path]
 
-    assert check_line("3", read) == (["3", "2", "1"], ["Unbroken: 1 is in the log, and is not there"])
+    gone = (["3", "2", "1"], ["Unbroken: 1 is in the log, and is not there"])
+    assert check_line("3", read) == gone
+    deleted = {"properties": {"write.metadata.delete-after-commit.enabled": "true"}}
+    files["3"] |= deleted
+    assert check_line("3", read) == gone, "the newest names it still"
+    files["3"] = body(*"abc", log=("2",)) | deleted
+    assert check_line("3", read) == (["3", "2"], [])
 
 
 def test_a_change_is_made_to_the_head_that_it_was_built_on() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
-import math
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -820,7 +819,7 @@ class _Run:
         if broken := check_files([location], there):
             return broken
         body = self._body(location)
-        line, broken = check_line(location, self._body, files=1 if self.plan.deletes_old else math.inf)
+        line, broken = check_line(location, self._body)
         if self.plan.deletes_old:
             line = [change.location for change in self.pointers.changes]
         heedless = {writer.name for writer in self.plan.writers if writer.kind is Kind.ONLY_LOCKS}
