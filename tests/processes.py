@@ -17,7 +17,7 @@ PATIENCE = 60.0
 """Seconds until a test says that something hangs."""
 
 _PREAMBLE = """
-import json, signal, sys, threading, time
+import json, os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 import commit_coord
 from commit_coord.model import LockMode, Resource
@@ -26,7 +26,7 @@ S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 def opened():
     return commit_coord.load_catalog("shop", **properties)
 def say(word):
-    print(word, flush=True)
+    os.write(1, f"{word}\\n".encode())  # in one piece: print would mix the words of two threads
 def locked(mode, *path, catalog=None, statement=""):
     return (catalog or main).lock_operation({Resource(path): mode}, statement=statement)
 def hang():
@@ -69,15 +69,15 @@ class Process:
 
     def heard(self, word: str) -> Self:
         """Return once the process has said *word*."""
-        give_up = time.monotonic() + PATIENCE
+        give_up, heard = time.monotonic() + PATIENCE, list[str]()
         while True:
             try:
-                said = self._said.get(timeout=max(0.01, give_up - time.monotonic()))
+                heard.append(self._said.get(timeout=max(0.01, give_up - time.monotonic())))
             except Empty:
-                said = "nothing"
-            if said == word:
+                heard.append("nothing")
+            if heard[-1] == word:
                 return self
-            assert said not in ("nothing", "the end"), f"waiting for {word!r}, heard {said}: {self.stderr}"
+            assert heard[-1] not in ("nothing", "the end"), f"waiting for {word!r}, heard {heard}: {self.stderr}"
 
     def signal(self, number: int) -> Self:
         """Send a signal."""
