@@ -468,6 +468,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     managers = MANAGERS if given.managers == "all" else tuple(given.managers.split(","))
     if unknown := set(managers) - set(MANAGERS):
         parser.error(f"no such managers: {', '.join(sorted(unknown))}")
+    if given.writers < 2:
+        parser.error("--writers is 2 or more: there are two processes")
     seconds = given.minutes * 60 / len(MANAGERS)
     warm_up_s = min(seconds / 2, 300.0) if given.warm_up is None else given.warm_up * 60
     if (behind := max(0.0, seconds - warm_up_s) / _EVERY_S) < 2 * _BLOCKS:

@@ -630,6 +630,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="MUTANT", help="only these")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
+    if unknown := set(options.names) - {mutant.name for mutant in MUTANTS}:
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     survivors = []
 

@@ -26,6 +26,8 @@ from commit_coord.testing.hammer import hammer
 
 _TRIMMED = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100"}
 """10,000 metadata files of up to 5 MB each would fill a disk."""
+_WRITERS = 8
+"""Of 10,000 commits."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="where to write the page of all results")
     parser.add_argument("--render", action="store_true", help="run nothing, write the page")
     given = parser.parse_args(arguments)
+    if given.commits < _WRITERS:
+        parser.error(f"--commits is {_WRITERS} or more, one of each writer")
+    configurations = [one for one in CONFIGURATIONS.values() if given.on is None or one.name in given.on]
+    injuries = [one for one in INJURIES.values() if given.only is None or one.name in given.only]
+    if all(injury.why_not(one) for one in configurations for injury in injuries):
+        parser.error(
+            f"{injuries[0].name} makes no sense on {configurations[0].name}: {injuries[0].why_not(configurations[0])}"
+        )
     results = _read(given.results)
     broken: list[str] = []
     if given.kills:
@@ -51,10 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif not given.render:
         world = World()
         until = time.monotonic() + given.minutes * 60 if given.minutes else float("inf")
-        for configuration in CONFIGURATIONS.values():
-            if given.on is None or configuration.name in given.on:
-                chosen = [one for one in INJURIES.values() if given.only is None or one.name in given.only]
-                broken += _column(configuration, chosen, world, given, results, until)
+        for configuration in configurations:
+            broken += _column(configuration, injuries, world, given, results, until)
     _keep(given.results, given.page, results)
     for words in broken:
         print(words)
@@ -140,8 +148,8 @@ def _kills(commits: int, seed: int, results: dict[str, Any]) -> list[str]:
     ):
         report = hammer(
             Path(folder),
-            writers=8,
-            appends=commits // 8,
+            writers=_WRITERS,
+            appends=commits // _WRITERS,
             kill_every_s=2.0,
             seed=seed,
             properties={"uri": metastore.uri, "lock-impl": "zookeeper", "lock.uri": zookeeper.connect_string},

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from commit_coord.testing.sim.many import Tally, every_move, plan_of, run_all
 from commit_coord.testing.sim.plan import Plan
@@ -15,7 +16,7 @@ _FAILURES = 3
 """After so many a run of many seeds ends."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every run kept every promise."""
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next one has the next seed")
@@ -29,9 +30,14 @@ def main() -> int:
         metavar="N",
         help="instead: a table moves between two lock services, and processes are struck N times, at every step",
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if min(options.runs, options.processes) < 1 or options.moves < 0:
+        parser.error("RUNS and --processes are 1 or more, --moves 0 or more")
     if options.moves:
-        options.runs = min(options.runs, len(every_move(options.moves)) + 1 - options.seed)
+        there = len(every_move(options.moves))
+        if not 1 <= options.seed <= there:
+            parser.error(f"of these runs there are {there:,}: SEED is one of 1 to {there}")
+        options.runs = min(options.runs, there + 1 - options.seed)
     began, failed, tally, done = time.monotonic(), [], Tally(), 0
     told = began
     for seeds, found, counted in run_all(options.seed, options.runs, options.processes, options.moves):
