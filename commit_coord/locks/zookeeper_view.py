@@ -91,7 +91,8 @@ class View:
     def entries(self, standing: Sequence[Standing], known: Known | None = None) -> list[LockEntry]:
         """Return what a listing shows of *standing*; *known* is what earlier pages of it have told."""
         known = known or Known()
-        known.requests |= self.requests({lock.data.request_id for lock in standing}.difference(known.requests))
+        asked = dict.fromkeys(lock.data.request_id for lock in standing)
+        known.requests |= self.requests(one for one in asked if one not in known.requests)
         known.blocked_by |= _blocked(standing)
         requests, blocked_by = known.requests, known.blocked_by
         entries = []
