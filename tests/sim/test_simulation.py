@@ -44,8 +44,21 @@ def test_many_runs_outlive_the_processes_that_are_renewed(monkeypatch: pytest.Mo
     monkeypatch.setattr(many, "_CHUNK", 3)
     monkeypatch.setattr(many, "_CHUNKS_PER_PROCESS", 1)
     found = list(many.run_all(1, 10, 2))
-    assert 10 == sum(runs for runs, _, _ in found)
-    assert [] == [seed for _, failed, _ in found for seed in failed]
+    assert 10 == sum(shown.runs for shown in found)
+    assert [] == [seed for shown in found for seed in shown.failed]
+
+
+def test_many_runs_have_one_digest_whoever_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "_CHUNK", 3)
+    digests = set()
+    for processes in (1, 2):
+        shown = many.Shown()
+        for some in many.run_all(1, 10, processes):
+            shown += some
+        digests.add(shown.digest)
+    (digest,) = digests
+    (other,) = many.run_all(2, 1, 1)
+    assert 0 != digest != other.digest != 0
 
 
 def test_a_seed_repeats_its_history_in_any_process() -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from commit_coord.testing.sim.many import Tally, every_move, plan_of, run_all
+from commit_coord.testing.sim.many import Shown, every_move, plan_of, run_all
 from commit_coord.testing.sim.plan import Plan
 from commit_coord.testing.sim.run import Outcome, simulate
 
@@ -38,31 +38,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not 1 <= options.seed <= there:
             parser.error(f"of these runs there are {there:,}: SEED is one of 1 to {there}")
         options.runs = min(options.runs, there + 1 - options.seed)
-    began, failed, tally, done = time.monotonic(), [], Tally(), 0
+    shown, began = Shown(), time.monotonic()
     told = began
-    for seeds, found, counted in run_all(options.seed, options.runs, options.processes, options.moves):
-        done += seeds
-        tally += counted
-        failed += found
-        for seed in found:
+    for some in run_all(options.seed, options.runs, options.processes, options.moves):
+        shown += some
+        for seed in some.failed:
             print(f"run {seed} failed", flush=True)
         now = time.monotonic()
-        if now - told > 10 and done < options.runs:
+        if now - told > 10 and shown.runs < options.runs:
             told = now
-            print(f"{done:,} of {options.runs:,} runs, {now - began:.0f} s, {len(failed)} failed", flush=True)
-        if len(failed) >= _FAILURES:
+            print(
+                f"{shown.runs:,} of {options.runs:,} runs, {now - began:.0f} s, {len(shown.failed)} failed", flush=True
+            )
+        if len(shown.failed) >= _FAILURES:
             break
-    for seed in sorted(failed)[:_FAILURES]:
+    for seed in sorted(shown.failed)[:_FAILURES]:
         _tell(plan_of(seed, options.moves), f" ARGS='--moves {options.moves}'" if options.moves else "")
-    if options.show and not failed:
+    if options.show and not shown.failed:
         _print(simulate(plan_of(options.seed + options.runs - 1, options.moves)))
     seconds = time.monotonic() - began
+    tally = shown.tally
     print(
-        f"{done:,} runs in {seconds:.0f} s ({1000 * seconds / done:.1f} ms each): "
+        f"{shown.runs:,} runs in {seconds:.0f} s ({1000 * seconds / shown.runs:.1f} ms each): "
         f"{tally['acknowledged']:,} appends acknowledged, {tally['refused']:,} refused, {tally['unknown']:,} unknown; "
-        f"{len(failed)} runs failed"
+        f"{len(shown.failed)} runs failed; digest of the histories {shown.digest:014x}"
     )
-    return 1 if failed else 0
+    return 1 if shown.failed else 0
 
 
 def _tell(plan: Plan, arguments: str) -> None:

@@ -6,16 +6,41 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from functools import cache
 
 from commit_coord.testing.sim.plan import Moves, Plan, draw
-from commit_coord.testing.sim.run import simulate
+from commit_coord.testing.sim.run import hash_of, simulate
 
 _CHUNK = 50
 _CHUNKS_PER_PROCESS = 100
 """Clients that die in a run never end, and some of what they held stays: a process ends before it has too many."""
 
-Tally = Counter[str]
+
+@dataclass(slots=True)
+class Shown:
+    """What some of the runs showed.
+
+    Args:
+        runs: How many.
+        failed: The seeds of those that broke a promise.
+        tally: How the appends ended.
+        digest: Of all histories, in whatever order they were made.
+    """
+
+    runs: int = 0
+    failed: list[int] = field(default_factory=list)
+    tally: Counter[str] = field(default_factory=Counter)
+    digest: int = 0
+
+    def __iadd__(self, other: Shown) -> Shown:
+        """Add what others showed."""
+        self.runs += other.runs
+        self.failed += other.failed
+        self.tally += other.tally
+        self.digest ^= other.digest
+        return self
+
 
 Chunk = tuple[int, int, int]
 """The first seed, how many, and how often the runs of moves are struck; 0 for other runs."""
@@ -29,7 +54,7 @@ def plan_of(seed: int, strikes: int) -> Plan:
 every_move = cache(Moves)
 
 
-def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[tuple[int, list[int], Tally]]:
+def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[Shown]:
     """Yield what chunks of the runs showed, as they come."""
     chunks = [(first, min(_CHUNK, seed + runs - first), strikes) for first in range(seed, seed + runs, _CHUNK)]
     if len(chunks) == 1:
@@ -41,7 +66,7 @@ def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[
         yield from _in_new_processes(chunks[start : start + at_once], processes)
 
 
-def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[tuple[int, list[int], Tally]]:
+def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[Shown]:
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(_chunk, chunk) for chunk in chunks]
         try:
@@ -51,12 +76,13 @@ def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[tuple
             pool.shutdown(cancel_futures=True)
 
 
-def _chunk(chunk: Chunk) -> tuple[int, list[int], Tally]:
+def _chunk(chunk: Chunk) -> Shown:
     first, runs, strikes = chunk
-    failed, tally = [], Tally()
+    shown = Shown(runs)
     for seed in range(first, first + runs):
         outcome = simulate(plan_of(seed, strikes))
-        tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
+        shown.tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
         if outcome.broken:
-            failed.append(seed)
-    return runs, failed, tally
+            shown.failed.append(seed)
+        shown.digest ^= hash_of(f"{seed} {outcome.digest}")
+    return shown
