@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
@@ -728,10 +728,8 @@ def _delete_old_metadata(payload: Payload) -> None:
     ):
         return
 
-    def files(log: list[MetadataLogEntry]) -> set[str]:
-        return {entry.metadata_file for entry in log}
-
-    for path in files(payload.base.metadata_log) - files(metadata.metadata_log):
+    kept = {entry.metadata_file for entry in metadata.metadata_log}
+    for path in [entry.metadata_file for entry in payload.base.metadata_log if entry.metadata_file not in kept]:
         try:
             ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
         except RuntimeError:  # The interpreter is ending, and takes no more work.

@@ -65,8 +65,9 @@ class Payload:
     @property
     def superfluous(self) -> list[str]:
         """Manifests that were merged beforehand by several who share a snapshot."""
-        prepared = {_merged(member.attempt) for part in self.parts for member in part.members}
-        return [path for path in prepared - {_merged(part.attempt) for part in self.parts} if path is not None]
+        prepared = dict.fromkeys(_merged(member.attempt) for part in self.parts for member in part.members)
+        used = {_merged(part.attempt) for part in self.parts}
+        return [path for path in prepared if path is not None and path not in used]
 
     @property
     def metadata(self) -> TableMetadata:

@@ -17,42 +17,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-ROOT = Path(__file__).parents[2]
+from tests.mutants import of_catalogs, of_files, of_locks, of_spark, of_sql, of_transactions
+from tests.mutants.mutant import ROOT, Mutant
+
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One thing wrong.
-
-    Args:
-        name: What is missing.
-        file: Below ``commit_coord``.
-        old: Stands there once.
-        new: Instead.
-        test: Notices.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    test: str
-
-    def applied(self) -> str:
-        """Return the file with the edit.
-
-        Raises:
-            ValueError: The old text does not stand there exactly once.
-        """
-        text = (ROOT / "commit_coord" / self.file).read_text()
-        if text.count(self.old) != 1:
-            raise ValueError(f"mutant {self.name}: {self.file} has its text {text.count(self.old)} times")
-        return text.replace(self.old, self.new)
 
 
 _MOVES = "tests/sim/test_moves.py::test_a_table_moves_whoever_is_stopped_or_dies_when"
@@ -268,8 +239,8 @@ MUTANTS = (
     Mutant(
         "only-what-fell-out-of-the-log-is-deleted",
         "coordinator/commit.py",
-        "    for path in files(payload.base.metadata_log) - files(metadata.metadata_log):\n",
-        "    for path in files(payload.base.metadata_log):\n",
+        " if entry.metadata_file not in kept]:\n",
+        "]:\n",
         f"{_SEEDS}[1]",
     ),
     Mutant(
@@ -535,6 +506,12 @@ MUTANTS = (
         "properties_read={},",
         _MOVES,
     ),
+    *of_files.MUTANTS,
+    *of_transactions.MUTANTS,
+    *of_sql.MUTANTS,
+    *of_spark.MUTANTS,
+    *of_catalogs.MUTANTS,
+    *of_locks.MUTANTS,
 )
 
 CONTROL = Mutant("nothing", "errors.py", "class LockError(", "class LockError(", f"{_SIM}[stalls]")

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tests.mutants.mutants import MUTANTS, ROOT, Mutant
+from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.mutants import MUTANTS
 
 SLICE = 3
 
