@@ -30,6 +30,7 @@ from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
+from commit_coord.table.nulls import keep_nulls
 from commit_coord.table.transaction import CoordinatedTransaction
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 class CoordinatedTable(Table):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        keep_nulls()
 
     @property
     def _coordinator(self) -> Coordinator:
