@@ -32,6 +32,7 @@ from pyiceberg.typedef import Record
 from commit_coord.errors import InternalError
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
+from commit_coord.table.writable import refuse_unwritable
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,12 @@ class Target:
 
     @classmethod
     def of(cls, table: Table) -> Target:
-        """Return where a new job writes the present schema and spec of *table*."""
+        """Return where a new job writes the present schema and spec of *table*.
+
+        Raises:
+            InvalidArguments: The table can only be read.
+        """
+        refuse_unwritable(table)
         data = table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
         return cls(
             schema=table.schema(),

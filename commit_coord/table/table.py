@@ -32,6 +32,7 @@ from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.nulls import keep_nulls
 from commit_coord.table.transaction import CoordinatedTransaction
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,6 +130,7 @@ class CoordinatedTable(Table):
 
         What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
         """
+        refuse_unwritable(self)
         catalog: Any = self.catalog
         if not calls_take(operation, catalog.settings.operation_locks):
             yield None
@@ -238,6 +240,7 @@ class CoordinatedTable(Table):
             CommitNotApplied: The locks were lost meanwhile, or rows were deleted. Nothing was published.
             CommitStateUnknown: It is not known whether it landed.
         """
+        refuse_unwritable(self)
         operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
         catalog: Any = self.catalog
         while True:

@@ -48,6 +48,7 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
 from commit_coord.table.replaced import replaced
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +66,7 @@ class CoordinatedTransaction(Transaction):
     """
 
     def __init__(self, table: Table, autocommit: bool = False, *, operation: Operates | None = None) -> None:
+        refuse_unwritable(table)
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)
@@ -425,8 +427,9 @@ class CoordinatedTransaction(Transaction):
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
         try:
             if self._updates or self._pending is not None:
+                attempt = self._attempt()
                 self._sent = True
-                committed = self._land()
+                committed = self._land(attempt)
                 self._target.metadata = self._table.metadata = committed.metadata.model_copy(deep=True)
                 self._target.metadata_location = self._table.metadata_location = committed.location
                 self.answered = committed.answered
@@ -434,10 +437,9 @@ class CoordinatedTransaction(Transaction):
                     self._delete_created()
                 else:
                     self._cleanup_uncommitted_manifests()  # of earlier plans
-        except CommitNotApplied:
-            self._abandon()
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, CommitNotApplied) or not self._sent:
+                self._abandon()
             self._failed = True
             self._unlock()
             raise
@@ -449,11 +451,9 @@ class CoordinatedTransaction(Transaction):
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
 
-    def _land(self) -> Committed:
+    def _land(self, attempt: Attempt) -> Committed:
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-        (committed,) = coordinator.commit(
-            [self._attempt()], replan=self._replan, repeatable=self.repeatable, under=self.under
-        )
+        (committed,) = coordinator.commit([attempt], replan=self._replan, repeatable=self.repeatable, under=self.under)
         return committed
 
     def _attempt(self) -> Attempt:

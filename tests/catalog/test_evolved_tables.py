@@ -6,7 +6,9 @@ the rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +24,10 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from commit_coord.errors import CommitConflict
+from commit_coord.errors import CommitConflict, InvalidArguments
 from commit_coord.iceberg.partitions import partition_keys_of_rows
 from commit_coord.table import rewrite_here
-from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, ids, local, row_ids
+from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, ids, local, orphans, row_ids, rows
 
 BY_BUCKET = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "bucket"))
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -139,6 +141,84 @@ def test_an_append_that_lacks_a_required_child_of_a_column_that_it_has_is_refuse
     row = pa.table({"id": [1], "s": ["1"], "x": pa.array([{"a": 1}], pa.struct([("a", pa.int64())]))})
     with pytest.raises(CommitConflict, match="'x.b' is required now"):
         stale.append(row)
+
+
+def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None:
+    """The schema is what the stale handle read, but its next column id was used meanwhile."""
+    table = memory.table()
+    stale = memory.again(table)
+    with table.update_schema() as update:
+        update.add_column("dropped", StringType())
+    table.append(ids(1).append_column("dropped", pa.array(["secret"])))
+    with table.update_schema() as update:
+        update.delete_column("dropped")
+    with stale.update_schema() as update:
+        update.add_column("wanted", StringType())
+    assert ["id", "s", "wanted"] == memory.again(table).schema().column_names
+    assert [(1, "1", None)] == rows(memory.again(table))
+
+
+def test_the_time_of_an_expired_snapshot_has_no_other_one(memory: Kit) -> None:
+    table = memory.table(ids(1), ids(2), ids(3))
+    first, second, third = table.metadata.snapshots
+    table.manage_snapshots().create_tag(first.snapshot_id, "kept").commit()
+    table.maintenance.expire_snapshots().by_id(second.snapshot_id).commit()
+    seen = memory.stock.load_table(table.name())
+    assert [third.snapshot_id] == [entry.snapshot_id for entry in seen.history()]
+    assert seen.snapshot_as_of_timestamp(third.timestamp_ms - 1) is None
+
+
+# -- what can't be written ---------------------------------------------------------------------------------------
+
+
+def of_version_three(memory: Kit) -> Any:
+    table = memory.table(ids(1))
+    document = json.loads(Path(local(table.metadata_location)).read_text())
+    document |= {"format-version": 3, "next-row-id": 1}
+    path = Path(local(table.metadata_location)).with_name("00009-three.metadata.json")
+    path.write_text(json.dumps(document))
+    memory.catalog.drop_table(table.name())
+    return memory.catalog.register_table(table.name(), f"file://{path}")
+
+
+WRITERS: list[Callable[[Any], object]] = [
+    lambda table: table.append(ids(2)),
+    lambda table: table.overwrite(ids(2)),
+    lambda table: table.delete("id == 1"),
+    lambda table: table.upsert(ids(2), join_cols=["id"]),
+    lambda table: table.compact(),
+    lambda table: table.update_schema(),
+    lambda table: table.transaction(),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=["append", "overwrite", "delete", "upsert", "compact", "schema", "any"])
+def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
+    memory: Kit, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = of_version_three(memory)
+    assert [1] == row_ids(table)
+    before = files_in(table.location())
+    monkeypatch.setattr(type(memory.catalog), "lock_call", lambda *_: pytest.fail("a lock was taken"))
+    with pytest.raises(InvalidArguments, match="can only be read; nothing was written.*format_version='3'"):
+        write(table)
+    assert before == files_in(table.location())
+
+
+@pytest.mark.parametrize("error", [ValueError("disk"), KeyboardInterrupt()])
+def test_a_commit_that_fails_before_it_is_sent_leaves_no_file(
+    memory: Kit, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = memory.table(ids(1))
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("commit_coord.table.append.digest", failing)
+    with pytest.raises(type(error)):
+        table.append(ids(2))
+    assert set() == orphans(memory.again(table))
+    assert [1] == row_ids(memory.again(table))
 
 
 # -- every way to change a table, in any order -------------------------------------------------------------------
@@ -278,10 +358,11 @@ def check(table: Table) -> None:
             assert entry.sequence_number is not None
             assert entry.file_sequence_number is not None
             assert entry.snapshot_id is not None
-            assert entry.sequence_number <= snapshot.sequence_number
+            assert entry.sequence_number <= (snapshot.sequence_number or 0)
             if entry.status != ManifestEntryStatus.DELETED:
                 live += entry.data_file.record_count
                 check_partition(table, spec, entry.data_file, manifest.partitions)
+    assert snapshot.summary is not None
     assert str(live) == snapshot.summary["total-records"]
 
 
