@@ -220,6 +220,24 @@ class CoordinatedTransaction(Transaction):
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
 
+    @property
+    def view(self) -> Table:
+        """Return the table as the transaction sees it, staged changes included. What its ``io`` writes is tracked."""
+        seen = copy.copy(self._table)
+        seen.metadata = self.table_metadata
+        return seen
+
+    @recorded
+    def planned(self, plan: Callable[[CoordinatedTransaction], None], *, reads: bool = True) -> None:
+        """Do what *plan* does to this transaction; on a newer head *plan* is called again, and decides anew.
+
+        Args:
+            plan: Looks at ``view`` and stages changes. What it learns from elsewhere it forgets between two calls.
+            reads: Whether its changes depend on the rows of the table. Without, an append never conflicts.
+        """
+        self._reads |= reads
+        plan(self)
+
     @recorded
     def add_files(
         self,
