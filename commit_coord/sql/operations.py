@@ -19,6 +19,7 @@ from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
 from commit_coord.iceberg.named_partitions import partition_filter, partition_levels
 from commit_coord.iceberg.partitions import partition_level
+from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql import definitions
 from commit_coord.sql.names import Names
 from commit_coord.sql.rows import delete, delete_rows, insert, read, update_rows
@@ -206,7 +207,7 @@ def _touch(table: CoordinatedTable, partition: Partition) -> Answer:
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.SET_TABLE_PROPERTIES)
     return said(f"the properties of {'.'.join(table.name())} are set")
 
 
@@ -226,7 +227,7 @@ def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.APPEND)
     return said(f"{count} files registered; Iceberg has no empty partitions, they come with their rows")
 
 
@@ -290,7 +291,7 @@ def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answ
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.DELETE)
     return said(f"dropped {len(statement.partitions)} partitions of {'.'.join(table.name())}")
 
 
@@ -305,7 +306,7 @@ def _truncate(table: CoordinatedTable, partition: Partition | None) -> Answer:
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.DELETE)
     name = ".".join(table.name())
     return said(f"{name} is empty" if partition is None else f"the partition {partition} of {name} is empty")
 

@@ -31,6 +31,7 @@ from sqlglot import expressions as sql
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partition_levels
 from commit_coord.iceberg.values import Misfit, all_fit
+from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.filters import Condition, Known, NotAFilter, bound, column_of, field_of, row_filter, truth
 from commit_coord.sql.show import Answer, said
@@ -248,7 +249,6 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
 def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Answer:
     """Insert the rows of a query, or put them in the place of others."""
     table, count = tables(statement.table), 0
-    from_table = not isinstance(statement.query, sql.Values) and statement.query.find(sql.Table) is not None
 
     def plan(tx: CoordinatedTransaction) -> None:
         nonlocal count
@@ -265,9 +265,15 @@ def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Ans
         elif count:
             tx.append(rows)
 
+    if not statement.overwrite and (
+        isinstance(statement.query, sql.Values) or statement.query.find(sql.Table) is None
+    ):  # No row was read, so the append needs no second plan: it lands on any head.
+        rows = _put(statement, table, read(statement.query, tables))
+        table.append(rows)
+        return said(f"{rows.num_rows} rows inserted into {'.'.join(table.name())}")
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan, reads=from_table or statement.overwrite)
+        transaction.perform(plan, Operation.OVERWRITE if statement.overwrite else Operation.APPEND)
     name = ".".join(table.name())
     if statement.overwrite:
         return said(f"{count} rows put in the place of what was in {name}")
@@ -343,7 +349,7 @@ def delete_rows(statement: Delete, table: CoordinatedTable) -> Answer:
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.DELETE)
     return said(f"{count} rows deleted from {'.'.join(table.name())}")
 
 
@@ -371,7 +377,7 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
 
     transaction = table.transaction()
     with transaction:
-        transaction.planned(plan)
+        transaction.perform(plan, Operation.UPDATE)
     return said(f"{count} rows of {'.'.join(table.name())} updated")
 
 

@@ -328,17 +328,6 @@ class CoordinatedTransaction(Transaction):
         return seen
 
     @recorded
-    def planned(self, plan: Callable[[CoordinatedTransaction], None], *, reads: bool = True) -> None:
-        """Do what *plan* does to this transaction; on a newer head *plan* is called again, and decides anew.
-
-        Args:
-            plan: Looks at ``view`` and stages changes. What it learns from elsewhere it forgets between two calls.
-            reads: Whether its changes depend on the rows of the table. Without, an append never conflicts.
-        """
-        self._reads |= reads
-        plan(self)
-
-    @recorded
     def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
         """Do what *plan* does with this transaction, as of the moment at which the commit lands.
 
