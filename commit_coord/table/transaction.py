@@ -321,6 +321,13 @@ class CoordinatedTransaction(Transaction):
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
 
+    @property
+    def view(self) -> Table:
+        """Return the table as the transaction sees it, staged changes included. What its ``io`` writes is tracked."""
+        seen = copy.copy(self._table)
+        seen.metadata = self.table_metadata
+        return seen
+
     @recorded
     def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
         """Do what *plan* does with this transaction, as of the moment at which the commit lands.
