@@ -40,8 +40,8 @@ from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
-from commit_coord.spark.read import bare_schema, plan, travel
-from commit_coord.spark.schema import SchemaMismatch, check_fits
+from commit_coord.spark.read import plan, travel
+from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
 from commit_coord.spark.write import batch_done, stream_marks, stream_request
 
 if TYPE_CHECKING:
