@@ -169,6 +169,7 @@ class CoordinatedTable(Table):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         properties: dict[str, str] = EMPTY_DICT,
         request_id: str | None = None,
+        schema_id: int | None = None,
     ) -> bool:
         """Commit data files that are written already, in one commit.
 
@@ -181,7 +182,8 @@ class CoordinatedTable(Table):
         deleted. On ``CommitStateUnknown`` they must be kept.
 
         Args:
-            data_files: Of the current partition spec, written with the current schema.
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
+                current spec of this table object. They land under these specs, whatever the table's is by then.
             mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
                 that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
             overwrite_filter: For ``overwrite``.
@@ -189,8 +191,14 @@ class CoordinatedTable(Table):
             snapshot_properties: Go into the snapshot's summary.
             properties: Table properties set by the same commit.
             request_id: Chosen by the caller: a UUID, or any text that means this commit and no other.
+            schema_id: The schema that the files were written with; None means the current one of this table object.
+
+        Raises:
+            CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
+                value that the files may lack. Nothing was committed: read the table again, and write the files again.
         """
         tx = self.transaction()
+        written = tx.written(data_files, schema_id)
         if request_id is not None:
             tx.request_id = request_uuid(request_id)
             tx.repeatable = True
@@ -203,7 +211,7 @@ class CoordinatedTable(Table):
                 )
             elif mode == "dynamic":
                 tx.delete_partitions(data_files, snapshot_properties, branch)
-            tx.add_data_files(data_files, snapshot_properties, branch)
+            tx.add_written_files(data_files, written, snapshot_properties, branch)
         return not tx.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
