@@ -30,7 +30,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import Record
 
-from commit_coord.errors import InternalError
+from commit_coord.errors import CommitNotApplied, InternalError
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
 
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _READERS = 16
 _FIELD_ID = b"PARQUET:field_id"
+_NEWEST_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,12 @@ class Target:
 
     @classmethod
     def of(cls, table: Table) -> Target:
-        """Return where a new job writes the present schema and spec of *table*."""
+        """Return where a new job writes the present schema and spec of *table*.
+
+        Raises:
+            CommitNotApplied: The table has a format version that can't be written.
+        """
+        check_version(table.metadata.format_version, table.name())
         data = table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
         return cls(
             schema=table.schema(),
@@ -99,6 +105,21 @@ class Target:
         )
         data_file.spec_id = self.spec.spec_id  # no field of the struct, so from_args leaves it out
         return data_file
+
+
+def check_version(format_version: int, name: Sequence[str]) -> None:
+    """Return if tables of *format_version* can be written.
+
+    Raises:
+        CommitNotApplied: They can't.
+    """
+    if format_version > _NEWEST_VERSION:
+        raise CommitNotApplied(
+            "nothing was written: tables of this format version can be read, and not written yet",
+            table=".".join(name),
+            format_version=format_version,
+            newest=_NEWEST_VERSION,
+        )
 
 
 def written_files(target: Target) -> list[DataFile]:

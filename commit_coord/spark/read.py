@@ -21,19 +21,24 @@ import datetime as dt
 import logging
 import pickle
 import re
+import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as T
 from pyiceberg import types as I
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Identifier
@@ -55,6 +60,7 @@ from commit_coord.spark.schema import (
     table_name,
 )
 from commit_coord.spark.session import Scratch, hadoop_uris, require_classic, spark_path
+from commit_coord.table.isolation import NO_SNAPSHOT
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +140,69 @@ def read_table(
         wanted = {schema.find_field(name).field_id for name in columns}
         needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
-    df = _rows(spark, metadata, found.io, read_as, tasks, condition)
+    pinned = snapshot_id is not None or as_of_timestamp_ms is not None
+    tag = remember("" if pinned else str(metadata.table_uuid), branch or MAIN_BRANCH, snapshot, condition)
+    df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
+
+
+# -- what a DataFrame was read from -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows that a DataFrame was made of.
+
+    Args:
+        table_uuid: Of which table; empty when the snapshot was chosen by the caller, who means that one.
+        branch: Of which branch.
+        snapshot_id: As of when; ``NO_SNAPSHOT`` when there was none.
+        sequence_number: Of the snapshot.
+        condition: Which rows.
+    """
+
+    table_uuid: str
+    branch: str
+    snapshot_id: int
+    sequence_number: int
+    condition: BooleanExpression
+
+
+_TAG = "commit_coord_read_"
+_REMEMBERED = 10_000
+_reads: OrderedDict[str, Read] = OrderedDict()
+
+
+def remember(table_uuid: str, branch: str, snapshot: Snapshot | None, condition: BooleanExpression) -> str:
+    """Return a name for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from."""
+    tag = f"{_TAG}{uuid.uuid4().hex}"
+    number = (snapshot.sequence_number or 0) if snapshot is not None else 0
+    at = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+    _reads[tag] = Read(table_uuid, branch, at, number, condition)
+    while len(_reads) > _REMEMBERED:
+        _reads.popitem(last=False)
+    return tag
+
+
+def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
+    """Return which rows of a branch of *table* the plan of *df* reads, as of the oldest of its snapshots.
+
+    None when it reads none. What was collected, checkpointed or read by another program is not in the plan.
+    """
+    plan = df._jdf.queryExecution().analyzed().toString()
+    tags = re.findall(_TAG + "[0-9a-f]{32}", plan)
+    found = [read for tag in tags if (read := _reads.get(tag)) is not None]
+    mine = [read for read in found if (read.table_uuid, read.branch) == (str(table.metadata.table_uuid), branch)]
+    if len(found) < len(tags) or re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
+        # Read when the query runs, so not before now; or so long ago that it is forgotten: as of now is the best guess.
+        snapshot = table.metadata.snapshot_by_name(branch)
+        number, at = (snapshot.sequence_number or 0, snapshot.snapshot_id) if snapshot is not None else (0, NO_SNAPSHOT)
+        mine.append(Read(str(table.metadata.table_uuid), branch, at, number, AlwaysTrue()))
+    if not mine:
+        return None
+    oldest = min(mine, key=lambda read: read.sequence_number)
+    either = reduce(Or, [read.condition for read in mine])
+    return replace(oldest, condition=either)
 
 
 def travel(
@@ -214,19 +281,20 @@ def _rows(
     schema: Schema,
     tasks: Sequence[FileScanTask],
     condition: BooleanExpression,
+    tag: str,
 ) -> DataFrame:
-    """Return the rows of *tasks* that match *condition*, under the names of *schema*."""
+    """Return the rows of *tasks* that match *condition*, under the names of *schema*; *tag* stands in its plan."""
     layouts = _layouts(metadata, io, tasks)
     parquet, arrow = _divide(metadata, schema, tasks, layouts)
     parts = []
     if arrow:
-        parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow))
+        parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow, tag))
     if parquet:
-        df = _through_parquet(spark, io, schema, parquet, layouts)
+        df = _through_parquet(spark, io, schema, parquet, layouts, tag)
         kept = spark_filter(condition, schema, _column_of(schema))
         parts.append(df if kept is None else df.filter(kept))
     if not parts:
-        return spark.createDataFrame([], bare_schema(schema))
+        return spark.createDataFrame([], bare_schema(schema)).alias(tag).toDF(*[f.name for f in schema.fields])
     result = parts[0]
     for part in parts[1:]:
         result = result.unionAll(part)
@@ -307,6 +375,7 @@ def _through_parquet(
     schema: Schema,
     tasks: Sequence[FileScanTask],
     layouts: Mapping[str, Layout],
+    tag: str,
 ) -> DataFrame:
     by_name, prefix = _by_name(schema, tasks, layouts)
 
@@ -340,7 +409,7 @@ def _through_parquet(
         df = rest if df is None else df.unionAll(rest)
     assert df is not None
     # Where a struct is inside, the cast also keeps Spark from pruning it, which would drop the ids.
-    return df.select(
+    return df.alias(tag).select(
         *[
             F.col(_quoted(name(field))).cast(nullable(spark_type(field.field_type))).alias(field.name)
             for field in schema.fields
@@ -415,7 +484,9 @@ def _without_deleted(
     return data.join(deleted, same, "left_anti")
 
 
-def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[FileScanTask]) -> DataFrame:
+def _through_arrow(
+    spark: SparkSession, reader: BatchReader, tasks: Sequence[FileScanTask], tag: str = "t"
+) -> DataFrame:
     """Return the rows of *tasks* read in Python workers; the reader applies filter and deletes."""
     packs = [pickle.dumps(tasks[start : start + _FILES_A_TASK]) for start in range(0, len(tasks), _FILES_A_TASK)]
 
@@ -424,4 +495,4 @@ def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[Fil
             for number in batch.column(0).to_pylist():
                 yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - pickled above # nosec B301
 
-    return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, bare_schema(reader.projection))
+    return spark.range(len(packs), numPartitions=len(packs)).alias(tag).mapInArrow(read, bare_schema(reader.projection))
