@@ -110,6 +110,11 @@ class CoordinatedTransaction(Transaction):
         self._sent = False
         self._lease: Lease | None = None
 
+    @property
+    def sent(self) -> bool:
+        """Whether the coordinator was asked to land the changes."""
+        return self._sent
+
     # What PyIceberg's own planning sees.
 
     @property
