@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
@@ -500,6 +500,31 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Delete what was *found*, but for what was committed since; return what was deleted."""
         return orphans.delete(self, found)
 
+    # Other processes, and copies.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the catalog was opened with, passwords included: it is opened anew where it is loaded.
+
+        What is loaded is another client: it holds none of this one's locks.
+
+        Raises:
+            TypeError: The catalog lies in the memory of this process.
+        """
+        if self.configuration.is_in_memory:
+            raise TypeError(
+                f"catalog {self.name!r} lies in the memory of this process, where no other one finds it: "
+                "keep it in a file (sqlite:///…) or in a database to send it to other processes"
+            )
+        return _opened_anew, (type(self), self.name, self.configuration.given)
+
+    def __copy__(self) -> Self:
+        """Return the same catalog: a copy of a table commits through the client that the table has."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """As a plain copy."""
+        return self
+
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         self.locks.close()
@@ -520,6 +545,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
         return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
+
+
+def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:
+    return cls(name, **given)
 
 
 def _take_note(latch: Lease) -> None:
