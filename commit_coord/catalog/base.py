@@ -98,6 +98,15 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Operation locks.
 
+    def spelled(self, resource: Resource) -> Resource:
+        """Return *resource* under the names that the store keeps: the only ones that lock, so one object has one lock.
+
+        Every entry of this catalog that takes a resource spells it so. PyIceberg strips the blanks around the levels of
+        a namespace.
+        """
+        namespace = ".".join(level.strip() for level in resource.path[0].split("."))
+        return Resource((namespace, *resource.path[1:])) if namespace else resource
+
     def lock_operation(
         self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
     ) -> Lease:
@@ -117,7 +126,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         pairs = locks.items() if isinstance(locks, Mapping) else locks
         request = LockRequest.of(
             LockScope.OPERATION,
-            escalate(pairs, self.settings.lock_max_partitions),
+            escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
             owner=this_owner(statement),
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
@@ -152,7 +161,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = operation_locks(operation, self.spelled(on), partitions, live_specs=live_specs)
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)
@@ -165,11 +174,14 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
-        return self.locks.locks(resource)
+        return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
-        yield from self.locks.pages(resource)
+        yield from self.locks.pages(self._spelled(resource))
+
+    def _spelled(self, resource: Resource | None) -> Resource | None:
+        return None if resource is None else self.spelled(resource)
 
     def unlock(
         self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
@@ -184,7 +196,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         freed = [
             entry
             for manager in self._lock_managers()
-            for entry in manager.unlock(request_id=request_id, resource=resource)
+            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
         ]
         self._forced("unlock", freed, why)
         return freed
@@ -225,6 +237,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            spelled=self.spelled,
             forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
@@ -316,7 +329,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         attempt = Attempt(
             request_id=str(uuid.uuid4()),
-            table=tuple(table.name()),
+            table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
             base_sequence_number=lean.sequence_number(table.metadata),
