@@ -1,7 +1,10 @@
 """A pytest plugin for PyIceberg's own suites: its catalog classes become those that are measured.
 
-``SUITES_KIND`` says which: ``ours`` or ``stock``. ``SUITES_HMS`` is the URI of a metastore, ``SUITES_FOLDER`` a folder
-for catalogs that all tests share, and ``SUITES_OUTCOMES`` the file that takes one line of JSON for each test.
+``SUITES_KIND`` says which: ``ours`` or ``stock``. ``SUITES_HMS`` is the URI of a metastore: with it the tests run that
+use one, without it the others. ``SUITES_FOLDER`` is a folder for catalogs that all tests share, and
+``SUITES_OUTCOMES`` the file that takes one line of JSON for each test.
+
+``SUITES_ONLY`` is such a file of an earlier run: what did not pass there is left out.
 
 The suites speak with a REST server and a metastore in containers. Here a SQL catalog takes the place of the REST
 server, and the given metastore that of the other. Tests that need Spark or no catalog at all are left out.
@@ -27,6 +30,7 @@ OURS = os.environ["SUITES_KIND"] == "ours"
 HMS = os.environ.get("SUITES_HMS", "")
 FOLDER = Path(os.environ["SUITES_FOLDER"])
 OUTCOMES = Path(os.environ["SUITES_OUTCOMES"])
+ONLY = os.environ.get("SUITES_ONLY")
 
 
 class _Absent(ModuleType):
@@ -88,17 +92,16 @@ class HiveCatalog(_hive):  # type: ignore[misc]
     """PyIceberg's Hive catalog, or ours, on the metastore that is there."""
 
     def __init__(self, name: str, **properties: Any) -> None:
-        if not HMS:
-            pytest.skip("no metastore")
         super().__init__(name, **_coordinated({**properties, "uri": HMS, "warehouse": f"file://{FOLDER}/hive"}))
 
 
-pyiceberg.catalog.sql.SqlCatalog = SqlCatalog  # type: ignore[misc]
-pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc,assignment]
 pyiceberg.catalog.rest.RestCatalog = SharedCatalog  # type: ignore[misc,assignment]
 pyiceberg.catalog.hive.HiveCatalog = HiveCatalog  # type: ignore[misc]
 
 if OURS:
+    pyiceberg.catalog.sql.SqlCatalog = SqlCatalog  # type: ignore[misc]
+    pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc,assignment]
+
     from commit_coord.coordinator import commit as _commit
 
     class _AtOnce:
@@ -113,11 +116,15 @@ if OURS:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs Spark, and what uses no catalog."""
+    ended = [json.loads(line) for line in Path(ONLY).read_text().splitlines()] if ONLY else []
+    lost = {each["test"] for each in ended if each["outcome"] != "passed"}
     kept, left = [], []
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         uses = any("catalog" in name for name in names) or names & {"test_table", "table_with_snapshots", "table_v2"}
-        (kept if uses and "spark" not in names else left).append(item)
+        on_hms = "hive" in item.nodeid.partition("::")[2] or "session_catalog_hive" in names
+        wanted = uses and "spark" not in names and on_hms == bool(HMS)
+        (kept if wanted and item.nodeid not in lost else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 
