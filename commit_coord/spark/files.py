@@ -85,18 +85,19 @@ class Target:
 
     def data_file(self, path: str, size: int, partition: Record, statistics: Mapping[str, Any]) -> DataFile:
         """Return the entry of one file."""
-        return DataFile.from_args(
+        data_file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
             partition=partition,
             file_size_in_bytes=size,
             sort_order_id=None,
-            spec_id=self.spec.spec_id,
             equality_ids=None,
             key_metadata=None,
             **statistics,
         )
+        data_file.spec_id = self.spec.spec_id  # no field of the struct, so from_args leaves it out
+        return data_file
 
 
 def written_files(target: Target) -> list[DataFile]:

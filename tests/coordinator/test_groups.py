@@ -633,7 +633,7 @@ def test_a_group_has_a_size_and_its_order(tmp_path: Path) -> None:
 
 def test_a_group_has_a_bound_in_bytes(tmp_path: Path) -> None:
     """What has no room is the next to be granted, and nobody overtakes it."""
-    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-bytes": "4000"})
+    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-bytes": "4400"})
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
     store = catalog.coordinator.store = Counting(catalog)
