@@ -75,8 +75,8 @@ NULL = Written("NULL", None)
 def _exact(kind: IcebergType) -> st.SearchStrategy[Written]:
     """Return numbers for an exact type: inside, at and beyond its limits, and between two of its values."""
     places = kind.scale if isinstance(kind, DecimalType) else 0
-    digits = {IntegerType: 10, LongType: 19}.get(type(kind)) or kind.precision  # type: ignore[attr-defined]
-    limit = {IntegerType: 2**31, LongType: 2**63}.get(type(kind)) or 10**digits
+    digits = kind.precision if isinstance(kind, DecimalType) else 10 if isinstance(kind, IntegerType) else 19
+    limit = 10**digits if isinstance(kind, DecimalType) else 2**31 if isinstance(kind, IntegerType) else 2**63
 
     def written(number: tuple[int, int], quoted: int) -> Written:
         unscaled, further = number
@@ -198,10 +198,15 @@ def _compare(operator: str, left: Any, right: Any) -> Truth:
     if left is None or right is None:
         return None
     left, right = _order(left), _order(right)
-    found = {"=": left == right, "<>": left != right}
-    if operator in found:
-        return found[operator]
-    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[operator]  # type: ignore[no-any-return]
+    found: dict[str, Callable[[], bool]] = {
+        "=": lambda: left == right,
+        "<>": lambda: left != right,
+        "<": lambda: left < right,
+        "<=": lambda: left <= right,
+        ">": lambda: left > right,
+        ">=": lambda: left >= right,
+    }
+    return bool(found[operator]())
 
 
 def _and(left: Truth, right: Truth) -> Truth:
