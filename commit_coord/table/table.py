@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
@@ -21,7 +22,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import LockReentered
+from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentered
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -206,6 +207,7 @@ class CoordinatedTable(Table):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         properties: dict[str, str] = EMPTY_DICT,
         request_id: str | None = None,
+        schema_id: int | None = None,
         reads: BooleanExpression | str | None = None,
         read_at: int | None = None,
     ) -> bool:
@@ -220,7 +222,8 @@ class CoordinatedTable(Table):
         deleted. On ``CommitStateUnknown`` they must be kept.
 
         Args:
-            data_files: Of the current partition spec, written with the current schema.
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
+                current spec of this table object. They land under these specs, whatever the table's is by then.
             mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
                 that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
             overwrite_filter: For ``overwrite``.
@@ -228,6 +231,7 @@ class CoordinatedTable(Table):
             snapshot_properties: Go into the snapshot's summary.
             properties: Table properties set by the same commit.
             request_id: Chosen by the caller: a UUID, or any text that means this commit and no other.
+            schema_id: The schema that the files were written with; None means the current one of this table object.
             reads: What the rows in the files were computed from, which must not have changed since *read_at*. None:
                 what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
             read_at: The snapshot that was read, ``NO_SNAPSHOT`` when there was none; None: the one that this object
@@ -235,27 +239,39 @@ class CoordinatedTable(Table):
 
         Raises:
             StaleRead: What the rows were computed from has changed. Nothing landed.
+            CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
+                value that the files may lack. Nothing landed: read the table again, and write the files again.
         """
         tx = self.transaction()
-        if request_id is not None:
-            tx.request_id = request_uuid(request_id)
-            tx.repeatable = True
-        with tx:
-            if properties:
-                tx.set_properties(properties)
-            if reads is not None:
-                tx.depends_on(reads, branch, read_at)
-            elif mode == "overwrite":
-                tx.depends_on(overwrite_filter, branch, read_at)
-            elif mode == "dynamic":
-                tx.depends_on(tx.partitions_of(data_files), branch, read_at)
-            if mode == "overwrite":
-                tx.delete(
-                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-                )
-            elif mode == "dynamic":
-                tx.delete_partitions(data_files, snapshot_properties, branch)
-            tx.add_data_files(data_files, snapshot_properties, branch, reads=NOTHING)
+        try:
+            written = tx.written(data_files, schema_id)
+            if request_id is not None:
+                tx.request_id = request_uuid(request_id)
+                tx.repeatable = True
+            with tx:
+                if properties:
+                    tx.set_properties(properties)
+                if reads is not None:
+                    tx.depends_on(reads, branch, read_at)
+                elif mode == "overwrite":
+                    tx.depends_on(overwrite_filter, branch, read_at)
+                elif mode == "dynamic":
+                    tx.depends_on(tx.partitions_of(data_files), branch, read_at)
+                if mode == "overwrite":
+                    tx.delete(
+                        overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+                    )
+                elif mode == "dynamic":
+                    tx.delete_partitions(data_files, snapshot_properties, branch)
+                tx.add_written_files(data_files, written, snapshot_properties, branch, reads=NOTHING)
+        except (CommitCoordError, CommitFailedException, ValidationException):
+            raise
+        except Exception as error:
+            if tx.sent:
+                raise
+            raise CommitNotApplied(
+                "nothing landed: the commit could not be prepared", table=".".join(self.name())
+            ) from error
         return not tx.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:

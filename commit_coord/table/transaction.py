@@ -44,7 +44,8 @@ from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered,
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.iceberg.rebase import files_misfit, schema_conflict, spec_conflict
+from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
+from commit_coord.iceberg.written import Written, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
@@ -108,6 +109,11 @@ class CoordinatedTransaction(Transaction):
         self._repeating = False
         self._sent = False
         self._lease: Lease | None = None
+
+    @property
+    def sent(self) -> bool:
+        """Whether the coordinator was asked to land the changes."""
+        return self._sent
 
     # What PyIceberg's own planning sees.
 
@@ -502,18 +508,58 @@ class CoordinatedTransaction(Transaction):
         self._reads |= check_duplicate_files
         super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
 
-    @recorded
     def add_data_files(
         self,
         data_files: Sequence[DataFile],
         snapshot_properties: dict[str, str],
         branch: str | None,
+        schema_id: int | None = None,
         *,
         reads: BooleanExpression | str | None = None,
     ) -> None:
-        """Append files whose metrics are known; *reads* as for :meth:`append`."""
+        """Append files whose metrics are known.
+
+        Args:
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``).
+            snapshot_properties: Go into the snapshot's summary.
+            branch: Where the snapshot goes.
+            schema_id: The schema that the files were written with; None means the current one, as of this call.
+            reads: As for :meth:`append`.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more, or requires a value that the files
+                may lack. Nothing was committed.
+        """
+        written = self.written(data_files, schema_id)
+        self.add_written_files(data_files, written, snapshot_properties, branch, reads=reads)
+
+    def written(self, data_files: Sequence[DataFile], schema_id: int | None) -> Written:
+        """Return what *data_files* were written for.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more.
+        """
+        try:
+            return Written.of(self.table_metadata, data_files, schema_id)
+        except ValueError as error:
+            raise self._conflict(str(error)) from error
+
+    @recorded
+    def add_written_files(
+        self,
+        data_files: Sequence[DataFile],
+        written: Written,
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        *,
+        reads: BooleanExpression | str | None = None,
+    ) -> None:
+        """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`."""
         self._brings_rows(reads, branch)
+        if reason := written.misfit(self.table_metadata):
+            raise self._conflict(reason)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            cast(PureAppend, producer).written = written
             for data_file in data_files:
                 producer.append_data_file(data_file)
 
@@ -821,7 +867,7 @@ class CoordinatedTransaction(Transaction):
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (base.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
-        if reason := files_misfit(head, base.current_schema_id):
+        if reason := rows_misfit(head.schema(), base.schema()):
             raise self._conflict(reason)
 
     def _property_keys(self) -> set[str]:
