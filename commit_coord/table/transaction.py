@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction
@@ -151,19 +151,29 @@ class CoordinatedTransaction(Transaction):
             return super()._apply(updates, requirements)
 
     @contextmanager
-    def call(self) -> Iterator[None]:
-        """Count how deep calls are nested. An outermost one that fails ends a transaction of one call.
+    def call(self, again: Callable[[CoordinatedTransaction], Any] | None = None) -> Iterator[None]:
+        """Count how deep calls are nested, and remember outermost ones that succeed.
 
-        Its lock ends with it: the exception refers to the transaction, and may be kept for as long as a process lives.
+        One that fails in a transaction of one call leaves no lock and no file. The exception refers to the transaction,
+        and may be kept for as long as the process lives.
+
+        Args:
+            again: Makes the call once more; None when it can't be made again.
         """
-        if self._depth == 0:
+        outermost = self._depth == 0
+        if outermost:
             self._follow_the_caller()
+            if again is not None:
+                self._calls.append(again)
         self._depth += 1
         try:
             yield
         except BaseException:
-            if self._depth == 1 and self._autocommit and not self._sent:
-                self._abandon()
+            if outermost and again in self._calls:
+                self._calls.remove(again)
+            if outermost and self._autocommit and not self._sent:
+                self._unlock()
+                self._delete_created()
             raise
         finally:
             self._depth -= 1
@@ -480,14 +490,11 @@ class CoordinatedTransaction(Transaction):
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        return Or(
-            AlwaysFalse(),
-            AlwaysFalse(),
-            *(
-                And(AlwaysTrue(), AlwaysTrue(), *map(_is, partition_fields, record))
-                for record in (partition_records if partition_fields else ())
-            ),
-        )
+        partitions = [
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
+            for record in (partition_records if partition_fields else ())
+        ]
+        return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
 
     @recorded
     def add_files(
@@ -677,6 +684,10 @@ class CoordinatedTransaction(Transaction):
         )
 
     # The end of a transaction.
+
+    def __enter__(self) -> CoordinatedTransaction:
+        """Return the transaction itself."""
+        return self
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
@@ -958,6 +969,7 @@ class CoordinatedTransaction(Transaction):
 
 
 def _is(name: str, value: Any) -> BooleanExpression:
+    column = Reference(name)
     if value is None:
-        return IsNull(name)
-    return IsNaN(name) if value != value else EqualTo(name, value)  # noqa: PLR0124 - NaN alone is not itself
+        return IsNull(column)
+    return IsNaN(column) if value != value else EqualTo(column, value)  # noqa: PLR0124 - NaN alone is not itself
