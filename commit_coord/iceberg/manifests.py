@@ -41,6 +41,7 @@ from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro
 from commit_coord.iceberg.manifest_list import schema_and_names
+from commit_coord.iceberg.written import partition_schema
 
 
 def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target_bytes: int) -> list[ManifestFile]:
@@ -104,19 +105,27 @@ def _form(format_version: int, schema: str, spec: str, codec: str) -> _Form:
 
 
 def write_added(
-    io: FileIO, location: str, files: Sequence[DataFile], *, metadata: TableMetadata, snapshot_id: int, inherits: bool
+    io: FileIO,
+    location: str,
+    files: Sequence[DataFile],
+    *,
+    metadata: TableMetadata,
+    spec: PartitionSpec,
+    snapshot_id: int,
+    inherits: bool,
 ) -> ManifestFile:
     """Write at *location* the manifest of *files*, which the snapshot *snapshot_id* adds to a table.
 
     Args:
         io: Writes.
         location: Where.
-        files: At least one, of the table's present spec.
+        files: At least one.
         metadata: The table's.
+        spec: The partition spec of *files*.
         snapshot_id: Who adds them.
         inherits: Leave the snapshot's id open in the entries, to be inherited from the manifest list.
     """
-    schema, spec = metadata.schema(), metadata.spec()
+    schema = partition_schema(metadata, spec)
     codec = metadata.properties.get("write.avro.compression-codec", "gzip")
     form = _form(metadata.format_version, schema.model_dump_json(), spec.model_dump_json(), codec)
     records = stdio.BytesIO()

@@ -9,7 +9,7 @@ kazoo's sessions
     lost: whoever kept the number of an earlier one holds nothing any more.
 
 What kazoo 2.11 does not do, and is done here
-    * It keeps the negotiated session timeout to itself.
+    * It keeps the negotiated session timeout to itself, and when its pings were sent and answered.
     * It sends one request for each byte in a pipe. A signal handler that raises between the two leaves a request
       without its byte, and from then on each request waits for the next one: see ``_nudge``.
     * ``Transaction.commit`` returns errors among its results.
@@ -37,6 +37,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper_access import Access
+from commit_coord.locks.zookeeper_heard import RELAY, Heard
 
 try:
     from kazoo import exceptions as kazoo_errors
@@ -263,6 +264,8 @@ class Session:
         """What the servers agreed to."""
         self.silent_since: float | None = None
         """Since when there is no connection; None while there is one."""
+        self.heard = Heard()
+        """From when the servers count the present session."""
 
     @property
     def id(self) -> int:
@@ -348,7 +351,7 @@ class Session:
             return transaction.commit_async()
 
         reads = [*map(_children_of, then_list), *(_data_of(path, None) for path in then_get)]
-        done, *answers = self._ask([commit, *reads], patience)
+        done, *answers = self._ask([commit, *reads], patience, of_leader=True)
         results = _found(done)
         for index, result in enumerate(results or ()):
             if isinstance(result, Exception) and not isinstance(
@@ -364,9 +367,8 @@ class Session:
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
         """Delete those of *paths* that are there and have no children, children before parents."""
         for start in range(0, len(paths), _BUNCH):
-            self._ask(
-                [_deletion_of(path) for path in self._not_deleted(paths[start : start + _BUNCH], patience)], patience
-            )
+            left = self._not_deleted(paths[start : start + _BUNCH], patience)
+            self._ask([_deletion_of(path) for path in left], patience, of_leader=True)
 
     def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
         """Delete *paths* in one step, without the first few that stand in the way; return what is left to try."""
@@ -384,14 +386,14 @@ class Session:
     def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
         """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
         if len(paths) > _FEW:
-            self._ask([_sync] if sync else [], patience)
+            self._ask([_sync] if sync else [], patience, of_leader=sync)
             return self._children_of_many(paths, patience)
-        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience)
+        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience, of_leader=sync)
         return [_listing(_found(answer)) for answer in answers[int(sync) :]]
 
     def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
         """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
-        _, listing, node = self._ask([_sync, _children_of(path), _data_of(note, None)], patience)
+        _, listing, node = self._ask([_sync, _children_of(path), _data_of(note, None)], patience, of_leader=True)
         return _listing(_found(listing)), _node(_found(node))
 
     def _children_of_many(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
@@ -436,10 +438,10 @@ class Session:
         also after the leader has declared our session dead.
         """
         if len(paths) > _FEW:
-            self._ask([_sync] if sync else [], patience)
+            self._ask([_sync] if sync else [], patience, of_leader=sync)
             return [None if node is None else node.stat for node in self.get(paths, patience)]
         asked = [*([_sync] if sync else []), *map(_stat_of, paths)]
-        answers = [_found(answer) for answer in self._ask(asked, patience)]
+        answers = [_found(answer) for answer in self._ask(asked, patience, of_leader=sync)]
         return [None if answer is None else _stat(answer) for answer in answers[int(sync) :]]
 
     def names(self, paths: Sequence[str], patience: float = BRIEFLY) -> list[list[str] | None]:
@@ -511,18 +513,32 @@ class Session:
         closing.start()
         closing.join(_CLOSING)
 
-    def _ask(self, requests: Sequence[_Request], patience: float) -> list[Callable[[], Any]]:
-        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one."""
+    def _ask(
+        self, requests: Sequence[_Request], patience: float, *, of_leader: bool = False
+    ) -> list[Callable[[], Any]]:
+        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one.
+
+        Args:
+            requests: What is asked.
+            patience: Seconds for each bunch.
+            of_leader: Whether the first of them is for the leader to answer: a write, or a sync.
+        """
         answers: list[Callable[[], Any]] = []
         for start in range(0, len(requests), _WINDOW):
-            until = self._clock.now() + patience
+            sent = self._clock.now()
+            until = sent + patience
             client = self._connected(until)
             try:
                 window = [request(client) for request in requests[start : start + _WINDOW]]
             finally:
                 self._nudge(client)
             answers += [self._answer(client, pending, until) for pending in window]
+            self._note_answer(sent, by_leader=of_leader and start == 0)
         return answers
+
+    def _note_answer(self, sent: float, *, by_leader: bool = False) -> None:
+        relay = self.timeout_ms / 1000 * RELAY
+        self.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
 
     def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
         # Two of the errors are answers, which the caller takes again and judges.
@@ -659,6 +675,7 @@ class Session:
         match state:
             case KazooState.CONNECTED:
                 event, self.silent_since = SessionEvent.CONNECTED, None
+                self.heard.connected()
             case KazooState.SUSPENDED:
                 event, self.silent_since = SessionEvent.SUSPENDED, self._clock.now()
             case _:
@@ -751,6 +768,8 @@ class _Opening:
         connect = client._connection._connect
 
         def connected(*args: Any) -> Any:
+            if not self._probe:
+                session.heard.connecting(session._clock.now())
             try:
                 read_timeout, connect_timeout = connect(*args)
             except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
@@ -765,6 +784,7 @@ class _Opening:
         client._connection._connect = connected
         client.add_listener(self._settle)
         if not self._probe:
+            client._connection.ping_outstanding = _Pings(session)
             client.add_listener(session._changed)
             session._handler = handler
         return client
@@ -778,6 +798,28 @@ class _Opening:
                 self._made.close()
             except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
                 logger.debug("closing a ZooKeeper client failed: %s", error)
+
+
+class _Pings:
+    """What kazoo sets when it sends a ping, and clears when the answer has come, or the connection is cut."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._sent: float | None = None
+
+    def set(self) -> None:
+        # 1. A ping is slow.   2. The next one is sent.   3. The answer that comes is that of the first.
+        if self._sent is None:
+            self._sent = self._session._clock.now()
+
+    def clear(self) -> None:
+        sent, self._sent = self._sent, None
+        # A ping whose connection was cut is forgotten with it: see Heard.connected.
+        if sent is not None:
+            self._session._note_answer(sent)
+
+    def is_set(self) -> bool:
+        return self._sent is not None
 
 
 class _MultiRead:

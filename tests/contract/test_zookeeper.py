@@ -1352,3 +1352,39 @@ def test_many_reads_that_are_denied_are_a_clear_error(zookeeper: ZooKeeperEnsemb
         pytest.raises(LockServiceUnavailable, match="denies access"),
     ):
         manager._session.get([f"{root}/{number}" for number in range(20)])
+
+
+@pytest.mark.slow
+def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_freezes(
+    zookeeper_usual_ticks: ZooKeeperEnsemble,
+) -> None:
+    """With ZooKeeper's usual ticks. The follower froze between a word of the leader and the leader's next ping."""
+    ensemble = zookeeper_usual_ticks
+    follower = next(server for server in ensemble.servers if server.mode == "follower")
+    for delay in (0.0, 0.5, 1.0, 1.5):
+        with (
+            Service("zookeeper", follower.connect_string) as behind,
+            Service("zookeeper", ensemble.leader.connect_string, behind.space) as before,
+        ):
+            holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open(lease_ms=6000)
+            lost: list[float] = []
+
+            def note(_: Lease, state: LeaseState, lost: list[float] = lost) -> None:
+                if state is LeaseState.LOST:
+                    lost.append(time.monotonic())
+
+            held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
+            held.add_listener(note)
+            waiting = Contender(waiter, request((X, TABLE)), seconds=60).queued()
+            time.sleep(delay)  # the pings go on: at another moment of each
+            held.ensure_active(0)
+            os.kill(follower.pid, signal.SIGSTOP)
+            try:
+                until(lambda held=held: held.state is LeaseState.LOST, "a lease that is lost")
+                until(waiting.granted.is_set, "the grant")
+                granted = time.monotonic()
+            finally:
+                os.kill(follower.pid, signal.SIGCONT)
+            assert lost[0] < granted
+            waiting.release()
+            until(follower.healthy, "a follower that goes on")
