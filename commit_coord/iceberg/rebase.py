@@ -188,11 +188,8 @@ def _fitted(
 ) -> TableUpdate:
     """Return *update* as it must be on *head*: marked, timed, retention kept, protected snapshots spared."""
     if isinstance(update, AddSnapshotUpdate):
-        snapshot = update.snapshot
-        summary = snapshot.summary
-        if summary is not None:
-            summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
-        return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
+        marked = _marked(update.snapshot, attempt, generation)
+        return AddSnapshotUpdate(snapshot=marked.model_copy(update={"timestamp_ms": now_ms}))
     adds_snapshot = isinstance_any(attempt.updates, AddSnapshotUpdate)
     if (
         isinstance(update, SetSnapshotRefUpdate)
@@ -207,6 +204,25 @@ def _fitted(
         kept = [i for i in update.snapshot_ids if i not in protected and head.snapshot_by_id(i) is not None]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
+
+
+def created(attempt: Attempt, *, generation: int | None) -> TableMetadata:
+    """Return the first metadata of the table that *attempt* creates; its snapshots carry the request id."""
+    return lean.create(
+        [
+            AddSnapshotUpdate(snapshot=_marked(update.snapshot, attempt, generation))
+            if isinstance(update, AddSnapshotUpdate)
+            else update
+            for update in attempt.updates
+        ]
+    )
+
+
+def _marked(snapshot: Snapshot, attempt: Attempt, generation: int | None) -> Snapshot:
+    summary = snapshot.summary
+    if summary is not None:
+        summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
+    return snapshot.model_copy(update={"summary": summary})
 
 
 def _marks(attempt: Attempt, generation: int | None) -> dict[str, str]:

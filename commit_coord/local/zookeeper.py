@@ -31,6 +31,9 @@ _SETTINGS = {
     "4lw.commands.whitelist": "*",
 }
 
+USUAL_TICKS = {"tickTime": "2000", "initLimit": "10", "syncLimit": "5", "minSessionTimeout": "4000"}
+"""What most servers run with: ZooKeeper's own example. Ours are quicker, for tests that wait for a session's end."""
+
 
 class ZooKeeper(Server):
     """What ZooKeeper servers have in common, wherever they run."""

@@ -213,6 +213,10 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         """Return whether the heartbeat renews *ticket*."""
         return not ticket.request.explicit
 
+    def _counted_from(self, ticket: TicketT) -> float:
+        """Return a moment, on ``Clock.now``, from which or later than which the service counts the lease."""
+        return ticket.word
+
     def _lost(self, ticket: TicketT) -> None:
         """Do what else there is to do when a lease was found LOST."""
 
@@ -231,7 +235,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             lease._state,
             event,
             now=self._clock.now(),
-            word=ticket.word,
+            word=self._counted_from(ticket),
             lease=None if ticket.request.explicit else self._lease_seconds,
         )
         if lease._transition(state, reason or "the lease ran out without a word from the service") and (

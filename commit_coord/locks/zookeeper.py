@@ -14,9 +14,11 @@ Theory of operation
 Sessions
     Ephemeral nodes live as long as the session, so the session is the lease. kazoo keeps it alive and says SUSPENDED
     when the connection is gone (SUSPECT), but LOST only after it has reached a server again. So our own clock decides:
-    a lease is over when the last word of the servers is a session timeout old. A word is the answer to something
-    that went through the leader, since a follower that was cut off from it still answers what it can alone. One
-    request in each heartbeat interval, for all leases together, keeps the word young; who waits sends nothing.
+    a lease is over a session timeout after the moment from which the servers count the session, as far as we can
+    know (``zookeeper_heard``). A word is the answer to something that went through the leader, since a follower that
+    was cut off from it still answers what it can alone; the leader counts from an earlier packet than the one that it
+    answered. One request in each heartbeat interval, for all leases together, keeps the word young; who waits sends
+    nothing.
 
 A lost reply
     1. The multi is done; the connection is cut before the answer arrives.
@@ -69,6 +71,7 @@ from commit_coord.locks.zookeeper_client import (
     Session,
     SessionEvent,
 )
+from commit_coord.locks.zookeeper_heard import RELAY
 from commit_coord.locks.zookeeper_journal import SPAN_MS, Journal
 from commit_coord.locks.zookeeper_layout import (
     HIVE_APPLICATION,
@@ -103,7 +106,7 @@ from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.hierarchy import escalate
-from commit_coord.protocol.lease import LeaseEvent
+from commit_coord.protocol.lease import OVERDUE, LeaseEvent
 
 logger = logging.getLogger(__name__)
 
@@ -657,10 +660,27 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _grant(self, request: LockRequest) -> Lease:
         ticket = self._tickets[request.request_id]
         self._tell_no_more(ticket)
+        if not request.explicit:
+            self._be_heard()
         lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.generation))
         if not request.explicit:
             self.heartbeat.ensure_running()
         return lease
+
+    def _be_heard(self) -> None:
+        """Wait until the leader has heard of this client, if that may be so long ago that the lease is about to end.
+
+        1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
+        3. The leader is told of it with the next ping only: until then the session may end at any moment.
+        """
+        relay = self._lease_seconds * RELAY
+        until = self._clock.now() + 2 * relay
+        with suppress(LockServiceUnavailable):  # Then the lease ends when it ends.
+            while self._clock.now() - self._session.heard.since >= self._lease_seconds * OVERDUE:
+                if self._clock.now() >= until:
+                    return
+                self._clock.sleep(relay / 4)
+                self._session.exists([], sync=True)
 
     def _take(self, ticket: _Ticket, limit: int) -> Sequence[Offer]:
         request, nodes = ticket.request, ticket.parts[0].nodes
@@ -762,6 +782,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         if not ticket.request.explicit and ticket.session != self._session.number:
             event, reason = LeaseEvent.DENIED, "the session was lost"
         super()._observe(ticket, event, reason)
+
+    def _counted_from(self, ticket: _Ticket) -> float:
+        return min(ticket.word, self._session.heard.since)
 
     def _lost(self, ticket: _Ticket) -> None:
         """Delete the nodes of a lease that is over, if nobody else does.

@@ -9,7 +9,7 @@ kazoo's sessions
     lost: whoever kept the number of an earlier one holds nothing any more.
 
 What kazoo 2.11 does not do, and is done here
-    * It keeps the negotiated session timeout to itself.
+    * It keeps the negotiated session timeout to itself, and when its pings were sent and answered.
     * It sends one request for each byte in a pipe. A signal handler that raises between the two leaves a request
       without its byte, and from then on each request waits for the next one: see ``_nudge``.
     * ``Transaction.commit`` returns errors among its results.
@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import select
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper_access import Access
+from commit_coord.locks.zookeeper_heard import RELAY, Heard
 
 try:
     from kazoo import exceptions as kazoo_errors
@@ -263,6 +266,8 @@ class Session:
         """What the servers agreed to."""
         self.silent_since: float | None = None
         """Since when there is no connection; None while there is one."""
+        self.heard = Heard()
+        """From when the servers count the present session."""
 
     @property
     def id(self) -> int:
@@ -348,7 +353,7 @@ class Session:
             return transaction.commit_async()
 
         reads = [*map(_children_of, then_list), *(_data_of(path, None) for path in then_get)]
-        done, *answers = self._ask([commit, *reads], patience)
+        done, *answers = self._ask([commit, *reads], patience, of_leader=True)
         results = _found(done)
         for index, result in enumerate(results or ()):
             if isinstance(result, Exception) and not isinstance(
@@ -364,9 +369,8 @@ class Session:
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
         """Delete those of *paths* that are there and have no children, children before parents."""
         for start in range(0, len(paths), _BUNCH):
-            self._ask(
-                [_deletion_of(path) for path in self._not_deleted(paths[start : start + _BUNCH], patience)], patience
-            )
+            left = self._not_deleted(paths[start : start + _BUNCH], patience)
+            self._ask([_deletion_of(path) for path in left], patience, of_leader=True)
 
     def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
         """Delete *paths* in one step, without the first few that stand in the way; return what is left to try."""
@@ -384,14 +388,14 @@ class Session:
     def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
         """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
         if len(paths) > _FEW:
-            self._ask([_sync] if sync else [], patience)
+            self._ask([_sync] if sync else [], patience, of_leader=sync)
             return self._children_of_many(paths, patience)
-        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience)
+        answers = self._ask([*([_sync] if sync else []), *map(_children_of, paths)], patience, of_leader=sync)
         return [_listing(_found(answer)) for answer in answers[int(sync) :]]
 
     def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
         """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
-        _, listing, node = self._ask([_sync, _children_of(path), _data_of(note, None)], patience)
+        _, listing, node = self._ask([_sync, _children_of(path), _data_of(note, None)], patience, of_leader=True)
         return _listing(_found(listing)), _node(_found(node))
 
     def _children_of_many(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
@@ -436,10 +440,10 @@ class Session:
         also after the leader has declared our session dead.
         """
         if len(paths) > _FEW:
-            self._ask([_sync] if sync else [], patience)
+            self._ask([_sync] if sync else [], patience, of_leader=sync)
             return [None if node is None else node.stat for node in self.get(paths, patience)]
         asked = [*([_sync] if sync else []), *map(_stat_of, paths)]
-        answers = [_found(answer) for answer in self._ask(asked, patience)]
+        answers = [_found(answer) for answer in self._ask(asked, patience, of_leader=sync)]
         return [None if answer is None else _stat(answer) for answer in answers[int(sync) :]]
 
     def names(self, paths: Sequence[str], patience: float = BRIEFLY) -> list[list[str] | None]:
@@ -511,18 +515,32 @@ class Session:
         closing.start()
         closing.join(_CLOSING)
 
-    def _ask(self, requests: Sequence[_Request], patience: float) -> list[Callable[[], Any]]:
-        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one."""
+    def _ask(
+        self, requests: Sequence[_Request], patience: float, *, of_leader: bool = False
+    ) -> list[Callable[[], Any]]:
+        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one.
+
+        Args:
+            requests: What is asked.
+            patience: Seconds for each bunch.
+            of_leader: Whether the first of them is for the leader to answer: a write, or a sync.
+        """
         answers: list[Callable[[], Any]] = []
         for start in range(0, len(requests), _WINDOW):
-            until = self._clock.now() + patience
+            sent = self._clock.now()
+            until = sent + patience
             client = self._connected(until)
             try:
                 window = [request(client) for request in requests[start : start + _WINDOW]]
             finally:
                 self._nudge(client)
             answers += [self._answer(client, pending, until) for pending in window]
+            self._note_answer(sent, by_leader=of_leader and start == 0)
         return answers
+
+    def _note_answer(self, sent: float, *, by_leader: bool = False) -> None:
+        relay = self.timeout_ms / 1000 * RELAY
+        self.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
 
     def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
         # Two of the errors are answers, which the caller takes again and judges.
@@ -623,6 +641,7 @@ class Session:
             with self._lock:
                 if self._opening is None:
                     self._opening = _Opening(self)
+                    self._opening.ends_with(self)
                 opening = self._opening
         if not opening.done.wait(max(0.0, until - self._clock.now())):
             raise Interrupted(
@@ -659,6 +678,7 @@ class Session:
         match state:
             case KazooState.CONNECTED:
                 event, self.silent_since = SessionEvent.CONNECTED, None
+                self.heard.connected()
             case KazooState.SUSPENDED:
                 event, self.silent_since = SessionEvent.SUSPENDED, self._clock.now()
             case _:
@@ -672,6 +692,9 @@ class _Opening:
     """The making of a client, in a thread of its own: no signal interrupts it half way.
 
     ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
+
+    kazoo's threads refer to it as long as they run. So it knows its session weakly: one that nobody uses any more, or
+    closed, goes to the collector, and takes the client and its threads with it.
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
@@ -684,9 +707,11 @@ class _Opening:
         self.client: Any = None
         self._problem = self._UNREACHED
         self.log = _Log()
-        self._session = session
-        self._access = session._access
+        self._session = weakref.ref(session)
+        self._access, self._asked_ms, self._clock = session._access, session.asked_ms, session._clock
         self._made: Any = None
+        self._pid = os.getpid()
+        self._ending: Any = None
         self._settled = threading.Event()
         threading.Thread(target=self._run, name="commit-coord-zookeeper-open", daemon=True).start()
 
@@ -733,7 +758,7 @@ class _Opening:
         return bool(found)
 
     def _make(self) -> Any:
-        access, session, handler = self._access, self._session, _Handler(self._access)
+        access, handler = self._access, _Handler(self._access)
         sasl = None
         if access.auth == "sasl":
             sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
@@ -741,7 +766,7 @@ class _Opening:
             sasl = {"mechanism": "GSSAPI", "service": access.service}
         client = KazooClient(
             hosts=access.addresses,
-            timeout=session.asked_ms / 1000,
+            timeout=self._asked_ms / 1000,
             handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
             auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == "digest" else None,
@@ -751,6 +776,8 @@ class _Opening:
         connect = client._connection._connect
 
         def connected(*args: Any) -> Any:
+            if not self._probe and (session := self._session()) is not None:
+                session.heard.connecting(self._clock.now())
             try:
                 read_timeout, connect_timeout = connect(*args)
             except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
@@ -758,19 +785,39 @@ class _Opening:
             except kazoo_errors.KazooException as error:
                 # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
                 raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
-            # Two thirds of what was negotiated, in milliseconds.
-            session.timeout_ms = round(read_timeout * 1.5)
+            if (session := self._session()) is not None:
+                # Two thirds of what was negotiated, in milliseconds.
+                session.timeout_ms = round(read_timeout * 1.5)
             return read_timeout, connect_timeout
 
         client._connection._connect = connected
         client.add_listener(self._settle)
-        if not self._probe:
-            client.add_listener(session._changed)
+        session = self._session()
+        if not self._probe and session is not None:
+            client._connection.ping_outstanding = _Pings(self._session, self._clock)
+            client.add_listener(self._tell)
             session._handler = handler
         return client
 
+    def _tell(self, state: str) -> None:
+        session = self._session()
+        if session is not None:
+            session._changed(state)
+
+    def ends_with(self, session: Session) -> None:
+        """Close when the collector has *session*; not in its thread, which may be kazoo's own."""
+        self._ending = weakref.finalize(session, self._collected)
+        self._ending.atexit = False
+
+    def _collected(self) -> None:
+        # A forked child that drops what it has of its parent's must not end it.
+        if self._pid == os.getpid():
+            threading.Thread(target=self.close, name="commit-coord-zookeeper-close", daemon=True).start()
+
     def close(self) -> None:
         """End the session, or the attempt to get one."""
+        if self._ending is not None:
+            self._ending.detach()
         self.done.wait()
         if self._made is not None:
             try:
@@ -778,6 +825,28 @@ class _Opening:
                 self._made.close()
             except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
                 logger.debug("closing a ZooKeeper client failed: %s", error)
+
+
+class _Pings:
+    """What kazoo sets when it sends a ping, and clears when the answer has come, or the connection is cut."""
+
+    def __init__(self, session: weakref.ref[Session], clock: Clock) -> None:
+        self._session, self._clock = session, clock
+        self._sent: float | None = None
+
+    def set(self) -> None:
+        # 1. A ping is slow.   2. The next one is sent.   3. The answer that comes is that of the first.
+        if self._sent is None:
+            self._sent = self._clock.now()
+
+    def clear(self) -> None:
+        sent, self._sent = self._sent, None
+        # A ping whose connection was cut is forgotten with it: see Heard.connected.
+        if sent is not None and (session := self._session()) is not None:
+            session._note_answer(sent)
+
+    def is_set(self) -> bool:
+        return self._sent is not None
 
 
 class _MultiRead:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyiceberg.table import Table
 
-from commit_coord.errors import InvalidArguments
-from commit_coord.iceberg.attempt import table_name
+from commit_coord.errors import CommitNotApplied
+
+_NEWEST_VERSION = 2
 
 
 def refuse_unwritable(table: Table) -> None:
     """Return if *table* can be written. Call it before a file is written, and before a lock is taken.
 
     Raises:
-        InvalidArguments: Its format version can only be read. Nothing was done.
+        CommitNotApplied: Its format version can only be read. Nothing was done.
     """
-    if table.metadata.format_version >= 3:
-        raise InvalidArguments(
-            "tables of this format version can only be read; nothing was written",
-            table=table_name(table.name()),
-            format_version=table.metadata.format_version,
-            accepted="1 or 2",
+    check_version(table.metadata.format_version, table.name())
+
+
+def check_version(format_version: int, name: Sequence[str]) -> None:
+    """Return if tables of *format_version* can be written.
+
+    Raises:
+        CommitNotApplied: They can't.
+    """
+    if format_version > _NEWEST_VERSION:
+        raise CommitNotApplied(
+            "nothing was written: tables of this format version can be read, and not written yet",
+            table=".".join(name),
+            format_version=format_version,
+            newest=_NEWEST_VERSION,
         )

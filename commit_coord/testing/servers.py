@@ -13,11 +13,13 @@ from typing import TypeVar
 import pytest
 
 from commit_coord.local import HiveMetastore, LocalServer, NotInstalled, PostgresServer, ZooKeeperEnsemble
+from commit_coord.local.zookeeper import USUAL_TICKS
 
 MARKS = {
     "postgres": "postgres",
     "zookeeper": "zookeeper",
     "zookeeper_ensemble": "zookeeper",
+    "zookeeper_usual_ticks": "zookeeper",
     "hms": "hms",
 }
 """Fixture → the mark that every test gets that names it."""
@@ -56,6 +58,12 @@ def zookeeper(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
 def zookeeper_ensemble(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
     """Three ZooKeeper servers for all tests."""
     yield from _running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3))
+
+
+@pytest.fixture(scope="session")
+def zookeeper_usual_ticks(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
+    """Three ZooKeeper servers with the ticks of ZooKeeper's own example, and no session below two of them."""
+    yield from _running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3, settings=USUAL_TICKS))
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from commit_coord.errors import CommitConflict, InvalidArguments
+from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
 from commit_coord.table import rewrite_here
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, ids, local, orphans, row_ids, rows
@@ -200,7 +200,7 @@ def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
     assert [1] == row_ids(table)
     before = files_in(table.location())
     monkeypatch.setattr(type(memory.catalog), "lock_call", lambda *_: pytest.fail("a lock was taken"))
-    with pytest.raises(InvalidArguments, match="can only be read; nothing was written.*format_version='3'"):
+    with pytest.raises(CommitNotApplied, match="nothing was written: .* can be read, .*format_version='3'"):
         write(table)
     assert before == files_in(table.location())
 

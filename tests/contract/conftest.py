@@ -17,6 +17,7 @@ CARRYING: list[Any] = [
     pytest.param("lease-postgresql", marks=pytest.mark.postgres),
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
     pytest.param("zookeeper-ensemble", marks=[pytest.mark.zookeeper, pytest.mark.slow]),
+    pytest.param("zookeeper-ensemble-usual-ticks", marks=[pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms", marks=pytest.mark.hms),
     pytest.param("hms-to-zookeeper-both", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms-to-zookeeper-zookeeper", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
@@ -40,6 +41,9 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             ends_sessions = True
         case "zookeeper-ensemble":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
+            ends_sessions = True
+        case "zookeeper-ensemble-usual-ticks":
+            name, uri = "zookeeper", request.getfixturevalue("zookeeper_usual_ticks").connect_string
             ends_sessions = True
         case "hms":
             name, uri = "hms", request.getfixturevalue("hms").uri

@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
+from commit_coord import NOTHING, CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
 from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
@@ -208,7 +208,7 @@ def test_what_is_no_append_ends_the_group(catalog: Any) -> None:
     catalog.events.subscribe(told.append)
 
     def overwriting(table: Any) -> object:
-        table.overwrite(number(9))
+        table.overwrite(number(9), reads=NOTHING)
         return table
 
     in_line(catalog, appending(1), appending(2), overwriting, appending(3))
@@ -269,7 +269,7 @@ def test_what_follows_a_carried_append_sees_the_whole_table(catalog: Any) -> Non
     first.delete("id = 2")
     assert ids(catalog) == [0, 1]
     second, _ = in_line(catalog, appending(4), appending(5))
-    second.overwrite(number(6), "id > 1")
+    second.overwrite(number(6), "id > 1", reads=NOTHING)
     assert ids(catalog) == [0, 1, 6]
 
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,8 +15,17 @@ from kazoo.protocol.states import Callback, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
-from commit_coord.testing.sim.world import Process, Service, World
-from commit_coord.testing.sim.zookeeper import Ensemble, Op, SimulatedKazoo
+from commit_coord.locks import zookeeper
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.testing.sim.world import CALM, Process, Service, World
+from commit_coord.testing.sim.zookeeper import (
+    Ensemble,
+    Op,
+    SimulatedKazoo,
+    SimulatedZooKeeperManager,
+    ticket_of,
+)
 
 Told = list[Any]
 Deed = tuple[int, str, Any]
@@ -193,3 +203,39 @@ def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
     for really, by_us in zip(_ranked(answers), _ranked(simulated), strict=True):
         assert by_us == really
     assert {"event", 0, 1} == {one[0] for one in answers}
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed: int) -> None:
+    """The leader hears of a session with its pings alone, and of a follower that is cut off not at all."""
+    world = World(seed)
+    ensemble = Ensemble(Service(world, "locks", CALM))
+    process = Process(world, "holder", {})
+    manager = SimulatedZooKeeperManager(process, ensemble, LockSettings(), lambda _: None, prompt=False)
+    wanted = LockRequest.of(
+        LockScope.OPERATION,
+        {Resource(("db", "t")): LockMode.EXCLUSIVE},
+        owner=Owner(user="u", host="h", pid=1, application="a"),
+        request_id="r",
+    )
+    kept: list[Lease] = []
+    ahead = process.clock.now() - world.now
+    with patch.object(zookeeper, "_Ticket", ticket_of(lambda: process)), world.ending():
+        # Idle for a while: then the leader knows of pings alone.
+        world.start(process, lambda: manager.locks() and None)
+        world.run(until=11.0 + seed)
+        world.start(process, lambda: kept.append(manager.acquire(wanted, deadline=process.clock.now() + 60)))
+        (session,) = ensemble.lives
+        now, cut_off = world.now, world.now + 3.0 + seed / 3
+        ticket = None
+        while (life := ensemble.lives.get(session)) is not None and world.now < cut_off + 60:
+            if world.now >= cut_off and life.connection is not None:
+                life.connection.deaf = True
+            ticket = ticket or manager._tickets.get("r")
+            if ticket is not None and ticket.lease is not None:
+                assert manager._counted_from(ticket) - ahead <= life.heard
+            now += 0.05
+            world.run(until=now)
+        assert session not in ensemble.lives
+        assert kept[0].state is LeaseState.LOST
+        kept.clear()

@@ -877,9 +877,8 @@ def _believes(process: Process, lease: Lease) -> bool:
         ticket = lease._ticket
         if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
             return False
-        state = next_state(
-            state, LeaseEvent.TICK, now=process.clock.now(), word=ticket.word, lease=_LEASE.lease_ms / 1000
-        )
+        word = lease._manager._counted_from(ticket)
+        state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
 
 

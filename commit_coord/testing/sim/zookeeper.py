@@ -45,7 +45,7 @@ from commit_coord.testing.sim.world import CALM, Process, Service
 
 _SERVERS = 3
 _TICK = 2.0
-"""Seconds to which the end of a session is rounded up, at most."""
+"""Seconds to which the end of a session is rounded up, at most; twice in it the leader asks who was heard of."""
 _CONNECTING = 15.0
 _CLOSING = 3.0
 _OK, _BEHIND = kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency
@@ -228,6 +228,8 @@ class _Request:
     watch: Callable[[Any], None] | None = None
     path: str = ""
     unanswered: bool = False
+    pinged: float | None = None
+    """When it was sent, by the client's clock, if it is a ping."""
 
 
 class _Server:
@@ -396,6 +398,8 @@ class _Connection:
         """What is answered from now on does not arrive."""
         self._queue: deque[_Request] = deque()
         self._busy = False
+        self._touched = False
+        """The server was heard from, and has not told the leader yet."""
         server.connections[self] = None
 
     @property
@@ -436,7 +440,7 @@ class _Connection:
 
     def ping(self) -> None:
         """The client is alive."""
-        self.send(_Request(Pending(self.client.process), read=lambda _: None))
+        self.send(_Request(Pending(self.client.process), read=lambda _: None, pinged=self.client.process.clock.now()))
 
     @property
     def _life(self) -> _Life | None:
@@ -448,9 +452,22 @@ class _Connection:
     def _arrive(self, request: _Request) -> None:
         life = self._life
         if life is not None:
-            life.heard = self._ensemble.service.world.now
+            self._touch(life)
             self._queue.append(request)
             self._pump()
+
+    def _touch(self, life: _Life) -> None:
+        """Have the leader told of the session at its next ping, unless the server is cut off until then."""
+        world = self._ensemble.service.world
+
+        def tell() -> None:
+            self._touched = False
+            if self._life is life and not self.deaf and not self._dumb:
+                life.heard = world.now
+
+        if not self._touched:
+            self._touched = True
+            world.at((world.now // (_TICK / 2) + 1) * _TICK / 2, tell)
 
     def _pump(self) -> None:
         world, tree = self._ensemble.service.world, self._ensemble.tree
@@ -521,10 +538,19 @@ class SimulatedKazoo:
         ensemble: Its servers.
         timeout: Of its session.
         changed: Told of the states of its connection.
+        session: Whose client it is.
     """
 
-    def __init__(self, process: Process, ensemble: Ensemble, timeout: float, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        ensemble: Ensemble,
+        timeout: float,
+        changed: Callable[[str], None],
+        session: Session | None = None,
+    ) -> None:
         self.process = process
+        self._session = session
         self.logger = SimpleNamespace(last="")
         self.client_state = KeeperState.CONNECTING
         self.connected = False
@@ -615,6 +641,8 @@ class SimulatedKazoo:
             if self.client_state == KeeperState.CLOSED:
                 request.pending.set(result)
             elif self._connection is connection:
+                if request.pinged is not None and self._session is not None:
+                    self._session._note_answer(request.pinged)
                 self._seen = max(self._seen, zxid)
                 self._pending.pop(request.pending, None)
                 if request.watch is not None and not isinstance(result, Exception):
@@ -676,6 +704,8 @@ class SimulatedKazoo:
         dice, weather = world.random.random, ensemble.service.weather
         travel, draw = 0.001 + 0.005 * dice(), dice()
         server = ensemble.servers[int(dice() * _SERVERS)]
+        if self._session is not None:
+            self._session.heard.connecting(self.process.clock.now())
 
         def arrive() -> None:
             if ensemble.service.away or server.zxid < self._seen or draw < weather.lost + weather.refused:
@@ -768,7 +798,7 @@ class _SimulatedOpening:
         self.log = SimpleNamespace(last="")
         self.client: SimulatedKazoo | None = None
         self._session = session
-        self._made = SimulatedKazoo(process, session.ensemble, session.asked_ms / 1000, self._changed)
+        self._made = SimulatedKazoo(process, session.ensemble, session.asked_ms / 1000, self._changed, session)
         process.world.at(process.world.now + _CONNECTING, self.done.set)
 
     def _changed(self, state: str) -> None:
