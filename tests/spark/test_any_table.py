@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from commit_coord.spark import compact_table, read_table, write_table
+from commit_coord.spark.schema import bare_schema
 from tests.spark.test_rows import settings
 
 SETTINGS: dict[str, Sequence[str]] = {
@@ -135,7 +136,7 @@ class Program:
                 return [(key, self.value(kind.value_type, nulls=nulls)) for key in keys]
             case I.DecimalType():
                 top = 10**kind.precision - 1
-                return Decimal(rng.choice([0, 1, -1, top, -top])).scaleb(-kind.scale)
+                return Decimal(f"{rng.choice([0, 1, -1, top, -top])}e-{kind.scale}")
         return rng.choice(POOLS[type(kind)])
 
     # Steps.
@@ -157,7 +158,7 @@ class Program:
         if stock:
             self.table.append(rows)
         else:
-            write_table(self.spark.createDataFrame(rows).coalesce(1), self.table)
+            write_table(self.spark.createDataFrame(rows, bare_schema(schema)).coalesce(1), self.table)
         self.rows |= new
 
     def add_column(self) -> None:
@@ -246,7 +247,7 @@ class Program:
             name, column = ".".join(path), F.col(".".join(f"`{part}`" for part in path))
             pool = POOLS.get(type(f.field_type), [Decimal(0).scaleb(-getattr(f.field_type, "scale", 0))])
             value = self.rng.choice(pool)
-            if self.rng.random() < 0.3 or isinstance(f.field_type, I.BooleanType) or value is math.nan:
+            if self.rng.random() < 0.3 or isinstance(f.field_type, I.BooleanType) or repr(value) == "nan":
                 yield E.IsNull(name), column.isNull()  # type: ignore[call-arg]
                 continue
             if isinstance(f.field_type, I.DateType):
@@ -336,7 +337,7 @@ def _plain(kind: I.IcebergType, value: Any) -> Any:
         case I.FloatType() | I.DoubleType(), _:
             return repr(value)
         case I.DecimalType(), _:
-            return value.normalize() if value else Decimal(0)
+            return f"{value:f}"
     return value
 
 

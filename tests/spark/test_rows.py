@@ -192,6 +192,16 @@ def test_days_that_the_calendar_skipped_are_found(spark: SparkSession, catalog: 
         assert 1 == read_table(spark, table, row_filter=text).count() == len(table.scan(text).to_arrow()), text
 
 
+def test_a_field_that_is_required_now_is_null_in_older_files(spark: SparkSession, catalog: Any) -> None:
+    table = made(catalog, id=pa.array([1, 2]), s=pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], POINT))
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column(("s", "a"), required=True)
+        update.add_column(("s", "c"), I.LongType(), required=True)
+    df = read_table(spark, table)
+    assert [(2,)] == rows(df.filter("s.a is null").select("id"))
+    assert [(1,), (2,)] == rows(df.filter("s.c is null").select("id"))
+
+
 def test_a_row_filter_may_name_a_number_that_the_column_can_t_hold(spark: SparkSession, catalog: Any) -> None:
     table = made(catalog, d=pa.array([Decimal("9.9"), Decimal("-9.9")], pa.decimal128(2, 1)))
     less, equal = "d < 1234567890.1", cast(Any, EqualTo)("d", Decimal("9.9"))
