@@ -147,7 +147,8 @@ class Program:
                 self.land([effect])
                 client.version = self.version
         except CommitConflict as refused:
-            assert since < self.version, f"refused without a reason: {refused}"
+            if since == self.version:
+                raise AssertionError("it was refused without a reason") from refused
             if client.tx is not None:
                 self.give_up(client)
             self.rows = before
