@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import copysign, isnan
 from typing import Any
 
 import pyarrow as pa
@@ -202,6 +203,7 @@ def _rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[
         together = kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
         old.append(task.file)
         if together.num_rows:
+            _refuse_odd_partitions(table, together)
             new += _dataframe_to_data_files(table.metadata, together, table.io)
     if old:
         with tx.update_snapshot().overwrite() as producer:
@@ -241,6 +243,21 @@ def fitted(values: pa.ChunkedArray | list[Any] | Constant, field: T.NestedField,
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     return schema_to_pyarrow(schema, include_field_ids=False)
+
+
+def _refuse_odd_partitions(table: Table, rows: pa.Table) -> None:
+    """Refuse numbers by which PyIceberg can't partition: it loses the rows of NaN, and doubles those of -0.0 and 0.0.
+
+    Raises:
+        StatementError: *rows* have one where the table is partitioned by the number itself.
+    """
+    for part in table.spec().fields:
+        field = table.schema().find_field(part.source_id)
+        if not isinstance(field.field_type, T.FloatType | T.DoubleType) or field.name not in rows.column_names:
+            continue
+        for value in pc.unique(rows.column(field.name)).to_pylist():
+            if value is not None and (isnan(value) or (value == 0 and copysign(1, value) < 0)):
+                raise StatementError("no partition of this number can be written", column=field.name, value=value)
 
 
 # INSERT.
@@ -325,7 +342,9 @@ def _put(statement: Insert, table: Table, rows: Rows) -> pa.Table:
     written = {**fixed, **dict(zip(given, rows.columns, strict=True))}
     arrow = _arrow_schema(schema)
     made = [fitted(written.get(field.name, Constant(None)), field, rows.count) for field in schema.fields]
-    return pa.table(made, schema=arrow)
+    put = pa.table(made, schema=arrow)
+    _refuse_odd_partitions(table, put)
+    return put
 
 
 def _partition_columns(statement: Insert, schema: Schema) -> tuple[Mapping[str, Constant], list[str]]:

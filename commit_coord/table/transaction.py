@@ -53,6 +53,7 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING, Read, change_since, renamed_over, seen_from
+from commit_coord.table.replaced import replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -623,26 +624,30 @@ class CoordinatedTransaction(Transaction):
     def delete_partitions(
         self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
-        """Delete every data file that lies in a partition of one of *data_files*, whatever its transforms."""
+        """Delete the rows that lie in a partition of one of *data_files*, whatever its transforms.
+
+        Rows that are stored under other partition specs are replaced too: what else their files hold is written anew.
+        """
         self._lock_operation(Operates.OVERWRITE)
         self._reads = True
-        metadata = self.table_metadata
-        if metadata.spec().is_unpartitioned():
+        metadata, files = self.table_metadata, list(data_files)
+        specs = metadata.specs()
+        if not files and not metadata.spec().is_unpartitioned():
+            return
+        if not files or any(specs[data_file.spec_id].is_unpartitioned() for data_file in files):
             self.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
-        doomed: set[Record] = {data_file.partition for data_file in data_files}
         snapshot = metadata.snapshot_by_name(branch)
-        if snapshot is None or not doomed:
+        if snapshot is None:
             return
-        found: list[DataFile] = []
-        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list):
-            if manifest.content == ManifestContent.DATA and manifest.partition_spec_id == metadata.default_spec_id:
-                entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-                found += [entry.data_file for entry in entries if entry.data_file.partition in doomed]
-        if found:
+        scan = DataScan(metadata, self._table.io, snapshot_id=snapshot.snapshot_id)
+        found = replaced(metadata, self._table.io, scan.plan_files(), files)
+        if found.gone:
             with self.update_snapshot(snapshot_properties, branch).overwrite() as producer:
-                for data_file in found:
+                for data_file in found.gone:
                     producer.delete_data_file(data_file)
+                for data_file in found.rest:
+                    producer.append_data_file(data_file)
 
     @recorded
     def rewrite_files(
