@@ -20,12 +20,15 @@ from commit_coord.errors import (
     LockRefused,
     LockServiceUnavailable,
     LockTimeout,
+    StaleRead,
     StatementError,
 )
 from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
+from commit_coord.table.isolation import NOTHING
 
 __all__ = [
+    "NOTHING",
     "CommitConflict",
     "CommitCoordError",
     "CommitError",
@@ -51,6 +54,7 @@ __all__ = [
     "LockServiceUnavailable",
     "LockTimeout",
     "Resource",
+    "StaleRead",
     "StatementError",
     "load_catalog",
 ]

@@ -17,6 +17,7 @@
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit stands in the way
+    │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -37,7 +38,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
 
 from commit_coord import redaction
 
@@ -64,6 +65,7 @@ class ErrorKind(StrEnum):
     INVALID_ARGUMENTS = "invalid-arguments"
     LEASE_ENDED = "lease-ended"
     LOCK_DEADLOCK = "lock-deadlock"
+    STALE_READ = "stale-read"
 
 
 class CommitCoordError(Exception):
@@ -205,6 +207,18 @@ class CommitConflict(CommitNotApplied):
     """
 
     kind = ErrorKind.COMMIT_CONFLICT
+
+
+class StaleRead(CommitConflict, ValidationException):
+    """The commit did not land: rows that it was computed from have changed since the table object read them.
+
+    To write them would undo what other commits did. The table object stays as it was, so the same call is refused
+    again.
+    What to do: ``table.refresh()``, read and compute again, and write that. Rows that do not depend on the table are
+    written with ``reads=NOTHING``.
+    """
+
+    kind = ErrorKind.STALE_READ
 
 
 class CommitLockFailed(CommitNotApplied):

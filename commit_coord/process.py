@@ -6,6 +6,7 @@ import getpass
 import os
 import socket
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,65 +14,118 @@ from commit_coord.model import Owner
 
 
 def process_name(pid: int) -> str | None:
-    """Return ``boot-id:pid-namespace:pid:start-time`` of a live process, None when there is none with that pid.
+    """Return ``boot-id:pid-namespace:pid:start-time`` of a live process, None when it has ended or can't be seen.
 
     A pid alone is not enough: it is used again after its process ended, it means another process in
     another container, and it survives in a database when the machine was started again.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        # Fields behind the command name, which may itself hold blanks and parentheses; state is the
-        # first of them and the start time in clock ticks the twentieth (proc(5), field 22).
-        fields = stat[stat.rindex(")") + 2 :].split()
-        if fields[0] in ("Z", "X"):
-            return None
-        return f"{_place()}:{pid}:{fields[19]}"
+        state, started = _state(pid)
     except OSError:
         return None
+    return None if state in _ENDED else f"{_place()}:{pid}:{started}"
 
 
 def is_dead(process: str) -> bool:
     """Return True only if *process* (of :func:`process_name`) ran in our reach and certainly has ended.
 
-    False says nothing: it may run on another host or in another container.
+    False says nothing: it may run on another host, in another container, or out of our sight. A process that can't be
+    seen is no process that has ended: ``/proc`` hides those of other users under ``hidepid`` and systemd's
+    ``ProtectProc``, and a caller without a free file descriptor reads nothing at all.
     """
-    boot, _, rest = process.partition(":")
-    own_boot, _, own_namespace = _place().partition(":")
-    if not rest or not own_boot:
+    place, _, rest = process.partition(":")
+    namespace, _, rest = rest.partition(":")
+    number, _, start = rest.partition(":")
+    if not number.isdecimal() or not start.isdecimal() or f"{place}:{namespace}" != _place():
         return False
-    namespace, pid, _ = rest.split(":")
-    return boot == own_boot and namespace == own_namespace and process_name(int(pid)) != process
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # PermissionError: it runs, as another user.
+    try:
+        state, started = _state(int(number))
+    except OSError:
+        return False
+    return state in _ENDED or started != start
+
+
+_ENDED = ("Z", "X")
+"""The states of a process that has ended, and whose parent has not asked for its exit code."""
+
+
+def _state(pid: int) -> tuple[str, str]:
+    """Return the state of a process and when it started, in clock ticks since the machine did.
+
+    Raises:
+        OSError: It can't be seen: there is none, it is hidden, or the caller has no free file descriptor.
+    """
+    # Bytes: a command name is whatever its process made of it. It may hold blanks and parentheses too; behind it the
+    # state is the first field and the start time the twentieth (proc(5), fields 3 and 22).
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    if len(fields) < 20:
+        raise ProcessLookupError(f"/proc/{pid}/stat says nothing of a start time")
+    return fields[0].decode(), fields[19].decode()
+
+
+def _place() -> str:
+    """Return the boot and the pid namespace of this process; empty where the system does not say."""
+    try:
+        return _known_place()
+    except OSError:
+        return ""
 
 
 @cache
-def _place() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return ""
+def _known_place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
+    # Start times are those of the reader's time namespace, so processes of two of them can't compare any.
+    with suppress(FileNotFoundError):  # Linux before 5.6 has none
+        own_time = Path("/proc/self/ns/time").stat().st_ino
+        namespace += "" if own_time == _FIRST_TIME_NAMESPACE else f".{own_time}"
+    return f"{boot}:{namespace}"
+
+
+_FIRST_TIME_NAMESPACE = 0xEFFFFFFA
+"""Source: Linux ``PROC_TIME_INIT_INO``."""
 
 
 def this_owner(statement: str = "", application: str = "") -> Owner:
     """Return the owner information of this process."""
     return Owner(
-        user=_user(),
-        host=socket.gethostname(),
+        user=_text(_user()),
+        host=_text(socket.gethostname()),
         pid=os.getpid(),
-        application=application or os.path.basename(sys.argv[0] or "python"),
-        statement=statement,
+        application=_text(application or os.path.basename(sys.argv[0] or "python")),
+        statement=_text(statement),
         process=_own_name(),
     )
 
 
-@cache
+def _text(said: str) -> str:
+    """Return *said* as every service can store it: the name of a program may be any bytes, a statement any string."""
+    return said.encode("utf-8", "replace").decode().replace("\0", "?")
+
+
 def _own_name() -> str:
-    """Return the name of this process, which it keeps."""
-    return process_name(os.getpid()) or ""
+    """Return the name of this process, which it keeps; empty where it can't be found out now."""
+    try:
+        return _known_own_name()
+    except OSError:
+        return ""
+
+
+@cache
+def _known_own_name() -> str:
+    return f"{_known_place()}:{os.getpid()}:{_state(os.getpid())[1]}"
 
 
 # Not by its pid alone: a descendant may get that of an ancestor that has ended.
-os.register_at_fork(after_in_child=_own_name.cache_clear)
+os.register_at_fork(after_in_child=_known_own_name.cache_clear)
+# A child may be the first process of a pid namespace of its own.
+os.register_at_fork(after_in_child=_known_place.cache_clear)
 
 
 @cache

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
@@ -38,6 +39,13 @@ from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
+
+GC_ENABLED = "gc.enabled"
+"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
+
+
+class NoSuchName(NoSuchTableError, ValueError):
+    """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
 class CoordinatedCatalog(MetastoreCatalog):
@@ -98,6 +106,15 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Operation locks.
 
+    def spelled(self, resource: Resource) -> Resource:
+        """Return *resource* under the names that the store keeps: the only ones that lock, so one object has one lock.
+
+        Every entry of this catalog that takes a resource spells it so. PyIceberg strips the blanks around the levels of
+        a namespace.
+        """
+        namespace = ".".join(level.strip() for level in resource.path[0].split("."))
+        return Resource((namespace, *resource.path[1:])) if namespace else resource
+
     def lock_operation(
         self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
     ) -> Lease:
@@ -117,7 +134,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         pairs = locks.items() if isinstance(locks, Mapping) else locks
         request = LockRequest.of(
             LockScope.OPERATION,
-            escalate(pairs, self.settings.lock_max_partitions),
+            escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
             owner=this_owner(statement),
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
@@ -152,7 +169,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = operation_locks(operation, self.spelled(on), partitions, live_specs=live_specs)
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)
@@ -165,11 +182,14 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
-        return self.locks.locks(resource)
+        return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
-        yield from self.locks.pages(resource)
+        yield from self.locks.pages(self._spelled(resource))
+
+    def _spelled(self, resource: Resource | None) -> Resource | None:
+        return None if resource is None else self.spelled(resource)
 
     def unlock(
         self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
@@ -184,7 +204,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         freed = [
             entry
             for manager in self._lock_managers()
-            for entry in manager.unlock(request_id=request_id, resource=resource)
+            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
         ]
         self._forced("unlock", freed, why)
         return freed
@@ -225,6 +245,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            spelled=self.spelled,
             forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
@@ -304,7 +325,10 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is a table of that name, without reading its metadata."""
-        return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
+        try:
+            return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
+        except NoSuchTableError:
+            return False
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -316,7 +340,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         attempt = Attempt(
             request_id=str(uuid.uuid4()),
-            table=tuple(table.name()),
+            table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
             base_sequence_number=lean.sequence_number(table.metadata),
@@ -429,13 +453,19 @@ class CoordinatedCatalog(MetastoreCatalog):
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
+        """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
+        """
         name = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, name, "purge table"),
             self.coordinator.latch(name, statement="purge table") as latch,
         ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
+            _refuse_shared_files(table)
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
         manifests: dict[str, ManifestFile] = {}
@@ -449,6 +479,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         }
         doomed |= manifests.keys() | {snapshot.manifest_list for snapshot in table.metadata.snapshots}
         doomed |= {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
+        doomed |= {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
         for path in doomed:
             delete_quietly(table.io, path)
 
@@ -457,8 +488,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
         Raises:
             NamespaceAlreadyExistsError: There is one of that name.
+            NoSuchNamespaceError: No namespace can have this name: a level of it is empty.
         """
-        with self.operating(Operation.CREATE_DATABASE, Catalog.identifier_to_tuple(namespace)):
+        with self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace)):
             super().create_namespace(namespace, properties)  # type: ignore[safe-super]
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
@@ -468,7 +500,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             NoSuchNamespaceError: There is none of that name.
             NamespaceNotEmptyError: It has tables.
         """
-        with self.operating(Operation.DROP_DATABASE, Catalog.identifier_to_tuple(namespace)):
+        with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # What was overwritten, and what nobody refers to.
@@ -541,10 +573,34 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Return namespace levels and name as PyIceberg's SQL catalog stores them.
 
         It joins the levels with dots, so ``("a.b", "t")`` is ``("a", "b", "t")``, strips the blanks around each, and
-        refuses a table without a namespace, with *error*.
+        refuses a table without a namespace, with *error*. A table without a name has no lock, so it is refused too.
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
-        return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
+        return (*Catalog.identifier_to_tuple(namespace), _named(Catalog.table_name_from(identifier), identifier))
+
+    @staticmethod
+    def _namespace_identifier(namespace: str | Identifier) -> Identifier:
+        """Return the levels of *namespace* as PyIceberg's SQL catalog stores them.
+
+        Raises:
+            NoSuchNamespaceError: There is no level, or an empty one.
+        """
+        return Catalog.identifier_to_tuple(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
+
+
+def _named(name: str, identifier: str | Identifier) -> str:
+    if not name:
+        raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+    return name
+
+
+def _refuse_shared_files(table: Table) -> None:
+    """Refuse to delete the files of a table that says that they are not its own alone."""
+    if not property_as_bool(table.properties, GC_ENABLED, True):
+        raise ValidationException(
+            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables may "
+            f"need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
+        )
 
 
 def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:

@@ -46,7 +46,7 @@ from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import declaration, hive_table
-from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.base import CoordinatedCatalog, NoSuchName
 from commit_coord.catalog.declaration import COMMON_LOCK
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.catalog.protection import Protection
@@ -98,8 +98,12 @@ _TRIES = 10
 _AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
 
 
-class NoSuchName(NoSuchTableError, ValueError):
-    """The identifier is not a database and a table. PyIceberg raises the one or the other, as the operation goes."""
+def folded(*names: str) -> tuple[str, ...]:
+    """Return the names of a database, and of what is in it, as the metastore keeps them: in lower case.
+
+    The only place of the catalog that folds. ``MetastoreClient`` folds what it sends, for callers that know of none.
+    """
+    return tuple(name.lower() for name in names)
 
 
 class OperationsHold(LockRefused):
@@ -117,13 +121,13 @@ class _Tables(HiveCatalog):
     @staticmethod
     def identifier_to_database(identifier: str | Identifier, err: Any = ValueError) -> str:
         """Return the database, in the metastore's spelling."""
-        return Catalog.identifier_to_database(identifier, err).lower()
+        return folded(Catalog.identifier_to_database(identifier, err))[0]
 
     @staticmethod
     def identifier_to_database_and_table(identifier: str | Identifier, err: Any = ValueError) -> tuple[str, str]:
         """Return database and table, in the metastore's spelling."""
-        database, table = Catalog.identifier_to_database_and_table(identifier, err)
-        return database.lower(), table.lower()
+        database, table = folded(*Catalog.identifier_to_database_and_table(identifier, err))
+        return database, table
 
     def _convert_hive_into_iceberg(self, table: Any) -> Table:
         return self.load_table((table.dbName, table.tableName))
@@ -262,7 +266,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
-        return database.lower(), table.lower()
+        if not database or not table:
+            raise NoSuchName(f"a table needs a name on every level: {identifier!r}")
+        return folded(database, table)
+
+    def spelled(self, resource: Resource) -> Resource:
+        """See :meth:`CoordinatedCatalog.spelled`: names of databases and tables are folded, partitions are not."""
+        return Resource((*folded(*resource.path[:2]), *resource.path[2:]))
 
     # The pointer store.
 
@@ -470,13 +480,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         found = super().show_locks(resource)
         if self._guards is None or self._own_hms() is not None:
             return found
-        return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
+        return [*found, *self._metastore_locks().locks(self._spelled(resource), scope=LockScope.COMMIT)]
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
         yield from super().lock_pages(resource)
         if self._guards is not None and self._own_hms() is None:
-            yield from self._metastore_locks().pages(resource, scope=LockScope.COMMIT)
+            yield from self._metastore_locks().pages(self._spelled(resource), scope=LockScope.COMMIT)
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""
@@ -801,13 +811,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if isinstance(self.locks, MigratingLockManager):
             self.locks.seen(Resource.table(table.name()), State.of(table.properties))
         return table
-
-    def table_exists(self, identifier: str | Identifier) -> bool:
-        """Return whether there is an Iceberg table of that name, without reading its metadata."""
-        try:
-            return super().table_exists(identifier)
-        except NoSuchTableError:
-            return False
 
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""

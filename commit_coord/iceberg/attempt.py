@@ -44,6 +44,8 @@ class Append:
         manifests: What was added and nothing else; entries ADDED, sequence numbers not assigned yet.
         summary: ``added-*`` counts and the user's properties; totals are set when the head is known.
         schema_id: The schema that the files were written with.
+        schema: Its digest; "" when only its id is known.
+        specs: The digests of the partition specs that the files were written under, by id, as far as they are known.
         merge: Manifests of the head that ``commit.manifest.*`` asks to be merged, prepared beforehand;
             used only if all of them are still in the head's list.
         inherits: The entries of its manifests leave the snapshot's id open: others may share the snapshot.
@@ -54,6 +56,8 @@ class Append:
     manifests: tuple[ManifestFile, ...]
     summary: dict[str, str]
     schema_id: int
+    schema: str = ""
+    specs: dict[int, str] = field(default_factory=dict)
     merge: Merge | None = None
     inherits: bool = False
 
@@ -114,6 +118,8 @@ class Attempt:
             "manifests": [manifest_list.to_json(manifest) for manifest in self.append.manifests],
             "summary": self.append.summary,
             "schema-id": self.append.schema_id,
+            "schema": self.append.schema,
+            "specs": {str(spec_id): said for spec_id, said in self.append.specs.items()},
             "merge": self.append.merge
             and {
                 "merged": manifest_list.to_json(self.append.merge.merged),
@@ -158,6 +164,8 @@ class Attempt:
                 manifests=tuple(manifest_list.from_json(manifest) for manifest in append["manifests"]),
                 summary=append["summary"],
                 schema_id=append["schema-id"],
+                schema=append.get("schema", ""),  # an older version of the writer does not say it
+                specs={int(spec_id): said for spec_id, said in append.get("specs", {}).items()},
                 merge=merge
                 and Merge(merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])),
                 inherits=append["inherits"],
@@ -175,11 +183,15 @@ _UNSUMMED = (CHANGED_PARTITION_COUNT_PROP, CHANGED_PARTITION_PREFIX, PARTITION_S
 def together(first: Attempt, second: Attempt) -> Attempt | None:
     """Return one attempt that adds the files of both in one snapshot; None where each must have its own.
 
-    Each must have when they go to different branches, when a manifest names its snapshot, and when their summaries say
-    different things: nothing that a writer put there gets lost.
+    Each must have when they go to different branches, when their files were written with different schemas, when a
+    manifest names its snapshot, and when their summaries say different things: nothing that a writer put there gets
+    lost.
     """
     one, other = first.append, second.append
     if one is None or other is None or not (one.inherits and other.inherits) or one.branch != other.branch:
+        return None
+    specs = {**other.specs, **one.specs}
+    if (one.schema_id, one.schema) != (other.schema_id, other.schema) or not other.specs.items() <= specs.items():
         return None
     counts, said = _divided(one.summary)
     more, also_said = _divided(other.summary)
@@ -194,6 +206,7 @@ def together(first: Attempt, second: Attempt) -> Attempt | None:
             one,
             manifests=(*one.manifests, *manifests),
             summary={**said, **added},
+            specs=specs,
             merge=one.merge or (other.merge and _of_snapshot(other.merge, one.snapshot_id)),
         ),
     )

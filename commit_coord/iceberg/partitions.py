@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from itertools import product, takewhile
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg import expressions as E
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType, StructType
 
 from commit_coord.protocol.hierarchy import Partition
 
@@ -35,12 +41,7 @@ def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
     Raises:
         ValueError, NotImplementedError: *rows* lack a column that partitions are made of, or there is no way to tell.
     """
-    values = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id)
-        if column not in rows.column_names:
-            raise ValueError(f"no such column: {column}")
-        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(rows[column]))
+    values = _transformed(rows, spec, schema)
     names = [str(position) for position in range(len(values))]
     distinct = rows.from_arrays(values, names).group_by(names).aggregate([]).to_pylist() if names else []
     return [
@@ -50,6 +51,35 @@ def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
         ]
         for row in distinct
     ]
+
+
+def partition_keys_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[Any, ...]]:
+    """Yield for each of *rows* the :func:`partition_key` of the partition that it lies in.
+
+    Raises:
+        ValueError, NotImplementedError: As :func:`partitions_of_rows`.
+    """
+    columns = [
+        [partition_record_value(field, value, schema) for value in column.to_pylist()]
+        for field, column in zip(spec.fields, _transformed(rows, spec, schema), strict=True)
+    ]
+    return (partition_key(Record(*values)) for values in zip(*columns, strict=True))
+
+
+def _transformed(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[Any]:
+    """Return the column of each partition field."""
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    from pyiceberg.io.pyarrow import _get_field_from_arrow_table
+
+    values = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id)
+        try:
+            found = _get_field_from_arrow_table(rows, column or "")
+        except KeyError as error:
+            raise ValueError(f"no such column: {column or field.name}") from error
+        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(found))
+    return values
 
 
 def lockable(partitions: Iterable[Partition]) -> list[Partition]:
@@ -88,3 +118,54 @@ def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int
             if isinstance(bound, E.BoundIsNull):
                 return [{bound.term.ref().field.field_id: [None]}]
     return [{}]
+
+
+class _NaN(Enum):
+    NAN = "NaN"
+
+
+_NAN = _NaN.NAN
+
+
+def partition_key(partition: Record) -> tuple[Any, ...]:
+    """Return what is equal for equal partitions; as a number, NaN is unlike itself."""
+    return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in partition._data)
+
+
+def may_hold(kind: StructType, partitions: Sequence[Record]) -> Callable[[ManifestFile], bool]:
+    """Return whether a manifest, whose partitions are of *kind*, may have an entry in one of *partitions*."""
+    values = [_Values(column) for column in zip(*map(partition_key, partitions), strict=True)]
+    types: list[Any] = [field.field_type for field in kind.fields]
+
+    def overlaps(manifest: ManifestFile) -> bool:
+        return bool(partitions) and all(
+            column.may_lie_in(summary, kind)
+            for column, summary, kind in zip(values, manifest.partitions or (), types, strict=False)
+        )
+
+    return overlaps
+
+
+class _Values:
+    """The values of one partition field."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        distinct = set(values)
+        self._null, self._nan = None in distinct, _NAN in distinct
+        plain = distinct - {None, _NAN}
+        self._ends = (min(plain), max(plain)) if plain else None
+
+    def may_lie_in(self, summary: PartitionFieldSummary, kind: PrimitiveType) -> bool:
+        """Return whether *summary* leaves room for one of the values."""
+        if (self._null and summary.contains_null) or (self._nan and summary.contains_nan is not False):
+            return True
+        if self._ends is None:
+            return False
+        if summary.lower_bound is None or summary.upper_bound is None:
+            return True
+        first, last = self._ends
+        try:
+            lower, upper = (from_bytes(kind, bound) for bound in (summary.lower_bound, summary.upper_bound))
+            return bool(lower <= last and first <= upper)
+        except (TypeError, ValueError):
+            return True  # the field's type is not known, or its values can't be compared

@@ -36,6 +36,7 @@ from pyiceberg.table.update import (
 
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
+from commit_coord.iceberg.written import digest, rows_misfit
 
 REQUEST_ID = "commit-coord.request-id"
 """Summary property of every snapshot that a coordinated commit adds; those of several appends, separated by commas."""
@@ -169,11 +170,8 @@ def _fitted(
 ) -> TableUpdate:
     """Return *update* as it must be on *head*: marked, timed, retention kept, protected snapshots spared."""
     if isinstance(update, AddSnapshotUpdate):
-        snapshot = update.snapshot
-        summary = snapshot.summary
-        if summary is not None:
-            summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
-        return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
+        marked = _marked(update.snapshot, attempt, generation)
+        return AddSnapshotUpdate(snapshot=marked.model_copy(update={"timestamp_ms": now_ms}))
     adds_snapshot = isinstance_any(attempt.updates, AddSnapshotUpdate)
     if (
         isinstance(update, SetSnapshotRefUpdate)
@@ -188,6 +186,25 @@ def _fitted(
         kept = [i for i in update.snapshot_ids if i not in protected and head.snapshot_by_id(i) is not None]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
+
+
+def created(attempt: Attempt, *, generation: int | None) -> TableMetadata:
+    """Return the first metadata of the table that *attempt* creates; its snapshots carry the request id."""
+    return lean.create(
+        [
+            AddSnapshotUpdate(snapshot=_marked(update.snapshot, attempt, generation))
+            if isinstance(update, AddSnapshotUpdate)
+            else update
+            for update in attempt.updates
+        ]
+    )
+
+
+def _marked(snapshot: Snapshot, attempt: Attempt, generation: int | None) -> Snapshot:
+    summary = snapshot.summary
+    if summary is not None:
+        summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
+    return snapshot.model_copy(update={"summary": summary})
 
 
 def _marks(attempt: Attempt, generation: int | None) -> dict[str, str]:
@@ -218,26 +235,14 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return f"{append.branch!r} is a tag"
     specs = head.specs()
     for manifest in append.manifests:
-        if manifest.partition_spec_id not in specs:
+        spec = specs.get(manifest.partition_spec_id)
+        said = append.specs.get(manifest.partition_spec_id)
+        if spec is None or (said is not None and said != digest(spec)):
             return f"partition spec {manifest.partition_spec_id} of the written files is gone"
-    return files_misfit(head, append.schema_id)
-
-
-def files_misfit(head: TableMetadata, schema_id: int) -> str | None:
-    """Return why files of schema *schema_id* can't be rows of *head*'s current schema, None when they can.
-
-    A column that is required now must have been required when the files were written.
-    """
-    if schema_id == head.current_schema_id:
-        return None
-    written = head.schema_by_id(schema_id)
-    if written is None:
-        return f"schema {schema_id} of the written files is gone"
-    fields = index_by_id(written)
-    for field_id, field in index_by_id(head.schema()).items():
-        if field.required and not (field_id in fields and fields[field_id].required) and field.initial_default is None:
-            return f"the column {field.name!r} is required now and was not when the files were written"
-    return None
+    written = head.schema_by_id(append.schema_id)
+    if written is None or (append.schema and append.schema != digest(written)):
+        return f"schema {append.schema_id} of the written files is gone"
+    return rows_misfit(head.schema(), written)
 
 
 def _appended(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import uuid
+from typing import Protocol, TypeVar
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import (
     TOTAL_DATA_FILES,
@@ -14,15 +16,15 @@ from pyiceberg.table.snapshots import (
     TOTAL_POSITION_DELETES,
     TOTAL_RECORDS,
     Operation,
-    Summary,
 )
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles, _OverwriteFiles
-from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import Append, Merge
+from commit_coord.iceberg.written import Written, digest
+from commit_coord.table.producers import BySpec, Delete, Overwrite, Rewrite, by_spec
 
 _TOTALS = {
     TOTAL_DATA_FILES,
@@ -32,6 +34,9 @@ _TOTALS = {
     TOTAL_POSITION_DELETES,
     TOTAL_RECORDS,
 }
+
+
+P = TypeVar("P", bound=BySpec)
 
 
 class TakesAppends(Protocol):
@@ -53,34 +58,33 @@ class CoordinatedUpdateSnapshot(UpdateSnapshot):
 
     def merge_append(self) -> PureAppend:
         """Return an append that may merge small manifests, as ``commit.manifest.*`` says."""
-        return PureAppend(
-            operation=Operation.APPEND,
-            transaction=self._transaction,
-            io=self._io,
-            branch=self._branch,
-            snapshot_properties=self._snapshot_properties,
-        )
+        return self._make(PureAppend, Operation.APPEND)
+
+    def overwrite(self, commit_uuid: uuid.UUID | None = None) -> Overwrite:
+        """Return a snapshot that removes files and adds files."""
+        there = self._transaction.table_metadata.snapshot_by_name(self._branch) is not None
+        return self._make(Overwrite, Operation.OVERWRITE if there else Operation.APPEND, commit_uuid)
+
+    def delete(self) -> Delete:
+        """Return a snapshot that removes the files all of whose rows match a filter."""
+        return self._make(Delete, Operation.DELETE)
 
     def rewrite(self) -> Rewrite:
         """Return a snapshot whose files have the rows of those that it removes."""
-        return Rewrite(
-            operation=Operation.OVERWRITE,
+        return self._make(Rewrite, Operation.OVERWRITE)
+
+    def _make(self, kind: type[P], operation: Operation, commit_uuid: uuid.UUID | None = None) -> P:
+        return kind(
+            operation=operation,
             transaction=self._transaction,
             io=self._io,
+            commit_uuid=commit_uuid,
             branch=self._branch,
             snapshot_properties=self._snapshot_properties,
         )
 
 
-class Rewrite(_OverwriteFiles):
-    """A snapshot that says REPLACE, which PyIceberg can't sum up: who reads changes may leave it out."""
-
-    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        summary = super()._summary(snapshot_properties)
-        return Summary(Operation.REPLACE, **summary.additional_properties)
-
-
-class PureAppend(_MergeAppendFiles):
+class PureAppend(BySpec, _MergeAppendFiles):
     """An append that looks at nothing but its own files until it is asked to become a snapshot."""
 
     def commit(self) -> None:
@@ -95,29 +99,32 @@ class PureAppend(_MergeAppendFiles):
         with_totals = self._summary(self.snapshot_properties)
         self._parent_snapshot_id = parent
         inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
-        own = self._own_manifest(metadata, inherits=inherits)
+        own = self._own_manifests(metadata, inherits=inherits)
+        written = self.written or Written.of(metadata, self._added_data_files)
         return Append(
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
             manifests=tuple(own),
             summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
-            schema_id=metadata.current_schema_id,
+            schema_id=written.schema.schema_id,
+            schema=digest(written.schema),
+            specs={spec_id: digest(spec) for spec_id, spec in written.specs.items()},
             merge=self._merge(metadata, own) if self._merge_enabled else None,
             inherits=inherits,
         )
 
-    def _own_manifest(self, metadata: TableMetadata, *, inherits: bool) -> list[ManifestFile]:
-        if not self._added_data_files:
-            return []
+    def _own_manifests(self, metadata: TableMetadata, *, inherits: bool) -> list[ManifestFile]:
         return [
             manifests.write_added(
                 self._io,
                 self.new_manifest_output().location,
-                self._added_data_files,
+                found,
                 metadata=metadata,
+                spec=self.spec(spec_id),
                 snapshot_id=self._snapshot_id,
                 inherits=inherits,
             )
+            for spec_id, found in by_spec(self._added_data_files, lambda data_file: data_file).items()
         ]
 
     def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:
@@ -147,13 +154,20 @@ class PureAppend(_MergeAppendFiles):
         chosen = max(small, key=len, default=[])
         if not chosen:
             return None
-        spec = metadata.specs()[chosen[0].partition_spec_id]
-        location = self.new_manifest_output().location
+        spec = self.spec(chosen[0].partition_spec_id)
         merged = manifests.merge(
-            self._io, location, chosen, spec.partition_type(metadata.schema()), self._snapshot_id
-        ) or self._merged_by_pyiceberg(chosen)
+            self._io, self.new_manifest_output().location, chosen, metadata, spec, self._snapshot_id
+        ) or self._written_anew(chosen, spec)
+        if merged is None:
+            return None
         return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in chosen))
 
-    def _merged_by_pyiceberg(self, chosen: list[ManifestFile]) -> ManifestFile:
-        manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
-        return manager._create_manifest(chosen[0].partition_spec_id, chosen)
+    def _written_anew(self, chosen: list[ManifestFile], spec: PartitionSpec) -> ManifestFile | None:
+        """Return one manifest with the live entries of *chosen*, None when none is live; slower than a copy."""
+        entries = [entry for manifest in chosen for entry in manifest.fetch_manifest_entry(self._io)]
+        if not entries:
+            return None
+        with self.new_manifest_writer(spec) as writer:
+            for entry in entries:
+                writer.existing(entry)
+        return writer.to_manifest_file()

@@ -20,19 +20,15 @@ def recorded(method: F) -> F:
 
     @wraps(method)
     def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
-        if self._depth == 0:
-            self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
+        with self.call(lambda transaction: method(transaction, *args, **kwargs)):
             if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
                 self._replayable = False  # a RecordBatchReader can be read once
-        self._depth += 1
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException:
-            # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
-            self._replayable = False
-            raise
-        finally:
-            self._depth -= 1
+            try:
+                return method(self, *args, **kwargs)
+            except BaseException:
+                # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
+                self._replayable = False
+                raise
 
     return cast(F, call)
 
@@ -55,6 +51,7 @@ class Remembering:
         self._transaction = transaction
         self._make = make
         self._operation = operation
+        transaction._follow_the_caller()
         self._builder = make(transaction)
         self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
@@ -81,18 +78,12 @@ class Remembering:
             builder.commit()
 
         transaction = self._transaction
-        if transaction._depth == 0:
-            transaction._calls.append(again)
-        # What was built so far looked at the table before its lock was held.
-        locked = transaction._lock_operation(self._operation)
-        transaction._depth += 1
-        try:
-            if locked:
+        with transaction.call(again):
+            # What was built so far looked at the table before its lock was held.
+            if transaction._lock_operation(self._operation):
                 again(transaction)
             else:
                 self._builder.commit()
-        finally:
-            transaction._depth -= 1
 
     def __enter__(self) -> Remembering:
         return self

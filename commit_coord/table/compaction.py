@@ -29,6 +29,8 @@ from pyiceberg.table import FileScanTask, TableProperties
 from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.partitions import partition_key
+from commit_coord.iceberg.written import mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import delete_all, recording
 
@@ -78,12 +80,14 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
     old = [task.file for group in groups for task in group]
     if not old:
         return Compacted(0, 0)
+    read = table.metadata  # rewriting may take hours, and refresh the table
     new = rewrite(table, groups)
+    mark(read, new)
     try:
         transaction = table.transaction()
         with transaction:
             transaction.under = lease
-            transaction.rewrite_files(old, new, sequence_number(table.metadata))
+            transaction.rewrite_files(old, new, sequence_number(read))
     except (CommitNotApplied, ValidationException):
         for data_file in new:
             delete_quietly(table.io, data_file.file_path)
@@ -97,7 +101,7 @@ def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[
     by_partition: dict[Any, list[FileScanTask]] = {}
     for task in table.scan(row_filter=condition).plan_files():
         if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
-            by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
+            by_partition.setdefault((task.file.spec_id, partition_key(task.file.partition)), []).append(task)
     return [tasks for tasks in by_partition.values() if len(tasks) > 1 or tasks[0].delete_files]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
@@ -21,7 +22,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import LockReentered
+from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentered
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -30,6 +31,7 @@ from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
+from commit_coord.table.isolation import NOTHING
 from commit_coord.table.transaction import CoordinatedTransaction
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class CoordinatedTable(Table):
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        return UpdateSortOrder(transaction=self._autocommit(Operates.SET_WRITE_ORDER), case_sensitive=case_sensitive)
+        return self._autocommit().update_sort_order(case_sensitive)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
@@ -85,8 +87,8 @@ class CoordinatedTable(Table):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Append rows. Re-based on any head: an append never fails by conflict."""
-        with self._holding(Operates.APPEND, lambda: self._of_rows(df)):
-            super().append(df, snapshot_properties, branch)
+        with self._calling(Operates.APPEND, lambda: self._of_rows(df)) as tx:
+            tx.append(df, snapshot_properties, branch)
 
     def overwrite(
         self,
@@ -95,17 +97,36 @@ class CoordinatedTable(Table):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         case_sensitive: bool = True,
         branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
+        read_at: int | None = None,
     ) -> None:
-        """Replace the rows that match *overwrite_filter*, as of the moment at which the commit lands."""
-        with self._holding(Operates.OVERWRITE, lambda: [*self._of_filter(overwrite_filter), *self._of_rows(df)]):
-            super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+        """Replace the rows that match *overwrite_filter* with *df*; see :meth:`CoordinatedTransaction.overwrite`.
+
+        Raises:
+            StaleRead: What *df* was computed from has changed since this table object read it. Nothing landed.
+        """
+        with self._calling(Operates.OVERWRITE, lambda: [*self._of_filter(overwrite_filter), *self._of_rows(df)]) as tx:
+            tx.overwrite(
+                df, overwrite_filter, snapshot_properties, case_sensitive, branch, reads=reads, read_at=read_at
+            )
 
     def dynamic_partition_overwrite(
-        self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+        self,
+        df: pa.Table,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
+        read_at: int | None = None,
     ) -> None:
-        """Replace the partitions that *df* falls in."""
-        with self._holding(Operates.OVERWRITE, lambda: self._of_rows(df)):
-            super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+        """Replace the partitions that *df* falls in; see :meth:`CoordinatedTransaction.overwrite`.
+
+        Raises:
+            StaleRead: What *df* was computed from has changed since this table object read it. Nothing landed.
+        """
+        with self._calling(Operates.OVERWRITE, lambda: self._of_rows(df)) as tx:
+            tx.dynamic_partition_overwrite(df, snapshot_properties, branch, reads=reads, read_at=read_at)
 
     def delete(
         self,
@@ -115,8 +136,25 @@ class CoordinatedTable(Table):
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
-        with self._holding(Operates.DELETE, lambda: self._of_filter(delete_filter)):
-            super().delete(delete_filter, snapshot_properties, case_sensitive, branch)
+        with self._calling(Operates.DELETE, lambda: self._of_filter(delete_filter)) as tx:
+            tx.delete(delete_filter, snapshot_properties, case_sensitive, branch)
+
+    @contextmanager
+    def _calling(
+        self, operation: Operates, partitions: Callable[[], list[Partition]]
+    ) -> Iterator[CoordinatedTransaction]:
+        """Hold what a call of *operation* takes, and commit what it stages.
+
+        A call that fails leaves this object as it was. Were it to show the head, the rows that were refused because
+        they are stale could be written in a second try.
+        """
+        seen = self.metadata, self.metadata_location
+        try:
+            with self._holding(operation, partitions), CoordinatedTransaction(self, seen=seen) as tx:
+                yield tx
+        except BaseException:
+            self.metadata, self.metadata_location = seen
+            raise
 
     @contextmanager
     def _holding(self, operation: Operates, partitions: Callable[[], list[Partition]]) -> Iterator[Lease | None]:
@@ -169,6 +207,9 @@ class CoordinatedTable(Table):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         properties: dict[str, str] = EMPTY_DICT,
         request_id: str | None = None,
+        schema_id: int | None = None,
+        reads: BooleanExpression | str | None = None,
+        read_at: int | None = None,
     ) -> bool:
         """Commit data files that are written already, in one commit.
 
@@ -181,7 +222,8 @@ class CoordinatedTable(Table):
         deleted. On ``CommitStateUnknown`` they must be kept.
 
         Args:
-            data_files: Of the current partition spec, written with the current schema.
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
+                current spec of this table object. They land under these specs, whatever the table's is by then.
             mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
                 that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
             overwrite_filter: For ``overwrite``.
@@ -189,21 +231,47 @@ class CoordinatedTable(Table):
             snapshot_properties: Go into the snapshot's summary.
             properties: Table properties set by the same commit.
             request_id: Chosen by the caller: a UUID, or any text that means this commit and no other.
+            schema_id: The schema that the files were written with; None means the current one of this table object.
+            reads: What the rows in the files were computed from, which must not have changed since *read_at*. None:
+                what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
+            read_at: The snapshot that was read, ``NO_SNAPSHOT`` when there was none; None: the one that this object
+                shows.
+
+        Raises:
+            StaleRead: What the rows were computed from has changed. Nothing landed.
+            CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
+                value that the files may lack. Nothing landed: read the table again, and write the files again.
         """
         tx = self.transaction()
-        if request_id is not None:
-            tx.request_id = request_uuid(request_id)
-            tx.repeatable = True
-        with tx:
-            if properties:
-                tx.set_properties(properties)
-            if mode == "overwrite":
-                tx.delete(
-                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-                )
-            elif mode == "dynamic":
-                tx.delete_partitions(data_files, snapshot_properties, branch)
-            tx.add_data_files(data_files, snapshot_properties, branch)
+        try:
+            written = tx.written(data_files, schema_id)
+            if request_id is not None:
+                tx.request_id = request_uuid(request_id)
+                tx.repeatable = True
+            with tx:
+                if properties:
+                    tx.set_properties(properties)
+                if reads is not None:
+                    tx.depends_on(reads, branch, read_at)
+                elif mode == "overwrite":
+                    tx.depends_on(overwrite_filter, branch, read_at)
+                elif mode == "dynamic":
+                    tx.depends_on(tx.partitions_of(data_files), branch, read_at)
+                if mode == "overwrite":
+                    tx.delete(
+                        overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+                    )
+                elif mode == "dynamic":
+                    tx.delete_partitions(data_files, snapshot_properties, branch)
+                tx.add_written_files(data_files, written, snapshot_properties, branch, reads=NOTHING)
+        except (CommitCoordError, CommitFailedException, ValidationException):
+            raise
+        except Exception as error:
+            if tx.sent:
+                raise
+            raise CommitNotApplied(
+                "nothing landed: the commit could not be prepared", table=".".join(self.name())
+            ) from error
         return not tx.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import copy
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.exceptions import ValidationException
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
+from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import IsolationLevel, Operation
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    AddSortOrderUpdate,
     AssertTableUUID,
     RemovePropertiesUpdate,
+    SetDefaultSortOrderUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -32,25 +36,33 @@ from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from commit_coord.coordinator import Committed, Coordinator
-from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered
+from commit_coord.coordinator import Coordinator
+from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.iceberg.rebase import files_misfit, schema_conflict, spec_conflict
+from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
+from commit_coord.iceberg.written import Written, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING, Read, change_since, renamed_over, seen_from
+from commit_coord.table.replaced import replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+
+
+Seen = tuple[TableMetadata, str]
+"""The table as it was shown, and where that stands."""
 
 
 class CoordinatedTransaction(Transaction):
@@ -60,9 +72,12 @@ class CoordinatedTransaction(Transaction):
         table: What it changes. Its metadata is replaced when the commit has landed.
         autocommit: Commit with the first staged change.
         operation: What its changes are when they come from a builder of PyIceberg's, which says nothing of it.
+        seen: What *table* showed its caller, who may have read that, before it was loaded again under a lock.
     """
 
-    def __init__(self, table: Table, autocommit: bool = False, *, operation: Operates | None = None) -> None:
+    def __init__(
+        self, table: Table, autocommit: bool = False, *, operation: Operates | None = None, seen: Seen | None = None
+    ) -> None:
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)
@@ -75,15 +90,31 @@ class CoordinatedTransaction(Transaction):
         self.answered = False
         self.under: Lease | None = None
         """Must still be held when the commit is published; None asks for nothing."""
-        self._base = (table.metadata, table.metadata_location)
+        self._base: Seen = (table.metadata, table.metadata_location)
+        self._shown = table.metadata
+        self._seen = seen or self._base
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
         self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
         self._replayable = True
         self._reads = False
+        self._depended: list[Read] = []
+        """What the staged rows were computed from."""
+        self._removed: list[Read] = []
+        """What the staged deletes name: rows of the caller's that are staged too were computed from it."""
+        self._rows_given = False
+        """Whether rows are staged of which the caller said nothing."""
+        self._by_name = False
+        """Whether a call has named columns."""
+        self._repeating = False
         self._sent = False
         self._lease: Lease | None = None
+
+    @property
+    def sent(self) -> bool:
+        """Whether the coordinator was asked to land the changes."""
+        return self._sent
 
     # What PyIceberg's own planning sees.
 
@@ -100,7 +131,10 @@ class CoordinatedTransaction(Transaction):
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""
         for requirement in requirements:
-            requirement.validate(self.table_metadata)
+            try:
+                requirement.validate(self.table_metadata)
+            except CommitFailedException as error:
+                raise self._conflict(str(error)) from error
         self._updates += updates
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
@@ -108,13 +142,56 @@ class CoordinatedTransaction(Transaction):
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes; what was not called through this transaction can't be called again."""
-        if self._depth == 0:
-            self._replayable = False
-            if self._operation is not None:
-                self._lock_operation(
-                    self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
-                )
-        return super()._apply(updates, requirements)
+        with self.call():
+            if self._depth == 1:
+                self._replayable = False
+                if self._operation is not None:
+                    self._lock_operation(
+                        self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
+                    )
+            return super()._apply(updates, requirements)
+
+    @contextmanager
+    def call(self, again: Callable[[CoordinatedTransaction], Any] | None = None) -> Iterator[None]:
+        """Count how deep calls are nested, and remember outermost ones that succeed.
+
+        One that fails in a transaction of one call leaves no lock and no file. The exception refers to the transaction,
+        and may be kept for as long as the process lives.
+
+        Args:
+            again: Makes the call once more; None when it can't be made again.
+        """
+        outermost = self._depth == 0
+        if outermost:
+            self._follow_the_caller()
+            if again is not None:
+                self._calls.append(again)
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            if outermost and again in self._calls:
+                self._calls.remove(again)
+            if outermost and self._autocommit and not self._sent:
+                self._unlock()
+                self._delete_created()
+            raise
+        finally:
+            self._depth -= 1
+
+    def _follow_the_caller(self) -> None:
+        """Go on from what the caller's table object shows, if that was refreshed since."""
+        shown = self._target.metadata
+        if shown is self._shown:
+            return
+        self._shown, location = shown, self._target.metadata_location
+        if not self._is_base(shown, location):
+            self._refuse_other_table(shown)
+            if self._updates or self._pending is not None:
+                self._follow(shown, location)
+            else:
+                self._move_to(shown, location)
+        self._seen = self._base
 
     def _rolls_back(self, updates: tuple[TableUpdate, ...]) -> bool:
         refs = self._table.metadata.refs
@@ -144,9 +221,20 @@ class CoordinatedTransaction(Transaction):
         df: pa.Table | pa.RecordBatchReader,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
     ) -> None:
-        """Append rows. Re-based on any head: an append never fails by conflict."""
+        """Append rows. Re-based on any head: an append alone never fails by conflict.
+
+        Args:
+            df: The rows.
+            snapshot_properties: Go into the snapshot's summary.
+            branch: Where they go.
+            reads: What they were computed from; :meth:`depends_on`. None: the rows that this transaction deletes.
+        """
         self._lock_operation(Operates.APPEND)
+        self._names_columns()
+        self._brings_rows(reads, branch)
         super().append(df, snapshot_properties, branch)
 
     @recorded
@@ -157,9 +245,28 @@ class CoordinatedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         case_sensitive: bool = True,
         branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
+        read_at: int | None = None,
     ) -> None:
-        """Replace the rows that match *overwrite_filter*, as of the moment at which the commit lands."""
+        """Replace the rows that match *overwrite_filter* with *df*.
+
+        Args:
+            df: The rows, which the caller may have computed from the table.
+            overwrite_filter: Which rows they replace.
+            snapshot_properties: Go into the snapshots' summaries.
+            case_sensitive: How the filters name columns.
+            branch: Where the rows are.
+            reads: What *df* was computed from. None: the rows that match *overwrite_filter*. ``NOTHING``: no row, so
+                that it replaces what matches at the moment at which the commit lands, whatever that is.
+            read_at: The snapshot that was read; None: the one that the table showed before this call.
+
+        Raises:
+            StaleRead: What *df* was computed from has changed meanwhile. Nothing landed.
+        """
         self._lock_operation(Operates.OVERWRITE)
+        self._names_columns()
+        self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
@@ -168,9 +275,18 @@ class CoordinatedTransaction(Transaction):
         df: pa.Table,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
+        read_at: int | None = None,
     ) -> None:
-        """Replace the partitions that *df* falls in."""
+        """Replace the partitions that *df* falls in; *reads* and *read_at* as for :meth:`overwrite`.
+
+        Raises:
+            StaleRead: What *df* was computed from (None: these partitions) has changed meanwhile. Nothing landed.
+        """
         self._lock_operation(Operates.OVERWRITE)
+        self._names_columns()
+        self.depends_on(self._partitions_of(df) if reads is None else reads, branch, read_at)
         super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @recorded
@@ -184,12 +300,17 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
         self._lock_operation(Operates.DELETE)
+        self._names_columns()
+        if self._is_called():
+            removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
+            self._removed.append(removed.strictly() if self._has_moved() else removed)
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
     def upsert(self, *args: Any, **kwargs: Any) -> Any:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
+        self._names_columns()
         self._reads = True
         return super().upsert(*args, **kwargs)
 
@@ -210,15 +331,171 @@ class CoordinatedTransaction(Transaction):
             branch: Where the rows are.
         """
         self._lock_operation(Operates.UPDATE)
+        self._names_columns()
         self._reads = True
-        snapshot = self.table_metadata.snapshot_by_name(branch)
-        if snapshot is None:
-            return
-        rows = DataScan(
-            self.table_metadata, self._table.io, row_filter, case_sensitive=False, snapshot_id=snapshot.snapshot_id
-        ).to_arrow()
+        rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
+
+    @property
+    def view(self) -> Table:
+        """Return the table as the transaction sees it, staged changes included. What its ``io`` writes is tracked."""
+        seen = copy.copy(self._table)
+        seen.metadata = self.table_metadata
+        return seen
+
+    @recorded
+    def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
+        """Do what *plan* does with this transaction, as of the moment at which the commit lands.
+
+        Args:
+            plan: Called with this transaction, and once more on a newer head when the commit lost a race. It reads the
+                table through :meth:`scan` alone, and stages what it computed.
+            operation: What it is, for the locks that it takes.
+        """
+        self._lock_operation(operation)
+        self._reads = True
+        plan(self)
+
+    def scan(
+        self,
+        row_filter: BooleanExpression | str = AlwaysTrue(),
+        selected_fields: tuple[str, ...] = ("*",),
+        *,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> DataScan:
+        """Return a scan of *branch* with the staged changes, and with the columns that the table has now."""
+        return DataScan(
+            seen_from(self.table_metadata, branch), self._table.io, row_filter, selected_fields, case_sensitive
+        )
+
+    def depends_on(
+        self,
+        row_filter: BooleanExpression | str,
+        branch: str | None = MAIN_BRANCH,
+        read_at: int | None = None,
+        *,
+        case_sensitive: bool = True,
+    ) -> None:
+        """Declare that staged rows were computed from those that match *row_filter*: these must not have changed.
+
+        Whether they have is asked of the table when the commit lands, and now.
+
+        Args:
+            row_filter: Which rows; ``NOTHING`` for none.
+            branch: Where they were read.
+            read_at: The snapshot that was read, ``NO_SNAPSHOT`` for an empty branch; None: what the table showed when
+                the transaction began.
+            case_sensitive: How *row_filter* names columns.
+
+        Raises:
+            StaleRead: They have changed. Nothing landed.
+        """
+        if not self._is_called() or row_filter == NOTHING:
+            return
+        read = self._read(row_filter, branch, read_at, case_sensitive, Operation.OVERWRITE)
+        self._plan_on_what_was_seen(read.level)
+        self._depended.append(read.strictly() if self._has_moved() else read)
+        self._refuse_stale(self._table.metadata, self._depended[-1:])
+
+    def _plan_on_what_was_seen(self, level: IsolationLevel) -> None:
+        """Under ``snapshot`` go back to what the caller saw: what others have added since then is not replaced."""
+        if level is IsolationLevel.SNAPSHOT and not self._updates and self._pending is None:
+            self._move_to(*self._seen)
+
+    def _has_moved(self) -> bool:
+        """Return whether the changes are planned on another table than the one that the caller saw."""
+        return self._base[0] is not self._seen[0]
+
+    def _is_called(self) -> bool:
+        """Return whether the present call is the caller's: neither a part of another one nor its repetition."""
+        return self._depth <= 1 and not self._repeating
+
+    def _read(
+        self,
+        row_filter: BooleanExpression | str,
+        branch: str | None,
+        read_at: int | None,
+        case_sensitive: bool,
+        operation: Operation,
+    ) -> Read:
+        seen = self._seen[0]
+        snapshot = seen.snapshot_by_name(branch)
+        snapshot_id = snapshot.snapshot_id if snapshot is not None else None
+        if read_at is not None:
+            snapshot_id = read_at if read_at != NO_SNAPSHOT else None
+        return Read(
+            row_filter=parse(row_filter) if isinstance(row_filter, str) else row_filter,
+            branch=branch,
+            snapshot_id=snapshot_id,
+            level=seen.isolation_level(operation),
+            case_sensitive=case_sensitive,
+        )
+
+    def _brings_rows(self, reads: BooleanExpression | str | None, branch: str | None) -> None:
+        """Note that the present call stages rows of the caller's, computed from *reads*."""
+        if reads is not None:
+            self.depends_on(reads, branch)
+        elif self._is_called():
+            self._rows_given = True
+
+    def _names_columns(self) -> None:
+        """Note that the present call names columns as its caller saw them.
+
+        Raises:
+            CommitConflict: Such a name means another column by now.
+        """
+        self._by_name = True
+        self._refuse_other_columns(self._base[0])
+
+    def _refuse_other_columns(self, head: TableMetadata) -> None:
+        if self._by_name and (name := renamed_over(self._seen[0].schema(), head.schema())):
+            raise self._conflict(f"the column {name!r} is another one now than in the table that was read")
+
+    def _refuse_stale(self, head: TableMetadata, reads: Iterable[Read]) -> None:
+        """Raise ``StaleRead`` when *head* shows a change of what one of *reads* depends on."""
+        for read in reads:
+            try:
+                change = change_since(read, head, self._table.io)
+            except ValueError as error:
+                raise self._conflict(f"what it depends on does not fit the table as it is now ({error})") from error
+            if change is not None:
+                raise self._conflict(change, StaleRead)
+
+    def _dependencies(self) -> list[Read]:
+        return [*self._depended, *(self._removed if self._rows_given else ())]
+
+    def _partitions_of(self, df: pa.Table) -> BooleanExpression:
+        """Return which rows lie in the partitions of *df*: all, where the values in it do not tell."""
+        metadata = self.table_metadata
+        names = [str(metadata.schema().find_column_name(field.source_id)) for field in metadata.spec().fields]
+        try:
+            found = df.select(names).group_by(names).aggregate([]).to_pylist()
+            return self._build_partition_predicate({Record(*row.values()) for row in found}, names)
+        except (KeyError, ValueError, TypeError, NotImplementedError):
+            return AlwaysTrue()
+
+    def partitions_of(self, data_files: Iterable[DataFile]) -> BooleanExpression:
+        """Return rows among which are all those of the partitions of *data_files*: what identity transforms tell."""
+        metadata = self.table_metadata
+        told = {
+            position: str(metadata.schema().find_column_name(field.source_id))
+            for position, field in enumerate(metadata.spec().fields)
+            if isinstance(field.transform, IdentityTransform)
+        }
+        records = {Record(*(data_file.partition[position] for position in told)) for data_file in data_files}
+        return self._build_partition_predicate(records, list(told.values())) if told else AlwaysTrue()
+
+    def _build_partition_predicate(
+        self, partition_records: set[Record], partition_fields: list[str]
+    ) -> BooleanExpression:
+        """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
+        partitions = [
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
+            for record in (partition_records if partition_fields else ())
+        ]
+        return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
 
     @recorded
     def add_files(
@@ -227,18 +504,70 @@ class CoordinatedTransaction(Transaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         check_duplicate_files: bool = True,
         branch: str | None = MAIN_BRANCH,
+        *,
+        reads: BooleanExpression | str | None = None,
     ) -> None:
-        """Add files that exist. With *check_duplicate_files* the commit depends on what the table holds."""
+        """Add files that exist; *reads* as for :meth:`append`.
+
+        With *check_duplicate_files* the commit depends on what the table holds.
+        """
         self._lock_operation(Operates.APPEND)
+        self._brings_rows(reads, branch)
         self._reads |= check_duplicate_files
         super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
 
-    @recorded
     def add_data_files(
-        self, data_files: Sequence[DataFile], snapshot_properties: dict[str, str], branch: str | None
+        self,
+        data_files: Sequence[DataFile],
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        schema_id: int | None = None,
+        *,
+        reads: BooleanExpression | str | None = None,
     ) -> None:
-        """Append files whose metrics are known."""
+        """Append files whose metrics are known.
+
+        Args:
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``).
+            snapshot_properties: Go into the snapshot's summary.
+            branch: Where the snapshot goes.
+            schema_id: The schema that the files were written with; None means the current one, as of this call.
+            reads: As for :meth:`append`.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more, or requires a value that the files
+                may lack. Nothing was committed.
+        """
+        written = self.written(data_files, schema_id)
+        self.add_written_files(data_files, written, snapshot_properties, branch, reads=reads)
+
+    def written(self, data_files: Sequence[DataFile], schema_id: int | None) -> Written:
+        """Return what *data_files* were written for.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more.
+        """
+        try:
+            return Written.of(self.table_metadata, data_files, schema_id)
+        except ValueError as error:
+            raise self._conflict(str(error)) from error
+
+    @recorded
+    def add_written_files(
+        self,
+        data_files: Sequence[DataFile],
+        written: Written,
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        *,
+        reads: BooleanExpression | str | None = None,
+    ) -> None:
+        """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`."""
+        self._brings_rows(reads, branch)
+        if reason := written.misfit(self.table_metadata):
+            raise self._conflict(reason)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            cast(PureAppend, producer).written = written
             for data_file in data_files:
                 producer.append_data_file(data_file)
 
@@ -246,26 +575,30 @@ class CoordinatedTransaction(Transaction):
     def delete_partitions(
         self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
-        """Delete every data file that lies in a partition of one of *data_files*, whatever its transforms."""
+        """Delete the rows that lie in a partition of one of *data_files*, whatever its transforms.
+
+        Rows that are stored under other partition specs are replaced too: what else their files hold is written anew.
+        """
         self._lock_operation(Operates.OVERWRITE)
         self._reads = True
-        metadata = self.table_metadata
-        if metadata.spec().is_unpartitioned():
+        metadata, files = self.table_metadata, list(data_files)
+        specs = metadata.specs()
+        if not files and not metadata.spec().is_unpartitioned():
+            return
+        if not files or any(specs[data_file.spec_id].is_unpartitioned() for data_file in files):
             self.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
-        doomed: set[Record] = {data_file.partition for data_file in data_files}
         snapshot = metadata.snapshot_by_name(branch)
-        if snapshot is None or not doomed:
+        if snapshot is None:
             return
-        found: list[DataFile] = []
-        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list):
-            if manifest.content == ManifestContent.DATA and manifest.partition_spec_id == metadata.default_spec_id:
-                entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-                found += [entry.data_file for entry in entries if entry.data_file.partition in doomed]
-        if found:
+        scan = DataScan(metadata, self._table.io, snapshot_id=snapshot.snapshot_id)
+        found = replaced(metadata, self._table.io, scan.plan_files(), files)
+        if found.gone:
             with self.update_snapshot(snapshot_properties, branch).overwrite() as producer:
-                for data_file in found:
+                for data_file in found.gone:
                     producer.delete_data_file(data_file)
+                for data_file in found.rest:
+                    producer.append_data_file(data_file)
 
     @recorded
     def rewrite_files(
@@ -349,12 +682,17 @@ class CoordinatedTransaction(Transaction):
     ) -> UpdateSnapshot:
         """Return a builder of snapshots. What is built by hand is checked, not repeated, when the head moved."""
         if self._depth == 0:
+            self._follow_the_caller()
             self._replayable = False
         return CoordinatedUpdateSnapshot(
             self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
         )
 
     # The end of a transaction.
+
+    def __enter__(self) -> CoordinatedTransaction:
+        """Return the transaction itself."""
+        return self
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
@@ -379,16 +717,16 @@ class CoordinatedTransaction(Transaction):
         if self._failed:
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
         try:
-            if self._updates or self._pending is not None:
-                self._sent = True
-                committed = self._land()
-                self._target.metadata = self._table.metadata = committed.metadata.model_copy(deep=True)
-                self._target.metadata_location = self._table.metadata_location = committed.location
-                self.answered = committed.answered
-                if committed.answered:
-                    self._delete_created()
-                else:
-                    self._cleanup_uncommitted_manifests()  # of earlier plans
+            self._refuse_what_has_changed()
+            attempt = self._attempt() if self._updates or self._pending is not None else None
+        except BaseException:
+            self._abandon()
+            raise
+        try:
+            if attempt is not None:
+                self._land(attempt)
+            elif self._has_moved():
+                self._show(*self._base)
         except CommitNotApplied:
             self._abandon()
             raise
@@ -400,16 +738,45 @@ class CoordinatedTransaction(Transaction):
         self._snapshot_producers = []
         self._updates, self._requirements, self._pending = (), (), None
         self._calls, self._created[:], self._reads = [], [], False
-        self._base = (self._table.metadata, self._table.metadata_location)
+        self._depended, self._removed, self._rows_given, self._by_name = [], [], False, False
+        self._base = self._seen = (self._table.metadata, self._table.metadata_location)
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
 
-    def _land(self) -> Committed:
+    def _refuse_what_has_changed(self) -> None:
+        """Raise ``StaleRead`` when the base shows it; ask the head where nothing is staged because of what was read."""
+        if not self._updates and self._pending is None and (self._reads or self._snapshot_producers):
+            self._look_again()
+        if self._has_moved():
+            self._refuse_stale(self._base[0], self._dependencies())
+
+    def _look_again(self) -> None:
+        """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
+
+        1. We load the table, to delete the rows with k = 7. There are none.   2. Somebody appends k = 7, and is told
+        that it landed.   3. We would report a success, and the row stays.
+        """
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-        (committed,) = coordinator.commit(
-            [self._attempt()], replan=self._replan, repeatable=self.repeatable, under=self.under
-        )
-        return committed
+        head, location = coordinator.load(tuple(self._table.name()))
+        if not self._is_base(head, location):
+            self._refuse_other_table(head)
+            self._follow(head, location)
+
+    def _land(self, attempt: Attempt) -> None:
+        coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
+        self._sent = True
+        (committed,) = coordinator.commit([attempt], replan=self._replan, repeatable=self.repeatable, under=self.under)
+        self._show(committed.metadata, committed.location)
+        self.answered = committed.answered
+        if committed.answered:
+            self._delete_created()
+        else:
+            self._cleanup_uncommitted_manifests()  # of earlier plans
+
+    def _show(self, metadata: TableMetadata, location: str) -> None:
+        """Have the caller's table object show what is in the table now."""
+        self._target.metadata = self._table.metadata = self._shown = metadata.model_copy(deep=True)
+        self._target.metadata_location = self._table.metadata_location = location
 
     def _attempt(self) -> Attempt:
         """Return what the staged changes ask for."""
@@ -418,7 +785,12 @@ class CoordinatedTransaction(Transaction):
         producer, self._pending = self._pending, None
         append = producer.prepare() if producer is not None else None
         self._pending = producer
-        reads = self._reads or any(not isinstance(p, PureAppend) for p in self._snapshot_producers)
+        reads = (
+            self._reads
+            or bool(self._depended)
+            or self._evolves()
+            or any(not isinstance(p, PureAppend) for p in self._snapshot_producers)
+        )
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -433,6 +805,11 @@ class CoordinatedTransaction(Transaction):
         )
 
     def _replan(self, head: TableMetadata, location: str) -> Attempt:
+        """Plan the staged changes again on *head*, and return what they ask for there; see :meth:`_follow`."""
+        self._follow(head, location)
+        return self._attempt()
+
+    def _follow(self, head: TableMetadata, location: str) -> None:
         """Plan the staged changes again on *head*.
 
         What PyIceberg can check and rebuild without a look at the rows is rebuilt. Otherwise what was called is
@@ -440,30 +817,33 @@ class CoordinatedTransaction(Transaction):
 
         Raises:
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
+            StaleRead: The rows were computed from others than those that *head* has.
         """
         self._refuse_overlap(head)
         base = self._base[0]
-        same_schema = head.current_schema_id == base.current_schema_id and head.default_spec_id == base.default_spec_id
+        same_schema = head.schema() == base.schema() and head.spec() == base.spec()
         self._base = (head, location)
         # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
         one_branch = len({producer._target_branch for producer in self._snapshot_producers}) <= 1
-        if same_schema and one_branch and not self._reads and not self._changes_schema():
+        if same_schema and one_branch and not self._reads and not self._evolves():
+            self._refuse_stale(head, self._dependencies())
             try:
                 self._rebuild(head, location)
-                return self._attempt()
+                return
             except ValidationException as error:
                 if not self._replayable:
-                    raise self._conflict(str(error)) from error
+                    raise self._conflict(str(error), StaleRead) from error
         if not self._replayable:
             raise self._conflict("it was built by hand or from a stream, so it can't be planned again by itself")
-        return self._repeat(head, location)
+        self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
+        self._repeat(head, location)
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._pending = None
         self._table.metadata, self._table.metadata_location = head, location
         self._rebuild_snapshot_updates()
 
-    def _repeat(self, head: TableMetadata, location: str) -> Attempt:
+    def _repeat(self, head: TableMetadata, location: str) -> None:
         """Call again what was called, on *head*, with the same request id."""
         self._delete_created()
         self._table.metadata, self._table.metadata_location = head, location
@@ -472,6 +852,7 @@ class CoordinatedTransaction(Transaction):
         calls, self._calls = self._calls, []
         autocommit, self._autocommit = self._autocommit, False
         self._depth += 1  # the calls are known already
+        self._repeating = True
         try:
             for call in calls:
                 call(self)
@@ -481,23 +862,28 @@ class CoordinatedTransaction(Transaction):
             raise self._conflict(f"it does not fit the table as it is now ({error})") from error
         finally:
             self._depth -= 1
+            self._repeating = False
             self._calls, self._autocommit = calls, autocommit
-        return self._attempt()
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
         """Raise if both sides changed one thing. Otherwise *head* is the base from now on."""
+        self._refuse_other_columns(head)
         base, mine = self._base[0], self.table_metadata
-        if self._changes_schema() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
+        if self._evolves() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
             raise self._conflict(f"the column {name!r} was changed meanwhile")
         if any(isinstance(u, AddPartitionSpecUpdate) for u in self._updates) and (
             name := spec_conflict(base.spec(), mine.spec(), head.spec())
         ):
             raise self._conflict(f"the partition field {name!r} was changed meanwhile")
+        if any(isinstance(u, AddSortOrderUpdate | SetDefaultSortOrderUpdate) for u in self._updates) and (
+            head.sort_order() not in (base.sort_order(), mine.sort_order())
+        ):
+            raise self._conflict("the sort order was changed meanwhile")
         for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (base.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
-        if reason := files_misfit(head, base.current_schema_id):
+        if reason := rows_misfit(head.schema(), base.schema()):
             raise self._conflict(reason)
 
     def _property_keys(self) -> set[str]:
@@ -509,11 +895,13 @@ class CoordinatedTransaction(Transaction):
                 keys |= set(update.removals)
         return keys
 
-    def _changes_schema(self) -> bool:
-        return any(isinstance(update, AddSchemaUpdate | AddPartitionSpecUpdate) for update in self._updates)
+    def _evolves(self) -> bool:
+        """Return whether schemas, specs or sort orders are added: on another head their ids may be taken."""
+        kinds = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
+        return any(isinstance(update, kinds) for update in self._updates)
 
-    def _conflict(self, reason: str) -> CommitConflict:
-        return CommitConflict(
+    def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
+        return kind(
             f"the commit did not land: {reason}", table=table_name(self._table.name()), request_id=self.request_id
         )
 
@@ -538,7 +926,7 @@ class CoordinatedTransaction(Transaction):
             Whether it is held from now on, and was not before.
         """
         catalog: Any = self._target.catalog
-        if self._lease is not None or self._depth > 1:
+        if self._lease is not None or self._depth > 1 or self._repeating:
             return False
         try:
             lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
@@ -549,19 +937,44 @@ class CoordinatedTransaction(Transaction):
             return False
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
         if not self._updates and self._pending is None:
-            self._see_the_head(catalog.coordinator)
+            try:
+                self._see_the_head(catalog.coordinator)
+            except BaseException:
+                self._unlock()
+                raise
         return True
 
     def _see_the_head(self, coordinator: Coordinator) -> None:
-        """Go on from the table as it is now, unless that is what is seen already."""
+        """Go on from the table as it is now, unless that is what is seen already.
+
+        The table object of the caller stays as it is until the commit has landed: were it to show the head after a
+        refusal, the same rows could be written in a second try.
+        """
         head, location = coordinator.load(tuple(self._table.name()))
-        seen, seen_location = self._base
-        if (location, lean.sequence_number(head)) != (seen_location, lean.sequence_number(seen)):
-            self._target.refresh()
-            self._table.metadata, self._table.metadata_location = self._target.metadata, self._target.metadata_location
-            self._base = (self._table.metadata, self._table.metadata_location)
+        if not self._is_base(head, location):
+            self._refuse_other_table(head)
+            self._move_to(head, location)
+
+    def _is_base(self, head: TableMetadata, location: str) -> bool:
+        base, base_location = self._base
+        return (location, lean.sequence_number(head)) == (base_location, lean.sequence_number(base))
+
+    def _refuse_other_table(self, head: TableMetadata) -> None:
+        if head.table_uuid != self._base[0].table_uuid:
+            raise self._conflict("the table was dropped and made again since it was read")
+
+    def _move_to(self, metadata: TableMetadata, location: str) -> None:
+        self._table.metadata, self._table.metadata_location = metadata, location
+        self._base = (metadata, location)
 
     def _unlock(self) -> None:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+
+def _is(name: str, value: Any) -> BooleanExpression:
+    column = Reference(name)
+    if value is None:
+        return IsNull(column)
+    return IsNaN(column) if value != value else EqualTo(column, value)  # noqa: PLR0124 - NaN alone is not itself

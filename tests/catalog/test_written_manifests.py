@@ -77,7 +77,9 @@ def test_a_manifest_of_added_files_is_pyicebergs(
     for number in range(2):
         ours, theirs = (f"{table.location()}/metadata/{name}-{number}.avro" for name in ("ours", "theirs"))
         expected = by_pyiceberg(table, files, theirs, 7, inherits=inherits)
-        found = manifests.write_added(table.io, ours, files, metadata=table.metadata, snapshot_id=7, inherits=inherits)
+        found = manifests.write_added(
+            table.io, ours, files, metadata=table.metadata, spec=table.spec(), snapshot_id=7, inherits=inherits
+        )
         assert content(table, found) == content(table, expected)
         assert found.manifest_length == len(table.io.new_input(ours))
         assert found._data[2:] == expected._data[2:]
@@ -109,5 +111,5 @@ def test_a_format_version_that_can_not_be_written_is_refused_as_by_pyiceberg(cat
     path = f"{table.location()}/metadata/later.avro"
     later = table.metadata.model_copy(update={"format_version": 9})
     with pytest.raises(ValueError, match="Cannot write manifest for table version: 9"):
-        manifests.write_added(table.io, path, files, metadata=later, snapshot_id=7, inherits=False)
+        manifests.write_added(table.io, path, files, metadata=later, spec=table.spec(), snapshot_id=7, inherits=False)
     assert not table.io.new_input(path).exists()

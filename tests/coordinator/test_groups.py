@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
+from commit_coord import NOTHING, CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
 from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
@@ -209,7 +209,7 @@ def test_what_is_no_append_ends_the_group(catalog: Any) -> None:
     catalog.events.subscribe(told.append)
 
     def overwriting(table: Any) -> object:
-        table.overwrite(number(9))
+        table.overwrite(number(9), reads=NOTHING)
         return table
 
     in_line(catalog, appending(1), appending(2), overwriting, appending(3))
@@ -270,7 +270,7 @@ def test_what_follows_a_carried_append_sees_the_whole_table(catalog: Any) -> Non
     first.delete("id = 2")
     assert ids(catalog) == [0, 1]
     second, _ = in_line(catalog, appending(4), appending(5))
-    second.overwrite(number(6), "id > 1")
+    second.overwrite(number(6), "id > 1", reads=NOTHING)
     assert ids(catalog) == [0, 1, 6]
 
 
@@ -634,7 +634,7 @@ def test_a_group_has_a_size_and_its_order(tmp_path: Path) -> None:
 
 def test_a_group_has_a_bound_in_bytes(tmp_path: Path) -> None:
     """What has no room is the next to be granted, and nobody overtakes it."""
-    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-bytes": "4000"})
+    catalog = open_catalog(tmp_path, "lease", **{"commit.group.max-bytes": "4400"})
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
     store = catalog.coordinator.store = Counting(catalog)

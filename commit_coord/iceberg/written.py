@@ -1,0 +1,109 @@
+"""What data files were written for: a schema and partition specs, told apart by what they say.
+
+Their ids alone do not tell. When old schemas and specs were removed from a table, a later one may get the id of an
+earlier one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, _index_parents, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+
+
+def digest(said: Schema | PartitionSpec) -> str:
+    """Return a short text that only an equal schema or spec has."""
+    return hashlib.blake2b(said.model_dump_json().encode(), digest_size=8).hexdigest()
+
+
+def mark(metadata: TableMetadata, files: Iterable[DataFile]) -> None:
+    """Let those of *files* that do not say their spec be of the table's current one.
+
+    PyIceberg's writers leave it out, so call this before the table can have changed.
+    """
+    for file in files:
+        if not hasattr(file, "_spec_id"):
+            file.spec_id = metadata.default_spec_id
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What data files were written for.
+
+    Args:
+        schema: Their schema.
+        specs: Their partition specs, by id.
+    """
+
+    schema: Schema
+    specs: dict[int, PartitionSpec] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, files: Sequence[DataFile], schema_id: int | None = None) -> Written:
+        """Return what *files* of the table were written for; None as *schema_id* means its current schema.
+
+        A file that does not say its spec gets the id of the table's current one.
+
+        Raises:
+            ValueError: The table does not have that schema, or a spec; or a file's partition does not fit its spec.
+        """
+        schema = metadata.schema() if schema_id is None else metadata.schema_by_id(schema_id)
+        if schema is None:
+            raise ValueError(f"schema {schema_id} of the written files is gone")
+        specs: dict[int, PartitionSpec] = {}
+        known = metadata.specs()
+        mark(metadata, files)
+        for file in files:
+            spec = known.get(file.spec_id)
+            if spec is None:
+                raise ValueError(f"partition spec {file.spec_id} of the written files is gone")
+            if len(file.partition) != len(spec.fields):
+                raise ValueError(
+                    f"the file {file.file_path} has a partition of {len(file.partition)} values, "
+                    f"its partition spec {file.spec_id} has {len(spec.fields)} fields"
+                )
+            specs[file.spec_id] = spec
+        return cls(schema, specs)
+
+    def misfit(self, head: TableMetadata) -> str | None:
+        """Return why the files can't be rows of *head*, None when they can."""
+        known = head.specs()
+        for spec_id, spec in self.specs.items():
+            if known.get(spec_id) != spec:
+                return f"partition spec {spec_id} of the written files is gone"
+        return rows_misfit(head.schema(), self.schema)
+
+
+def rows_misfit(now: Schema, written: Schema) -> str | None:
+    """Return why rows of the schema *written* can't be rows of the schema *now*, None when they can.
+
+    Where *now* requires a value, *written* must have required it too. A required column in a column that *written* does
+    not have is no obstacle: the outer column is null in these rows, and only that one must allow it.
+    """
+    if now is written or now == written:
+        return None
+    fields, parents = index_by_id(written), _index_parents(now)
+    for field_id, found in index_by_id(now).items():
+        before = fields.get(field_id)
+        if before is None and field_id in parents and parents[field_id] not in fields:
+            continue
+        if found.required and not (before is not None and before.required) and found.initial_default is None:
+            name = now.find_column_name(field_id)
+            return f"the column {name!r} is required now and was not when the files were written"
+    return None
+
+
+def partition_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """Return the schema to write manifests of *spec* with: one that has the columns that its partitions are made of.
+
+    It is the current one, or, where a column was dropped since, the newest one that had them all. Without its column a
+    partition field has no type, and its values can't be written. When no schema has them all, what is left is missing.
+    """
+    sources = {field.source_id for field in spec.fields}
+    schemas = [metadata.schema(), *reversed(metadata.schemas)]
+    return next((schema for schema in schemas if sources <= schema._lazy_id_to_field.keys()), schemas[0])

@@ -1,0 +1,179 @@
+"""PyIceberg's snapshot producers, with manifests that are each of the spec that their files were written under."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update import UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import _DeleteFiles, _OverwriteFiles, _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.utils.properties import property_as_int
+
+from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.partitions import may_hold
+from commit_coord.iceberg.written import Written, mark, partition_schema
+
+
+class BySpec(_SnapshotProducer[Any]):
+    """A producer that writes each file's manifest entry under the file's own partition spec.
+
+    PyIceberg writes what is added under the table's present spec, and writes manifests of older specs with the present
+    schema, where the type of a partition is not known any more when its column was dropped.
+    """
+
+    written: Written | None = None
+    """What the added files were written for; None means what the transaction shows."""
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Return a spec of the table.
+
+        Raises:
+            ValidationException: It is gone.
+        """
+        spec = self._transaction.table_metadata.specs().get(spec_id)
+        if spec is None:
+            raise ValidationException(f"partition spec {spec_id} of the files is gone")
+        return spec
+
+    def append_data_file(self, data_file: DataFile) -> Self:
+        """Add a file; PyIceberg's writers do not say its spec, which is the one that the transaction shows."""
+        mark(self._transaction.table_metadata, [data_file])
+        return super().append_data_file(data_file)  # type: ignore[return-value]  # it is this producer
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        """Return a writer of a manifest of *spec*."""
+        return write_manifest(
+            format_version=self._transaction.table_metadata.format_version,
+            spec=spec,
+            schema=self.schema_of(spec),
+            output_file=self.new_manifest_output(),
+            snapshot_id=self._snapshot_id,
+            avro_compression=self._compression,
+        )
+
+    def schema_of(self, spec: PartitionSpec) -> Schema:
+        """Return a schema that has the columns of *spec*."""
+        return partition_schema(self._transaction.table_metadata, spec)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        """Make the snapshot.
+
+        Raises:
+            CommitNotApplied: Its parent has manifests that PyIceberg does not see, so they would get lost.
+        """
+        parent = self._parent_snapshot_id and self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        hidden = manifest_list.hidden(self._io, parent.manifest_list) if parent else 0
+        if hidden:
+            name = table_name(self._transaction._table.name())
+            raise CommitNotApplied(
+                f"readers do not see {hidden} manifests of the table, and this commit would lose them; "
+                f"nothing was committed: run `commit-coord repair {name}`, then repeat it",
+                table=name,
+            )
+        return super()._commit()
+
+    def _manifests(self) -> list[ManifestFile]:
+        reason = self.written.misfit(self._transaction.table_metadata) if self.written is not None else None
+        if reason is not None:
+            raise ValidationException(reason)
+        self._build_delete_files_partition_predicate()
+        deleted = self._deleted_entries()  # first: when it raises, no manifest was written
+        return self._process_manifests(
+            [*self._added_manifests(), *self._manifests_of(deleted), *self._existing_manifests()]
+        )
+
+    def _added_manifests(self) -> list[ManifestFile]:
+        return self._manifests_of(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=self._snapshot_id,
+                sequence_number=None,
+                file_sequence_number=None,
+                data_file=data_file,
+            )
+            for data_file in self._added_data_files
+        )
+
+    def _manifests_of(self, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
+        made = []
+        for spec_id, found in by_spec(entries, lambda entry: entry.data_file).items():
+            with self.new_manifest_writer(self.spec(spec_id)) as writer:
+                for entry in found:
+                    writer.add_entry(entry)
+            made.append(writer.to_manifest_file())
+        return made
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        metadata = self._transaction.table_metadata
+        limit = property_as_int(
+            metadata.properties,
+            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
+            TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
+        )
+        collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
+        for files, count in (
+            (self._added_data_files, collector.add_file),
+            (self._deleted_data_files, collector.remove_file),
+        ):
+            for spec_id, found in by_spec(files, lambda data_file: data_file).items():
+                spec = self.spec(spec_id)
+                schema = self.schema_of(spec)
+                for data_file in found:
+                    count(data_file=data_file, partition_spec=spec, schema=schema)
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            summary=Summary(operation=self._operation, **{**snapshot_properties, **collector.build()}),
+            previous_summary=parent.summary if parent is not None else None,
+        )
+
+
+def by_spec(found: Iterable[Any], file_of: Callable[[Any], DataFile]) -> dict[int, list[Any]]:
+    """Return what was *found* by the partition spec of its data file, in order."""
+    groups: dict[int, list[Any]] = {}
+    for one in found:
+        groups.setdefault(file_of(one).spec_id, []).append(one)
+    return groups
+
+
+class Delete(BySpec, _DeleteFiles):
+    """PyIceberg's deletion of whole files."""
+
+
+class Overwrite(BySpec, _OverwriteFiles):
+    """PyIceberg's replacement of files by files."""
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Do nothing: manifests are chosen by :meth:`_build_manifest_evaluator`."""
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        """Return whether a manifest may name a file that is removed.
+
+        PyIceberg asks with a row filter, which has no way to say NaN, nor the value of a dropped column.
+        """
+        spec = self.spec(spec_id)
+        removed = [data_file.partition for data_file in self._deleted_data_files if data_file.spec_id == spec_id]
+        return may_hold(spec.partition_type(self.schema_of(spec)), removed)
+
+
+class Rewrite(Overwrite):
+    """A snapshot that says REPLACE, which PyIceberg can't sum up: who reads changes may leave it out."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **summary.additional_properties)
