@@ -76,7 +76,9 @@ def outcomes(kind: str, folder: Path, hms: str, only: str = "") -> dict[str, tup
     }
     command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-p", "integration.suites.shim"]
     command += ["-p", "no:randomly", "-p", "no:cacheprovider", "-q", "--tb=short", "--timeout=300", *SUITES]
-    ran = subprocess.run(command, cwd=folder.parent / "suites", env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=folder.parent / "suites", env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode in (0, 1), ran.stdout[-5000:] + ran.stderr[-5000:]
     ended: dict[str, tuple[str, str]] = {}
     for line in found.read_text().splitlines():
@@ -107,7 +109,9 @@ def test_what_passes_on_pyiceberg_s_catalogs_passes_on_ours_or_is_declared(
     print(f"{len(works) - len(failed)} of {len(works)} pass on ours; {len(failed)} deviate")
     assert not undeclared, undeclared
     assert sorted(declared - failed) == [], "these are declared, and pass"
-    assert sorted(deviations.keys() - {*works, *map(_key, works)}) == [], "these are declared, and there is no such test"
+    assert sorted(deviations.keys() - {*works, *map(_key, works)}) == [], (
+        "these are declared, and there is no such test"
+    )
 
 
 def _key(test: str) -> str:

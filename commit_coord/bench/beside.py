@@ -70,7 +70,10 @@ def figures(suite: str, result: Mapping[str, Any]) -> Figures:
     """Return the figures of a suite's *result* of which less is better."""
     if suite == "spark":
         return {
-            f"{what}, {who}, s": value for what, each in result["seconds"].items() for who, value in each.items() if value
+            f"{what}, {who}, s": value
+            for what, each in result["seconds"].items()
+            for who, value in each.items()
+            if value
         }
     return {
         f"{', '.join(str(cell[key]) for key in _KEYS if cell.get(key) is not None)}, {name}": (

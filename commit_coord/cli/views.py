@@ -128,7 +128,9 @@ def history(metadata: TableMetadata, location: str) -> list[Record]:
         for at_ms, path in [*files, (metadata.last_updated_ms, location)]
         if at_ms not in times and request_ids.named_in(path) not in ids
     ]
-    return sorted(snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True)
+    return sorted(
+        snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True
+    )
 
 
 def _file_record(at_ms: int, path: str) -> Record:
