@@ -734,7 +734,7 @@ app.add_typer(migrate)
     add_help_option=False,
 )
 def pyiceberg(context: typer.Context) -> None:
-    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` lists what it takes."""
+    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
     from pyiceberg.cli.console import run
 
     from commit_coord.catalog import open_coord_uris

@@ -13,7 +13,6 @@ from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import JournalEntry
 
-
 _IN_NAMES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A request id in a metadata file's name, the last one there; see :func:`file_name`."""
 

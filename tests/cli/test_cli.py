@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
-
 from pyiceberg.types import LongType
+from typer.testing import CliRunner
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
