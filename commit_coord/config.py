@@ -677,6 +677,13 @@ def render() -> str:
         "front of the URI: plain PyIceberg then refuses the catalog instead of opening it without coordination.",
         "An unknown or malformed setting is an error at start.",
         "",
+        "`Could not infer the catalog type from the uri: coord+…` and",
+        "`Can't load plugin: sqlalchemy.dialects:coord.…` are such refusals: a program opened the catalog through",
+        "PyIceberg's own `load_catalog`. In a program of your own call `commit_coord.load_catalog`. Where a library makes",
+        "the call (dlt, for example), call `commit_coord.catalog.open_coord_uris()` before, or hand the library",
+        "`py-catalog-impl` as an argument; PyIceberg ignores that key in `.pyiceberg.yaml` and in the environment.",
+        "`commit-coord pyiceberg …` is PyIceberg's command line for such catalogs.",
+        "",
         "| property | value | default | meaning | also called |",
         "| --- | --- | --- | --- | --- |",
     ]

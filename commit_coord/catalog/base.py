@@ -44,7 +44,7 @@ GC_ENABLED = "gc.enabled"
 """Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
-class NoSuchName(NoSuchTableError, ValueError):
+class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
@@ -576,7 +576,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         refuses a table without a namespace, with *error*. A table without a name has no lock, so it is refused too.
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
-        return (*Catalog.identifier_to_tuple(namespace), _named(Catalog.table_name_from(identifier), identifier))
+        name = Catalog.table_name_from(identifier)
+        if not name:
+            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+        return (*_levels(namespace), name)
 
     @staticmethod
     def _namespace_identifier(namespace: str | Identifier) -> Identifier:
@@ -585,21 +588,27 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             NoSuchNamespaceError: There is no level, or an empty one.
         """
-        return Catalog.identifier_to_tuple(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
+        return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
 
 
-def _named(name: str, identifier: str | Identifier) -> str:
-    if not name:
-        raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
-    return name
+def _levels(namespace: str) -> Identifier:
+    """Return the levels of a namespace that is stored as *namespace*.
+
+    Raises:
+        NoSuchName: One is empty. PyIceberg stores the level ``..``, lists it as three empty ones, and finds none.
+    """
+    levels = Catalog.identifier_to_tuple(namespace)
+    if not all(level.strip() for level in levels):
+        raise NoSuchName(f"a level of a namespace can't begin or end with a dot: {namespace!r}")
+    return levels
 
 
 def _refuse_shared_files(table: Table) -> None:
     """Refuse to delete the files of a table that says that they are not its own alone."""
     if not property_as_bool(table.properties, GC_ENABLED, True):
         raise ValidationException(
-            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables may "
-            f"need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
+            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
+            f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
         )
 
 

@@ -31,6 +31,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -305,7 +306,7 @@ def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]
         InternalError: It found others.
     """
     with io.new_input(path).open() as stream:
-        again = {named(record) for record in fastavro.reader(stream)}
+        again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
     if found != again:
         raise InternalError(
             "two Avro readers do not agree on the names in a file, so nothing is taken for an orphan",

@@ -727,6 +727,23 @@ def _confirm_stopped(output: Output, declared: str) -> None:
 app.add_typer(migrate)
 
 
+# -- PyIceberg's own command line ----------------------------------------------------------------------------
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def pyiceberg(context: typer.Context) -> None:
+    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
+    from pyiceberg.cli.console import run
+
+    from commit_coord.catalog import open_coord_uris
+
+    open_coord_uris()
+    run(args=context.args, prog_name="commit-coord pyiceberg")
+
+
 # -- local, demo and bench ---------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Catalogs and tables go to other processes, as Ray, Dask and multiprocessing send them, and are another client there."""
+"""Catalogs and tables go to other processes, as Ray and Dask send them, and are another client there."""
 
 from __future__ import annotations
 
@@ -119,9 +119,11 @@ def test_what_is_set_in_the_environment_travels_too(tmp_path: Path, monkeypatch:
 
 
 def test_a_catalog_in_memory_says_that_it_can_not_be_sent() -> None:
-    with commit_coord.load_catalog("here", uri="sqlite://") as catalog:
-        with pytest.raises(TypeError, match="in the memory of this process"):
-            pickle.dumps(catalog)
+    with (
+        commit_coord.load_catalog("here", uri="sqlite://") as catalog,
+        pytest.raises(TypeError, match="in the memory of this process"),
+    ):
+        pickle.dumps(catalog)
 
 
 def test_a_deep_copy_of_a_table_commits_through_the_same_client(tmp_path: Path) -> None:
