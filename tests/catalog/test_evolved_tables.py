@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
+from commit_coord.iceberg.rebase import _append_conflict
+from commit_coord.iceberg.written import Written, digest
 from commit_coord.table import rewrite_here
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, ids, local, orphans, row_ids, rows
 
@@ -94,6 +99,39 @@ def test_files_of_a_spec_that_is_gone_are_refused(memory: Kit) -> None:
         table.commit_files(files)
     with pytest.raises(CommitConflict, match="schema 9 of the written files is gone"):
         table.commit_files(written(table, 1), schema_id=9)
+
+
+def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None:
+    """Their ids are given again when old ones were removed from the table."""
+    table = memory.table(partition_spec=BY_BUCKET)
+    files = written(table, 1)
+    was = Written.of(table.metadata, files)
+    other = PartitionSpec(PartitionField(1, 1000, BucketTransform(8), "bucket"))
+    head = table.metadata.model_copy(update={"partition_specs": [other]})
+    assert was.misfit(table.metadata) is None
+    assert was.misfit(head) == "partition spec 0 of the written files is gone"
+    assert digest(other) != digest(BY_BUCKET)
+    with table.transaction() as transaction:
+        transaction.append(ids(1))
+        append = transaction._attempt().append
+    assert append is not None
+    assert append.specs == {0: digest(BY_BUCKET)}
+    assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
+    assert (
+        _append_conflict(replace(append, schema="another"), table.metadata) == "schema 0 of the written files is gone"
+    )
+
+
+def test_a_dynamic_overwrite_replaces_a_partition_of_nan(memory: Kit) -> None:
+    schema = Schema(NestedField(1, "f", DoubleType()), NestedField(2, "v", LongType()))
+    table = memory.table(schema=schema, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f")))
+    for value in (1, 2):
+        flat = table.metadata.model_copy(update={"partition_specs": [PartitionSpec()]})
+        df = pa.table({"f": [float("nan")], "v": [value]})
+        (data_file,) = _dataframe_to_data_files(flat, df, table.io)
+        data_file[3] = Record(float("nan"))
+        table.commit_files([data_file], mode="dynamic")
+    assert [2] == memory.stock.load_table(table.name()).scan().to_arrow()["v"].to_pylist()
 
 
 def test_nulls_do_not_land_in_a_column_that_became_required(memory: Kit) -> None:
