@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
@@ -359,7 +359,7 @@ class CoordinatedTransaction(Transaction):
                 when_matched_update_all,
                 when_not_matched_insert_all,
                 case_sensitive,
-                branch,  # type: ignore[arg-type]  # None is the main branch
+                branch,
                 snapshot_properties,
             )
         finally:
@@ -1024,7 +1024,6 @@ class CoordinatedTransaction(Transaction):
 
 
 def _is(name: str, value: Any) -> BooleanExpression:
-    column = Reference(name)
     if value is None:
-        return IsNull(column)
-    return IsNaN(column) if value != value else EqualTo(column, value)  # noqa: PLR0124 - NaN alone is not itself
+        return IsNull(term=name)
+    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone
