@@ -213,6 +213,10 @@ class CoordinatedCatalog(MetastoreCatalog):
             self._forced("reap", found, why)
         return found
 
+    def is_left(self, entry: LockEntry) -> bool:
+        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        return False
+
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return all whose locks can stand on this catalog's tables."""
         return [self.locks]

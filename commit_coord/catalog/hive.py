@@ -236,6 +236,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 interval_ms=settings.lock_heartbeat_timeout_ms,
                 clock=self.coordinator.clock,
                 wanted=self._is_ours,
+                left=self._is_left,
             )
 
     def _lock_space(self) -> str:
@@ -470,6 +471,50 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         except NoSuchIcebergTableError:
             return False
         return found is not None and found.parameters.get(LOCK_IMPL) == self._guarded_impl
+
+    def _is_left(self, table: tuple[str, ...]) -> bool | None:
+        """Return whether there is no Iceberg table of that name; None where there is one that wants no guard."""
+        try:
+            found = self._find(table)
+        except NoSuchIcebergTableError:
+            return True
+        if found is None:
+            return True
+        # What the metastore shows may have been reverted by a writer that knows nothing of it; the metadata was not.
+        if self._guarded_impl in (found.parameters.get(LOCK_IMPL), self._declared(found.parameters[METADATA_LOCATION])):
+            return False
+        return None
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
+        return entry.guard and len(entry.resource.path) == 2 and self._is_left(entry.resource.path) is True
+
+    def unlock(
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+    ) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.unlock`; a guard is freed under the name of a table that is gone, too."""
+        freed = list(super().unlock(request_id=request_id, resource=resource, why=why))
+        if self._guards is not None and resource is not None:
+            wanted = self.spelled(resource)
+            left = [one for one in self._left_guards() if one.resource == wanted]
+            freed += self._free_guards(left, "unlock", why)
+        return freed
+
+    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
+        found = list(super().reap(dry_run=dry_run, why=why))
+        if self._guards is None:
+            return found
+        left = self._left_guards()
+        return [*found, *(left if dry_run else self._free_guards(left, "reap", why))]
+
+    def _left_guards(self) -> list[LockEntry]:
+        return [entry for entry in self._metastore_locks().locks(scope=LockScope.COMMIT) if self.is_left(entry)]
+
+    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str) -> list[LockEntry]:
+        freed = [one for guard in guards for one in self._metastore_locks().unlock(request_id=guard.request_id)]
+        self._forced(how, freed, why)
+        return freed
 
     def _refuse_other_locks(self, table: tuple[str, ...], found: Any) -> None:
         declared, own = found.parameters.get(LOCK_IMPL), self._impl(found.parameters)
