@@ -46,7 +46,7 @@ from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import declaration, hive_table
-from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.base import CoordinatedCatalog, NoSuchName
 from commit_coord.catalog.declaration import COMMON_LOCK
 from commit_coord.catalog.hive_table import METADATA_LOCATION, TABLE_TYPE
 from commit_coord.catalog.protection import Protection
@@ -104,10 +104,6 @@ def folded(*names: str) -> tuple[str, ...]:
     The only place of the catalog that folds. ``MetastoreClient`` folds what it sends, for callers that know of none.
     """
     return tuple(name.lower() for name in names)
-
-
-class NoSuchName(NoSuchTableError, ValueError):
-    """The identifier is not a database and a table. PyIceberg raises the one or the other, as the operation goes."""
 
 
 class OperationsHold(LockRefused):
@@ -270,7 +266,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
-        return folded(*Catalog.identifier_to_database_and_table(identifier, NoSuchName))
+        database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
+        if not database or not table:
+            raise NoSuchName(f"a table needs a name on every level: {identifier!r}")
+        return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
         """See :meth:`CoordinatedCatalog.spelled`: names of databases and tables are folded, partitions are not."""
@@ -857,13 +856,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         if isinstance(self.locks, MigratingLockManager):
             self.locks.seen(Resource.table(table.name()), State.of(table.properties))
         return table
-
-    def table_exists(self, identifier: str | Identifier) -> bool:
-        """Return whether there is an Iceberg table of that name, without reading its metadata."""
-        try:
-            return super().table_exists(identifier)
-        except NoSuchTableError:
-            return False
 
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""

@@ -147,7 +147,7 @@ def _filtered(where: sql.Expr | None, table: Table) -> list[hierarchy.Partition]
     if where is None:
         return []
     try:
-        return lockable(fixed_partitions(weakest_filter(where), table.spec(), table.schema()))
+        return lockable(fixed_partitions(weakest_filter(where, table.schema()), table.spec(), table.schema()))
     except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
         return []
 

@@ -20,6 +20,7 @@ from commit_coord.errors import LockTimeout
 from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
+from tests import limits
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 
 Call = Callable[[Kit, Any], object]
@@ -266,7 +267,7 @@ def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collect
 
         collecting = threading.Thread(target=collect, daemon=True)
         collecting.start()
-        collecting.join(10)
+        collecting.join(limits.PATIENCE)
         assert not collecting.is_alive()
         table.delete("id = 1")
         assert [] == row_ids(made.again(table))
