@@ -3,8 +3,8 @@
 The tables are those of PyIceberg's and Java's ``HiveCatalog``. Their pointer is the parameter ``metadata_location``,
 and the swap is an ``alter_table`` on the condition that it still has the value that was read.
 
-HMS replaces a whole table by an alter. So each swap starts from the table as it was read under the latch, and whatever
-must not get lost lives in Iceberg's metadata.
+HMS replaces a whole table by an alter. So each swap starts from the table as it is read right before the alter, and
+whatever must not get lost lives in Iceberg's metadata.
 
 Where the server ignores the condition
     The probe (``hms/probe.py``) finds out before the first swap. Then the swap is made under the EXCLUSIVE lock that
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,7 +208,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             configuration = dataclasses.replace(configuration, settings=settings)
         self._probe = Probe(self.metastore, assumed(settings.hive_compare_and_set))
         self._warned: set[str] = set()
-        self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
         self._in_doubt: set[str] = set()
         """What was, or may have been, swapped in while the common lock was lost."""
@@ -584,7 +582,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._unguard(table)
 
     def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
-        found = self._as_read(table, base) or self._find(table)
+        # Read again, whatever was read under the latch: the alter replaces all parameters, and sets back what others
+        # have changed since. The condition is on the pointer alone, so between this call and the next that remains.
+        found = self._find(table)
         if found is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
         if found.parameters[METADATA_LOCATION] != base:
@@ -733,9 +733,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return SwapResult.SWAPPED
 
     def _find(self, table: tuple[str, ...]) -> Any:
-        """Return the metastore's table, None when there is none; keep it for the swap that may follow."""
+        """Return the metastore's table, None when there is none."""
         database, name = table
-        self._read.last = None
         try:
             found = self.metastore.get_table(database, name)
         except NoSuchObject:
@@ -746,15 +745,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
                 f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
             )
-        self._read.last = found
-        return found
-
-    def _as_read(self, table: tuple[str, ...], base: str) -> Any:
-        """Return the table as this thread read it last, which a commit did under the latch, if that fits."""
-        found = getattr(self._read, "last", None)
-        self._read.last = None
-        if found is None or (found.dbName, found.tableName) != table or found.parameters[METADATA_LOCATION] != base:
-            return None
         return found
 
     def _altered(self, found: Any, base: str, location: str) -> Any:

@@ -99,6 +99,17 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_a_client_that_is_closed_gives_back_what_it_could_not_release_before",
     ),
     Mutant(
+        "parameters-are-those-of-an-earlier-read",
+        "hms/client.py",
+        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+""",
+        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+            first = self.__dict__.setdefault("first", {})
+            return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
+""",
+        "tests/hive/test_catalog.py::test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays",
+    ),
+    Mutant(
         "a-guard-outlives-its-table",
         "locks/hms_guard.py",
         "return bool(left) or (left is None and doubted)",
