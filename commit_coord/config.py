@@ -65,18 +65,35 @@ def _one_of(*accepted: str) -> Callable[[str], str]:
     return parse
 
 
-def _hive_time_ms(text: str, *, bare_unit_ms: int = 1000) -> str:
-    """Turn Hive's ``60s``, ``500ms``, ``2min`` into milliseconds; a bare number is seconds there, mostly."""
-    match = re.fullmatch(r"(\d+)\s*(ms|msec|s|sec|m|min|h|hour)?", text.strip())
-    if match is None:
-        raise ValueError("a Hive time such as 60s")
-    units = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}
-    return str(int(match[1]) * (units.get(match[2], 1000) if match[2] else bare_unit_ms))
+_HIVE_UNITS_NS = {
+    "day": 86_400_000_000_000,
+    "hour": 3_600_000_000_000,
+    "min": 60_000_000_000,
+    "sec": 1_000_000_000,
+    "msec": 1_000_000,
+    "usec": 1_000,
+    "nsec": 1,
+}
+_HIVE_SHORT = {"d": "day", "h": "hour", "m": "min", "s": "sec", "ms": "msec", "us": "usec", "ns": "nsec"}
+
+
+def _hive_time_ms(text: str, *, bare_unit: str = "sec") -> str:
+    """Turn Hive's ``60s``, ``500ms``, ``2mins``, ``1day`` into milliseconds; a bare number is seconds there, mostly.
+
+    Source: ``HiveConf.unitFor``: one of the short forms, or any word that begins with one of the long ones.
+    """
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    word = match[2] if match is not None else ""
+    unit = bare_unit if word in ("", "l") else _HIVE_SHORT.get(word)
+    unit = unit or next((long for long in _HIVE_UNITS_NS if word.startswith(long)), None)
+    if match is None or unit is None:
+        raise ValueError("a Hive time such as 60s, with the unit d, h, m, s, ms, us or ns")
+    return str(int(match[1]) * _HIVE_UNITS_NS[unit] // 1_000_000)
 
 
 def _hive_session_ms(text: str) -> str:
     """Turn the time of ``hive.zookeeper.session.timeout`` into milliseconds, which a bare number is there."""
-    return _hive_time_ms(text, bare_unit_ms=1)
+    return _hive_time_ms(text, bare_unit="msec")
 
 
 def _no_slashes(text: str) -> str:

