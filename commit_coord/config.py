@@ -479,12 +479,19 @@ class Configuration:
         settings: Ours.
         properties: What the PyIceberg catalog underneath gets: everything else, the URI without ``coord+``.
         origins: key → ``argument``, ``environment``, ``file`` or ``default``.
+        given: All that was given, wherever it came from: what another process needs to open the same catalog.
     """
 
     name: str
     settings: Settings
     properties: dict[str, str] = field(repr=False)
     origins: dict[str, str]
+    given: dict[str, str] = field(repr=False)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the catalog's tables are in the memory of this process."""
+        return _is_in_memory(self.properties["uri"])
 
 
 def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
@@ -506,7 +513,7 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
         )
     uri = uri.removeprefix(COORDINATED_URI_PREFIX)
     texts = _texts(given, origins)
-    in_memory = uri in ("sqlite://", "sqlite:///:memory:")
+    in_memory = _is_in_memory(uri)
     if not texts.get("lock-impl"):
         texts["lock-impl"] = "memory" if in_memory else "hms" if uri.startswith("thrift:") else "lease"
     texts.setdefault("lock.uri", uri)
@@ -545,7 +552,11 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
         for k, v in given.items()
         if k not in _BY_KEY and k not in _BY_ALIAS and k not in ("py-catalog-impl", "type")
     }
-    return Configuration(name=name, settings=settings, properties={**others, "uri": uri}, origins=origins)
+    return Configuration(name=name, settings=settings, properties={**others, "uri": uri}, origins=origins, given=given)
+
+
+def _is_in_memory(uri: str) -> bool:
+    return uri in ("sqlite://", "sqlite:///:memory:")
 
 
 def given_properties(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -646,7 +657,7 @@ def _check(settings: Settings, in_memory: bool) -> None:
             value=settings.lock_check_min_wait_ms,
             accepted=f"at most lock.check-max-wait-ms ({settings.lock_check_max_wait_ms})",
         )
-    if in_memory and settings.lock_impl == "lease" and settings.lock_uri in ("sqlite://", "sqlite:///:memory:"):
+    if in_memory and settings.lock_impl == "lease" and _is_in_memory(settings.lock_uri):
         raise ConfigError(
             "an in-memory database can't hold leases: every connection has its own",
             key="lock-impl",

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
@@ -106,6 +106,15 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Operation locks.
 
+    def spelled(self, resource: Resource) -> Resource:
+        """Return *resource* under the names that the store keeps: the only ones that lock, so one object has one lock.
+
+        Every entry of this catalog that takes a resource spells it so. PyIceberg strips the blanks around the levels of
+        a namespace.
+        """
+        namespace = ".".join(level.strip() for level in resource.path[0].split("."))
+        return Resource((namespace, *resource.path[1:])) if namespace else resource
+
     def lock_operation(
         self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
     ) -> Lease:
@@ -125,7 +134,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         pairs = locks.items() if isinstance(locks, Mapping) else locks
         request = LockRequest.of(
             LockScope.OPERATION,
-            escalate(pairs, self.settings.lock_max_partitions),
+            escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
             owner=this_owner(statement),
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
@@ -160,7 +169,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = operation_locks(operation, self.spelled(on), partitions, live_specs=live_specs)
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)
@@ -173,11 +182,14 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
-        return self.locks.locks(resource)
+        return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
-        yield from self.locks.pages(resource)
+        yield from self.locks.pages(self._spelled(resource))
+
+    def _spelled(self, resource: Resource | None) -> Resource | None:
+        return None if resource is None else self.spelled(resource)
 
     def unlock(
         self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
@@ -192,7 +204,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         freed = [
             entry
             for manager in self._lock_managers()
-            for entry in manager.unlock(request_id=request_id, resource=resource)
+            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
         ]
         self._forced("unlock", freed, why)
         return freed
@@ -233,6 +245,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            spelled=self.spelled,
             forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
@@ -327,7 +340,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         attempt = Attempt(
             request_id=str(uuid.uuid4()),
-            table=tuple(table.name()),
+            table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
             base_sequence_number=lean.sequence_number(table.metadata),
@@ -519,6 +532,31 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Delete what was *found*, but for what was committed since; return what was deleted."""
         return orphans.delete(self, found)
 
+    # Other processes, and copies.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the catalog was opened with, passwords included: it is opened anew where it is loaded.
+
+        What is loaded is another client: it holds none of this one's locks.
+
+        Raises:
+            TypeError: The catalog lies in the memory of this process.
+        """
+        if self.configuration.is_in_memory:
+            raise TypeError(
+                f"catalog {self.name!r} lies in the memory of this process, where no other one finds it: "
+                "keep it in a file (sqlite:///…) or in a database to send it to other processes"
+            )
+        return _opened_anew, (type(self), self.name, self.configuration.given)
+
+    def __copy__(self) -> Self:
+        """Return the same catalog: a copy of a table commits through the client that the table has."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """As a plain copy."""
+        return self
+
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         self.locks.close()
@@ -572,6 +610,10 @@ def _refuse_shared_files(table: Table) -> None:
             f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
             f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
         )
+
+
+def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:
+    return cls(name, **given)
 
 
 def _take_note(latch: Lease) -> None:

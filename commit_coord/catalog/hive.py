@@ -98,6 +98,14 @@ _TRIES = 10
 _AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
 
 
+def folded(*names: str) -> tuple[str, ...]:
+    """Return the names of a database, and of what is in it, as the metastore keeps them: in lower case.
+
+    The only place of the catalog that folds. ``MetastoreClient`` folds what it sends, for callers that know of none.
+    """
+    return tuple(name.lower() for name in names)
+
+
 class OperationsHold(LockRefused):
     """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
 
@@ -113,13 +121,13 @@ class _Tables(HiveCatalog):
     @staticmethod
     def identifier_to_database(identifier: str | Identifier, err: Any = ValueError) -> str:
         """Return the database, in the metastore's spelling."""
-        return Catalog.identifier_to_database(identifier, err).lower()
+        return folded(Catalog.identifier_to_database(identifier, err))[0]
 
     @staticmethod
     def identifier_to_database_and_table(identifier: str | Identifier, err: Any = ValueError) -> tuple[str, str]:
         """Return database and table, in the metastore's spelling."""
-        database, table = Catalog.identifier_to_database_and_table(identifier, err)
-        return database.lower(), table.lower()
+        database, table = folded(*Catalog.identifier_to_database_and_table(identifier, err))
+        return database, table
 
     def _convert_hive_into_iceberg(self, table: Any) -> Table:
         return self.load_table((table.dbName, table.tableName))
@@ -260,7 +268,11 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
         if not database or not table:
             raise NoSuchName(f"a table needs a name on every level: {identifier!r}")
-        return database.lower(), table.lower()
+        return folded(database, table)
+
+    def spelled(self, resource: Resource) -> Resource:
+        """See :meth:`CoordinatedCatalog.spelled`: names of databases and tables are folded, partitions are not."""
+        return Resource((*folded(*resource.path[:2]), *resource.path[2:]))
 
     # The pointer store.
 
@@ -468,13 +480,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         found = super().show_locks(resource)
         if self._guards is None or self._own_hms() is not None:
             return found
-        return [*found, *self._metastore_locks().locks(resource, scope=LockScope.COMMIT)]
+        return [*found, *self._metastore_locks().locks(self._spelled(resource), scope=LockScope.COMMIT)]
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
         yield from super().lock_pages(resource)
         if self._guards is not None and self._own_hms() is None:
-            yield from self._metastore_locks().pages(resource, scope=LockScope.COMMIT)
+            yield from self._metastore_locks().pages(self._spelled(resource), scope=LockScope.COMMIT)
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""

@@ -303,7 +303,7 @@ def unlock(
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         _refuse_what_nobody_sees(found)
-        request_id, resource, doomed = _chosen(list(found.show_locks()), what)
+        request_id, resource, doomed = _chosen(found, what)
         if not yes:
             now = SYSTEM_CLOCK.wall_ms()
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
@@ -318,8 +318,9 @@ def unlock(
         output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
 
 
-def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
+def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
     """Return what ``unlock`` is asked for: a request id or a resource, and the locks that it frees."""
+    entries = catalog.show_locks()
     if len(what) >= _REQUEST_ID_LENGTH:
         ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
         if len(ids) > 1:
@@ -330,7 +331,7 @@ def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resour
             )
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
-    for resource in _resources(what):
+    for resource in map(catalog.spelled, _resources(what)):
         requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]

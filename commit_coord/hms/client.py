@@ -46,6 +46,12 @@ _NO_TXN = 6
 """``DataOperationType.NO_TXN``: servers that run with ``hive.in.test`` refuse locks whose operation is unset."""
 
 
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f'\"\\]")
+_LONGEST_DB = 128
+_LONGEST_TABLE = 256
+"""``HIVE_LOCKS.HL_TABLE`` since Hive 4; 128 before, where a longer name makes the lock call fail."""
+_PARTITION = 767
+
 _FAILURES = 4
 """Times that a server may fail in a call that changes nothing: 4.0.1 lists its locks not always while they change."""
 
@@ -75,6 +81,22 @@ class LockPart:
     table: str
     partition: str | None = None
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no server may be asked for this, in words; None where it may.
+
+        Up to 3.1 servers put the names between quotes into a statement of SQL as they are. A quote ends the text there,
+        a backslash does in MySQL, and what follows is carried out: a lock on somebody else's table, say.
+        """
+        for name, longest in ((self.db, _LONGEST_DB), (self.table, _LONGEST_TABLE), (self.partition or "", _PARTITION)):
+            if len(name) > longest:
+                return f"its lock table takes {longest} characters of this name, not {len(name)}"
+            if _UNSAFE.search(name):
+                return (
+                    "it puts names into SQL as they are, so quotes, backslashes and control characters can't be locked"
+                )
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLock:
@@ -99,6 +121,10 @@ class ListedLock:
     user: str
     host: str
     agent: str
+
+
+class Unlockable(ValueError):
+    """A name that no server may be asked to lock. Nothing was sent."""
 
 
 class FailedOver(NotSent):
@@ -280,9 +306,13 @@ class MetastoreClient:
         The answer to many *parts* may take *patience_ms* longer than others.
 
         Raises:
+            Unlockable: A name would become a part of the server's SQL, or is too long.
             LostReply: It may be there, or will be.
             MetaError: The server has no lock service, or it failed.
         """
+        for part in parts:
+            if (reason := part.refusal) is not None:
+                raise Unlockable(f"the metastore can't lock {part.db!r}, {part.table!r}, {part.partition!r}: {reason}")
         request = LockRequest(
             component=[
                 LockComponent(

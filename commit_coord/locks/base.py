@@ -30,7 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from commit_coord.errors import ConfigError, LockLost, LockRefused, LockServiceUnavailable
 from commit_coord.model import (
@@ -141,6 +141,10 @@ class Lease(ABC):
         self._reason = ""
         self._listeners: list[LeaseListener] = []
         self._state_lock = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: a lease belongs to its process. A lease of ``catalog.leases`` has a number that can be sent."""
+        raise TypeError("a lease can't be pickled or copied: its locks belong to the process that acquired them")
 
     @property
     def state(self) -> LeaseState:
@@ -363,6 +367,10 @@ class LockManager(ABC):
     def recall(self, request_id: str) -> JournalEntry | None:
         """Return what the journal knows of *request_id*, None when it knows nothing or keeps none."""
         return None
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: locks belong to this process and its connections. Send the catalog, which opens its own client."""
+        raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
     @abstractmethod
     def close(self) -> None:

@@ -301,6 +301,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             self._turns.pop(request.request_id, None)  # the lease has it
             self._first_sent.pop(request.request_id, None)
 
+    def _unlockable(self, request: LockRequest) -> tuple[str, str] | None:
+        for part in hms_names.parts(request):
+            if (reason := part.refusal) is not None:
+                return ".".join(filter(None, (part.db, part.table, part.partition))), reason
+        return None
+
     def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
         # Who lost the lock and wants it again has this process's turn still.
         if request.scope is LockScope.COMMIT and not request.explicit and not self._queue.has_turn(request):

@@ -52,6 +52,9 @@ from commit_coord.protocol.modes import compatible
 ANSWER_LEASES = 10
 """Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
+_SHOWN = 200
+"""Characters of a name that a message shows."""
+
 _LEAVING = 0.005
 """Seconds between two looks whether those who waited have left."""
 
@@ -334,11 +337,23 @@ class QueueingLockManager(LockManager):
         self._clock.sleep(max(0.0, min(next_wait(pause, attempt, self._clock.random()), deadline - now)))
         return attempt + 1
 
+    def _unlockable(self, request: LockRequest) -> tuple[str, str] | None:
+        """Return a name in *request* that the service can't lock, and why; None where it can lock all of them."""
+        return None
+
     def _refuse_undeclared(self, request: LockRequest) -> None:
         if request.explicit and not self.guarantees.explicit_locks:
             raise LockRefused("this lock manager has no explicit locks", manager=self.name, locks=request)
         if request.scope is LockScope.OPERATION and not self.guarantees.hierarchy:
             raise LockRefused("this lock manager has no operation locks", manager=self.name, locks=request)
+        if (found := self._unlockable(request)) is not None:
+            name, reason = found
+            raise LockRefused(
+                f"the lock service can't lock this name: {reason}; nothing was locked",
+                manager=self.name,
+                name=name[:_SHOWN],
+                accepted="another name, or another lock manager (zookeeper, lease)",
+            )
 
     def _refuse_reentry(self, request: LockRequest) -> None:
         wanted = dict(request.locks)

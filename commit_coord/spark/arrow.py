@@ -75,6 +75,9 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if not len(array):
+        # Spark sends empty lists in lists without their offsets, which PyArrow would read.
+        return pa.array([], wanted)
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_null(array.type):
@@ -88,12 +91,13 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
             array = _without_offset(array)
             inner = have.element_type if isinstance(have, I.ListType) else have
             values = shape(array.values, wanted.value_type, kind.element_type, f"{path}.element", inner)
-            if kind.element_required and isinstance(have, ByName):
-                _no_nulls(array.flatten(), f"{path}.element")
             large = pa.types.is_large_list(wanted)
             offsets = array.offsets.cast(pa.int64() if large else pa.int32())
             factory = pa.LargeListArray if large else pa.ListArray
-            return factory.from_arrays(offsets, values, type=wanted, mask=array.is_null())
+            built = factory.from_arrays(offsets, values, type=wanted, mask=array.is_null())
+            if kind.element_required and isinstance(have, ByName):
+                _no_nulls(built.flatten(), f"{path}.element")
+            return built
         case I.MapType():
             array = _without_offset(array)
             key_have, value_have = (have.key_type, have.value_type) if isinstance(have, I.MapType) else (have, have)
@@ -128,7 +132,7 @@ def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path
             if field.required and isinstance(have, ByName):
                 _no_nulls(inner.filter(array.is_valid()), place)
         else:
-            children.append(pa.nulls(len(array), child))
+            children.append(_constant(field.initial_default if known else None, field.field_type, child, len(array)))
     fields = [wanted.field(i).with_nullable(True) for i in range(wanted.num_fields)]
     built = pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     if built.type == wanted:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyspark.sql.types as T
-from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,17 +33,19 @@ from pyspark.sql.datasource import (
 )
 
 import commit_coord
-from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchReader, BatchWriter
-from commit_coord.spark.files import Target, delete_folder, tidy_folder
+from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
-from commit_coord.spark.read import bare_schema, plan, travel
-from commit_coord.spark.schema import SchemaMismatch, check_fits
-from commit_coord.spark.write import batch_done, stream_marks, stream_request
+from commit_coord.spark.read import plan, travel
+from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
+from commit_coord.spark.write import QUERY_ID, Batch, drop_repeated, publish
+from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
+from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +68,8 @@ _KNOWN = {
     "as-of-timestamp": "to read, milliseconds since the epoch",
     "row-filter": "to read, PyIceberg's text",
     "request-id": "names a batch write; the same again is not repeated",
-    "writer-id": "names a stream; default is its checkpoint's location",
+    "reads": "which rows of the table an overwrite was computed from; default is what it replaces, 'nothing' is none",
+    "writer-id": "names a stream; default is the id of its query, which the checkpoint keeps",
     "checkpointlocation": "Spark's own",
 }
 _FILES_A_TASK = 8
@@ -143,6 +147,18 @@ class Options:
         catalog = commit_coord.load_catalog(self.get("catalog"), **(self.properties | properties))
         return catalog, cast("CoordinatedTable", catalog.load_table(self.identifier))
 
+    def open_to_write(self, schema: T.StructType) -> CoordinatedTable:
+        """Return the table.
+
+        Raises:
+            CommitNotApplied: Its format version can't be written.
+            SchemaMismatch: Rows of *schema* do not fit.
+        """
+        _, table = self.open()
+        check_version(table.metadata.format_version, table.name())
+        check_fits(schema, table.schema())
+        return table
+
 
 class CommitCoordDataSource(DataSource):
     """See the module's text; options are listed in ``docs``."""
@@ -187,14 +203,15 @@ class CommitCoordDataSource(DataSource):
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
         request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
-        _, table = given.open()
-        check_fits(schema, table.schema())
+        table = given.open_to_write(schema)
         locked = _lock(self.holder, request, given, table, mode, bounds)
         try:
             if locked:
-                _, table = given.open()
-                check_fits(schema, table.schema())
-            return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), schema.fieldNames())
+                table = given.open_to_write(schema)
+            snapshot = table.metadata.snapshot_by_name(given.get("branch") or MAIN_BRANCH)
+            read_at = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+            names = schema.fieldNames()
+            return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), names, read_at)
         except BaseException:
             if locked is not None:
                 locked.release(request)
@@ -208,11 +225,9 @@ class CommitCoordDataSource(DataSource):
         writer_id = given.get("writer-id") or given.get("checkpointlocation")
         if writer_id is None:
             raise ConfigError("a stream needs a name", key="writer-id", accepted="any text that no other stream uses")
-        _, table = given.open()
-        check_fits(schema, table.schema())
+        table = given.open_to_write(schema)
         if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
-            _, table = given.open()
-            check_fits(schema, table.schema())
+            table = given.open_to_write(schema)
         return TableStreamWriter(given, self.holder, writer_id, Target.of(table), schema.fieldNames())
 
 
@@ -305,6 +320,7 @@ class Written(WriterCommitMessage):
 
     files: list[DataFile]
     target: Target
+    query_id: str = ""
 
 
 class TableWriter(DataSourceArrowWriter):
@@ -319,8 +335,10 @@ class TableWriter(DataSourceArrowWriter):
         bounds: BooleanExpression,
         target: Target,
         names: Sequence[str],
+        read_at: int | None = None,
     ) -> None:
         self._given = given
+        self._read_at = read_at
         self._holder = holder
         self._request = request
         self._mode = mode
@@ -341,7 +359,7 @@ class TableWriter(DataSourceArrowWriter):
             # The driver holds the locks of this operation: asking for them here would wait for ourselves.
             _, table = self._given.open(**{"operation-locks": "off"})
             if table.find_commit(self._request) is not None:
-                delete_folder(self._target)
+                drop_repeated(table, self._target, self._request)
                 return
             files = _files(messages)
             if self._mode == "dynamic" and not isinstance(self._bounds, AlwaysTrue):
@@ -353,11 +371,19 @@ class TableWriter(DataSourceArrowWriter):
                     self._target,
                     mode=self._mode,
                     overwrite_filter=self._bounds if self._mode == "overwrite" else AlwaysTrue(),
-                    branch=self._given.get("branch") or "main",
+                    branch=self._given.get("branch") or MAIN_BRANCH,
                     request_id=self._request,
+                    **self._depends(),
                 )
         finally:
             self._unlock()
+
+    def _depends(self) -> dict[str, Any]:
+        """Return what the rows depend on: the plan that they come from is not to be seen here."""
+        if self._mode == "append":
+            return {}
+        text = self._given.get("reads")
+        return {"reads": NOTHING if text == "nothing" else text, "read_at": self._read_at}
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what was written, unless it has landed or may still land, and give the locks back."""
@@ -385,28 +411,27 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._names = names
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task attempt."""
-        return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
+        """Write the rows of one task attempt, and say which query it works for."""
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
+        return Written(BatchWriter(self._target, self._names).write(iterator), self._target, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish one batch, or delete its files when it was published before."""
         try:
             _, table = self._given.open(**{"operation-locks": "off"})
-            request = stream_request(self._writer_id, batchId)
-            done = batch_done(table, self._writer_id, batchId) or table.find_commit(request) is not None
-            summary, properties = stream_marks(self._writer_id, batchId)
-            for target in _targets(messages):
-                if done:
-                    delete_folder(target)
+            for target, batch in self._jobs(messages, batchId):
+                if batch.done(table):
+                    drop_repeated(table, target, batch.request_id)
                 else:
                     _publish(
                         table,
                         _files(messages),
                         target,
-                        branch=self._given.get("branch") or "main",
-                        snapshot_properties=summary,
-                        properties=properties,
-                        request_id=request,
+                        branch=self._given.get("branch") or MAIN_BRANCH,
+                        snapshot_properties=batch.summary,
+                        properties=batch.properties,
+                        request_id=batch.request_id,
                     )
         finally:
             self._unlock()
@@ -414,10 +439,22 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete what was written for one batch, unless it has landed or may still land."""
         try:
-            for target in _targets(messages):
-                _abandon(self._given, target, stream_request(self._writer_id, batchId))
+            for target, batch in self._jobs(messages, batchId):
+                _abandon(self._given, target, batch.request_id)
         finally:
             self._unlock()
+
+    def _jobs(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[tuple[Target, Batch]]:
+        """Return the one job that *messages* come from; none when no task had an answer or a row."""
+        writer_id = self._given.get("writer-id")
+        found = {
+            message.target.folder: (message.target, Batch(writer_id or message.query_id, message.query_id, number))
+            for message in messages
+            if isinstance(message, Written)
+        }
+        if any(not batch.writer_id for _, batch in found.values()):
+            raise ConfigError("no streaming query runs this: name the stream", key="writer-id")
+        return list(found.values()) if _files(messages) else []
 
     def _unlock(self) -> None:
         if self._holder is not None:
@@ -428,21 +465,10 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
     return [data_file for message in messages if isinstance(message, Written) for data_file in message.files]
 
 
-def _targets(messages: Sequence[WriterCommitMessage | None]) -> list[Target]:
-    """Return the one job that *messages* come from; none when no task had an answer or a row."""
-    found = {message.target.folder: message.target for message in messages if isinstance(message, Written)}
-    return list(found.values()) if _files(messages) else []
-
-
 def _publish(table: CoordinatedTable, files: Sequence[DataFile], target: Target, **arguments: Any) -> None:
     with target.io.new_output(f"{target.folder}/{_MARK}").create(overwrite=True) as mark:
         mark.write(b"A commit of the files in this folder has begun: only its request id says what became of it.\n")
-    try:
-        table.commit_files(files, **arguments)
-    except (CommitNotApplied, CommitFailedException, ValidationException):
-        delete_folder(target)
-        raise
-    tidy_folder(target, files)
+    publish(table, files, target, **arguments)
 
 
 def _abandon(given: Options, target: Target, request: str) -> None:

@@ -22,6 +22,7 @@ from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    pyarrow_to_schema,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -32,10 +33,11 @@ from pyiceberg.typedef import Record
 from commit_coord.errors import InternalError
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
+from commit_coord.table.writable import refuse_unwritable
 
 logger = logging.getLogger(__name__)
 
-_READERS = 8
+_READERS = 16
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -64,7 +66,12 @@ class Target:
 
     @classmethod
     def of(cls, table: Table) -> Target:
-        """Return where a new job writes the present schema and spec of *table*."""
+        """Return where a new job writes the present schema and spec of *table*.
+
+        Raises:
+            CommitNotApplied: The table has a format version that can't be written.
+        """
+        refuse_unwritable(table)
         data = table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
         return cls(
             schema=table.schema(),
@@ -203,15 +210,33 @@ def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
         logger.warning("leftovers of a job could not be deleted: %s", target.folder, exc_info=True)
 
 
-def files_without_ids(io: FileIO, paths: Sequence[str]) -> set[str]:
-    """Return those of *paths* whose Parquet schema has no field id."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a Parquet file says of its columns.
 
-    def bare(path: str) -> bool:
+    Args:
+        schema: The columns with their names and ids; None where an id is missing, or a type is none of Iceberg's.
+        has_ids: Whether any column has an id.
+    """
+
+    schema: Schema | None
+    has_ids: bool
+
+
+def file_layouts(io: FileIO, paths: Sequence[str]) -> dict[str, Layout]:
+    """Return the layouts of Parquet files, from their footers."""
+
+    def read(path: str) -> Layout:
         with io.new_input(path).open() as stream:
-            return all(number < 0 for number in _field_ids(pq.read_schema(stream)).values())
+            arrow = pq.read_schema(stream)
+        has_ids = any(number >= 0 for number in _field_ids(arrow).values())
+        try:
+            return Layout(pyarrow_to_schema(arrow, downcast_ns_timestamp_to_us=True), has_ids)
+        except (ValueError, TypeError):
+            return Layout(None, has_ids)
 
     with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
-        return {path for path, is_bare in zip(paths, pool.map(bare, paths), strict=True) if is_bare}
+        return dict(zip(paths, pool.map(read, paths), strict=True))
 
 
 def _filesystem(io: FileIO, location: str) -> tuple[pafs.FileSystem, str]:

@@ -21,8 +21,6 @@ from pyspark.sql import functions as F
 
 from commit_coord.spark.schema import SchemaMismatch, spark_type
 
-_EPOCH_DAY = dt.date(1970, 1, 1)
-_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None)
 _COMPARISONS: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
     datasource.EqualTo: E.EqualTo,
     datasource.GreaterThan: E.GreaterThan,
@@ -143,16 +141,18 @@ def spark_literal(kind: I.IcebergType, literal: Any) -> Column:
     value = getattr(literal, "value", literal)
     match kind:
         case I.DateType():
-            return F.lit(_EPOCH_DAY + dt.timedelta(days=value))
+            # A date that Python hands over would go through a class of Java's that skips ten days of October 1582.
+            return F.date_from_unix_date(F.lit(value))
         case I.TimestamptzType():
             return F.timestamp_micros(F.lit(value).cast("bigint"))
         case I.TimestampType():
-            text = (_EPOCH + dt.timedelta(microseconds=value)).isoformat(sep=" ")
-            return F.lit(text).cast("timestamp_ntz")
+            seconds = F.lit(format(Decimal(value).scaleb(-6), "f")).cast("decimal(18,6)")
+            return F.lit("1970-01-01").cast("date").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
         case I.UUIDType() | I.TimeType():
             raise SchemaMismatch("a filter on this type can't be evaluated in Spark", type=kind)
         case I.DecimalType():
-            return F.lit(Decimal(value)).cast(spark_type(kind))
+            # With more digits than the column has: a comparison with what it can't hold is right, too.
+            return F.lit(format(value, "f")).cast(f"decimal(38,{kind.scale})")
     return F.lit(value).cast(spark_type(kind))
 
 

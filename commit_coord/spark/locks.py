@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from commit_coord.errors import ConfigError
+from commit_coord.errors import ConfigError, LockReentered
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation, calls_take, operation_locks
@@ -69,6 +69,9 @@ def holding(
 ) -> Iterator[None]:
     """Hold the operation locks of a write; *table* was read again after they were granted.
 
+    What this thread holds already, by a lease that fences it or by a lock of its own, it does not wait for: the check
+    at the commit finds every conflict.
+
     Raises:
         LockTimeout: Somebody holds a conflicting lock. Nothing was written.
     """
@@ -77,10 +80,10 @@ def holding(
     locks = write_locks(
         table, mode, overwrite_filter, setting=settings.operation_locks, at_most=settings.lock_max_partitions
     )
-    if not locks:
-        table.refresh()
-        yield
-        return
-    with catalog.lock_operation(locks, statement=statement):
+    held: AbstractContextManager[Any] = nullcontext()
+    if locks:
+        with suppress(LockReentered):
+            held = catalog.lock_operation(locks, statement=statement)
+    with held:
         table.refresh()
         yield

@@ -2,31 +2,43 @@
 
 What could give wrong rows, and what is done:
 
-* Spark pushes filters into Parquet by *name*. Where any schema that the table ever had used a name for another
-  field, columns are read under hidden names, which no file has, and renamed afterwards.
+* Spark pushes filters into Parquet by *name*, and drops the field ids of a struct's fields when it prunes them. So a
+  column keeps its name only if the footer of every file shows that the name and the id lead to the same field, of the
+  same type. Any other column is read under a hidden name, which no file has, and renamed afterwards. Schemas of the
+  table are no proof of what its files hold: old schemas may have been removed.
+* Spark prunes row groups by statistics that leave NaN out, although NaN is its largest number, and moves dates of
+  October 1582 on their way to Parquet. So floating point columns are never pushed down, dates and timestamps only
+  where the file's bounds are modern.
 * A file whose folder or name Spark takes for hidden, one without field ids, one that keeps an identity partition
   value in the metadata only, ORC and Avro files go through Arrow.
 * Position deletes and deletion vectors are an anti-join on file and row number. Equality deletes are refused.
+* Every setting that the rows depend on is set for each read, whatever the session says: see ``_SETTINGS``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as T
 from pyiceberg import types as I
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_deletes
-from pyiceberg.manifest import FileFormat
-from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Identifier
@@ -35,22 +47,31 @@ from pyspark.sql import functions as F
 
 from commit_coord.errors import ConfigError
 from commit_coord.spark.arrow import BatchReader
-from commit_coord.spark.files import files_without_ids
+from commit_coord.spark.files import Layout, file_layouts
 from commit_coord.spark.filters import parse, spark_filter
 from commit_coord.spark.schema import (
+    FIELD_ID,
+    bare_schema,
     beyond_parquet,
-    hidden_name,
     nested,
-    spark_schema,
+    nullable,
+    same_by_name,
     spark_type,
     table_name,
 )
 from commit_coord.spark.session import Scratch, hadoop_uris, require_classic, spark_path
+from commit_coord.table.isolation import NO_SNAPSHOT
 
 logger = logging.getLogger(__name__)
 
 _SETTINGS = {
+    # A relation of the other kind would take its settings from the session that runs the query.
+    "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.caseSensitive": "true",
+    # The reader of single rows finds columns as the session that runs the query says: by name.
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
+    "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
@@ -69,6 +90,13 @@ _HIDDEN_FILE = re.compile(r"(^|/)([_.][^/]*|[^/]*\._COPYING_)$")
 """File names that Spark leaves out without a word. Source: ``HadoopFSUtils.shouldFilterOutPathName``."""
 
 _FILES_A_TASK = 8
+_FOOTERS = 256
+"""The footers of more files are not read: their rows are right, but row groups are not skipped."""
+
+_MODERN_DAY = (dt.date(1901, 1, 1) - dt.date(1970, 1, 1)).days
+"""Calendars and time zones of Java's old classes agree with Spark's from here on."""
+
+_DAY_MICROS = 86_400_000_000
 
 
 def read_table(
@@ -112,8 +140,69 @@ def read_table(
         wanted = {schema.find_field(name).field_id for name in columns}
         needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
-    df = _rows(spark, metadata, found.io, read_as, tasks, condition)
+    pinned = snapshot_id is not None or as_of_timestamp_ms is not None
+    tag = remember("" if pinned else str(metadata.table_uuid), branch or MAIN_BRANCH, snapshot, condition)
+    df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
+
+
+# -- what a DataFrame was read from -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows that a DataFrame was made of.
+
+    Args:
+        table_uuid: Of which table; empty when the snapshot was chosen by the caller, who means that one.
+        branch: Of which branch.
+        snapshot_id: As of when; ``NO_SNAPSHOT`` when there was none.
+        sequence_number: Of the snapshot.
+        condition: Which rows.
+    """
+
+    table_uuid: str
+    branch: str
+    snapshot_id: int
+    sequence_number: int
+    condition: BooleanExpression
+
+
+_TAG = "commit_coord_read_"
+_REMEMBERED = 10_000
+_reads: OrderedDict[str, Read] = OrderedDict()
+
+
+def remember(table_uuid: str, branch: str, snapshot: Snapshot | None, condition: BooleanExpression) -> str:
+    """Return a name for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from."""
+    tag = f"{_TAG}{uuid.uuid4().hex}"
+    number = (snapshot.sequence_number or 0) if snapshot is not None else 0
+    at = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+    _reads[tag] = Read(table_uuid, branch, at, number, condition)
+    while len(_reads) > _REMEMBERED:
+        _reads.popitem(last=False)
+    return tag
+
+
+def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
+    """Return which rows of a branch of *table* the plan of *df* reads, as of the oldest of its snapshots.
+
+    None when it reads none. What was collected, checkpointed or read by another program is not in the plan.
+    """
+    plan = df._jdf.queryExecution().analyzed().toString()
+    tags = re.findall(_TAG + "[0-9a-f]{32}", plan)
+    found = [read for tag in tags if (read := _reads.get(tag)) is not None]
+    mine = [read for read in found if (read.table_uuid, read.branch) == (str(table.metadata.table_uuid), branch)]
+    if len(found) < len(tags) or re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
+        # Read when the query runs, so not before now; or so long ago that it is forgotten: as of now is the best guess.
+        snapshot = table.metadata.snapshot_by_name(branch)
+        number, at = (snapshot.sequence_number or 0, snapshot.snapshot_id) if snapshot is not None else (0, NO_SNAPSHOT)
+        mine.append(Read(str(table.metadata.table_uuid), branch, at, number, AlwaysTrue()))
+    if not mine:
+        return None
+    oldest = min(mine, key=lambda read: read.sequence_number)
+    either = reduce(Or, [read.condition for read in mine])
+    return replace(oldest, condition=either)
 
 
 def travel(
@@ -192,49 +281,53 @@ def _rows(
     schema: Schema,
     tasks: Sequence[FileScanTask],
     condition: BooleanExpression,
+    tag: str,
 ) -> DataFrame:
-    """Return the rows of *tasks* that match *condition*, under the names of *schema*."""
-    parquet, arrow = _divide(metadata, io, schema, tasks)
+    """Return the rows of *tasks* that match *condition*, under the names of *schema*; *tag* stands in its plan."""
+    layouts = _layouts(metadata, io, tasks)
+    parquet, arrow = _divide(metadata, schema, tasks, layouts)
     parts = []
     if arrow:
-        parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow))
+        parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow, tag))
     if parquet:
-        df = _through_parquet(spark, metadata, io, schema, parquet, condition)
-        parts.append(df)
+        df = _through_parquet(spark, io, schema, parquet, layouts, tag)
+        kept = spark_filter(condition, schema, _column_of(schema))
+        parts.append(df if kept is None else df.filter(kept))
     if not parts:
-        return spark.createDataFrame([], bare_schema(schema))
+        return spark.createDataFrame([], bare_schema(schema)).alias(tag).toDF(*[f.name for f in schema.fields])
     result = parts[0]
     for part in parts[1:]:
         result = result.unionAll(part)
     return result
 
 
-def bare_schema(schema: Schema) -> T.StructType:
-    """Return *schema* for Spark with everything nullable and without ids."""
-    return T.StructType([T.StructField(f.name, _bare(spark_type(f.field_type)), True) for f in schema.fields])
+def _column_of(schema: Schema) -> Callable[[int], Column]:
+    """Return a function from a field id, at any depth of structs, to its column."""
+    columns: dict[int, Column] = {}
 
+    def visit(struct: I.StructType, parent: Column | None) -> None:
+        for field in struct.fields:
+            column = F.col(_quoted(field.name)) if parent is None else parent.getField(field.name)
+            columns[field.field_id] = column
+            if isinstance(field.field_type, I.StructType):
+                visit(field.field_type, column)
 
-def _bare(kind: T.DataType) -> T.DataType:
-    match kind:
-        case T.StructType():
-            return T.StructType([T.StructField(f.name, _bare(f.dataType), f.nullable) for f in kind.fields])
-        case T.ArrayType():
-            return T.ArrayType(_bare(kind.elementType), kind.containsNull)
-        case T.MapType():
-            return T.MapType(_bare(kind.keyType), _bare(kind.valueType), kind.valueContainsNull)
-    return kind
+    visit(schema.as_struct(), None)
+    return columns.__getitem__
 
 
 def _divide(
-    metadata: TableMetadata, io: FileIO, schema: Schema, tasks: Sequence[FileScanTask]
+    metadata: TableMetadata,
+    schema: Schema,
+    tasks: Sequence[FileScanTask],
+    layouts: Mapping[str, Layout],
 ) -> tuple[list[FileScanTask], list[FileScanTask]]:
     """Divide *tasks* into those for Spark's Parquet reader and those for Arrow; log why there are any of the latter."""
     if unable := beyond_parquet(schema, writing=False):
         logger.warning("the table is read through Arrow, since Spark's Parquet reader can't carry %s", unable)
         return [], list(tasks)
-    defaults = [f.name for f in schema.fields if f.initial_default is not None]
-    if defaults:
-        logger.warning("the table is read through Arrow, since columns have defaults: %s", ", ".join(defaults))
+    if any(schema.find_field(number).initial_default is not None for number in schema.field_ids):
+        logger.warning("the table is read through Arrow, since columns have defaults")
         return [], list(tasks)
     reasons: dict[str, str] = {}
     for task in tasks:
@@ -243,11 +336,10 @@ def _divide(
             reasons[path] = f"{task.file.file_format} files"
         elif _HIDDEN_FILE.search(path):
             reasons[path] = "file names that start with '_' or '.'"
-        elif _value_in_metadata_only(metadata, task):
-            reasons[path] = "partition values that are not in the file"
-    if metadata.name_mapping() is not None:
-        for path in files_without_ids(io, [t.file.file_path for t in tasks if t.file.file_path not in reasons]):
+        elif path in layouts and not layouts[path].has_ids and metadata.name_mapping() is not None:
             reasons[path] = "imported files without field ids"
+        elif _value_in_metadata_only(metadata, task, layouts.get(path)):
+            reasons[path] = "partition values that are not in the file"
     if reasons:
         logger.warning("%d files are read through Arrow: %s", len(reasons), ", ".join(sorted(set(reasons.values()))))
     return (
@@ -256,32 +348,55 @@ def _divide(
     )
 
 
-def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask) -> bool:
-    """Say whether the file has statistics, and none for a column whose value its partition gives."""
-    sizes = task.file.column_sizes
-    if not sizes:
-        return False
+def _layouts(metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> dict[str, Layout]:
+    """Return what the footers of the Parquet files say, as far as they are worth reading."""
+    parquet = [task.file for task in tasks if task.file.file_format == FileFormat.PARQUET]
+    if len(parquet) > _FOOTERS and metadata.name_mapping() is None:
+        parquet = [file for file in parquet if not file.column_sizes]
+    return file_layouts(io, [file.file_path for file in parquet])
+
+
+def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask, layout: Layout | None) -> bool:
+    """Say whether the file lacks a column whose value its partition gives."""
+    sizes: Collection[int] = (task.file.column_sizes or {}).keys()
+    found = layout.schema.field_ids if layout is not None and layout.schema is not None else sizes
     spec = metadata.specs()[task.file.spec_id]
     return any(
         isinstance(field.transform, IdentityTransform)
         and task.file.partition[position] is not None
-        and field.source_id not in sizes
+        and field.source_id not in found
         for position, field in enumerate(spec.fields)
     )
 
 
 def _through_parquet(
     spark: SparkSession,
-    metadata: TableMetadata,
     io: FileIO,
     schema: Schema,
     tasks: Sequence[FileScanTask],
-    condition: BooleanExpression,
+    layouts: Mapping[str, Layout],
+    tag: str,
 ) -> DataFrame:
-    hidden = _must_hide(metadata, schema)
-    name = hidden_name if hidden else table_name
-    read_as = _optional(spark_schema(schema, name))
-    scratch = Scratch(spark, _SETTINGS)
+    by_name, prefix = _by_name(schema, tasks, layouts)
+
+    def hidden(field: I.NestedField) -> str:
+        return f"{prefix}{field.field_id}"
+
+    def name(field: I.NestedField) -> str:
+        return field.name if field.field_id in by_name else hidden(field)
+
+    read_as = T.StructType(
+        [
+            T.StructField(
+                name(field),
+                nullable(spark_type(field.field_type, table_name if field.field_id in by_name else hidden)),
+                True,
+                {FIELD_ID: field.field_id},
+            )
+            for field in schema.fields
+        ]
+    )
+    scratch = Scratch(spark, _SETTINGS | {"spark.sql.parquet.filterPushdown": str(bool(by_name)).lower()})
 
     def rows(paths: Sequence[str]) -> DataFrame:
         return scratch.read([spark_path(path) for path in paths], read_as, _OPTIONS)
@@ -293,63 +408,53 @@ def _through_parquet(
         rest = _without_deleted(spark, io, with_deletes, rows)
         df = rest if df is None else df.unionAll(rest)
     assert df is not None
-    kept = spark_filter(condition, schema, _column_of(schema, name))
-    if kept is not None:
-        df = df.filter(kept)
-    if not hidden:
-        return df
-    return df.select(
+    # Where a struct is inside, the cast also keeps Spark from pruning it, which would drop the ids.
+    return df.alias(tag).select(
         *[
-            F.col(name(field)).cast(_bare(spark_type(field.field_type))).alias(field.name)
-            if not isinstance(field.field_type, I.PrimitiveType)
-            else F.col(name(field)).alias(field.name)
+            F.col(_quoted(name(field))).cast(nullable(spark_type(field.field_type))).alias(field.name)
             for field in schema.fields
         ]
     )
 
 
-def _optional(schema: T.StructType) -> T.StructType:
-    """A file may be older than a column that is required now."""
-    return T.StructType([T.StructField(f.name, f.dataType, True, f.metadata) for f in schema.fields])
+def _by_name(schema: Schema, tasks: Sequence[FileScanTask], layouts: Mapping[str, Layout]) -> tuple[set[int], str]:
+    """Return the ids of the top-level columns that may be found by name in all files, and a prefix for hidden names.
 
-
-def _column_of(schema: Schema, name: Callable[[I.NestedField], str]) -> Callable[[int], Column]:
-    """Return a function from a field id, at any depth of structs, to its column."""
-    columns: dict[int, Column] = {}
-
-    def visit(struct: I.StructType, parent: Column | None) -> None:
-        for field in struct.fields:
-            column = F.col(_quoted(name(field))) if parent is None else parent.getField(name(field))
-            columns[field.field_id] = column
-            if isinstance(field.field_type, I.StructType):
-                visit(field.field_type, column)
-
-    visit(schema.as_struct(), None)
-    return columns.__getitem__
-
-
-def _must_hide(metadata: TableMetadata, schema: Schema) -> bool:
-    """Say whether a filter by name could meet another column of that name in some file.
-
-    True when any two fields of any schema share a path, in either spelling, or when a top-level name is one that
-    Spark gives a meaning (``_metadata``) or differs from another one in case only.
+    The prefix starts no name in any file, as far as their layouts are known; where one is not, no column is found by
+    name, and nothing is pushed down.
     """
-    owner: dict[str, int] = {}
+    found = [layouts[task.file.file_path].schema for task in tasks if task.file.file_path in layouts]
+    known = [layout for layout in found if layout is not None]
+    prefix = "_hidden"
+    while any(field.name.startswith(prefix) for each in (schema, *known) for field in each.fields):
+        prefix += "_"
+    if len(known) < len(tasks):
+        return set(), prefix
+    folded = [field.name.lower() for field in schema.fields]
+    return {
+        field.field_id
+        for field in schema.fields
+        if folded.count(field.name.lower()) == 1
+        and not field.name.lower().startswith(("_metadata", "_tmp_metadata"))  # Spark's own
+        and all(same_by_name(I.StructType(field), layout.as_struct()) for layout in known)
+        and all(_prunable(field, task.file) for task in tasks)
+    }, prefix
 
-    def visit(struct: I.StructType, prefix: str, spell: Callable[[str], str]) -> bool:
-        for field in struct.fields:
-            path = f"{prefix}{spell(field.name)}"
-            if owner.setdefault(path.lower(), field.field_id) != field.field_id:
-                return True
-            if isinstance(field.field_type, I.StructType) and visit(field.field_type, f"{path}\0", spell):
-                return True
-        return False
 
-    if any(field.name.lower() == "_metadata" for field in schema.fields):
-        return True
-    return any(
-        visit(known.as_struct(), "", spell) for known in metadata.schemas for spell in (str, make_compatible_name)
-    )
+def _prunable(field: I.NestedField, file: DataFile) -> bool:
+    """Say whether Spark may skip rows of *file* by what it compares with *field*, or with a field in it."""
+    match field.field_type:
+        case I.StructType():
+            return all(_prunable(child, file) for child in field.field_type.fields)
+        case I.FloatType() | I.DoubleType():
+            return False
+        case I.DateType() | I.TimestampType() | I.TimestamptzType():
+            bound = (file.lower_bounds or {}).get(field.field_id)
+            if bound is None:
+                return False
+            days = 1 if isinstance(field.field_type, I.DateType) else _DAY_MICROS
+            return int.from_bytes(bound, "little", signed=True) >= _MODERN_DAY * days
+    return True
 
 
 def _without_deleted(
@@ -379,7 +484,9 @@ def _without_deleted(
     return data.join(deleted, same, "left_anti")
 
 
-def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[FileScanTask]) -> DataFrame:
+def _through_arrow(
+    spark: SparkSession, reader: BatchReader, tasks: Sequence[FileScanTask], tag: str = "t"
+) -> DataFrame:
     """Return the rows of *tasks* read in Python workers; the reader applies filter and deletes."""
     packs = [pickle.dumps(tasks[start : start + _FILES_A_TASK]) for start in range(0, len(tasks), _FILES_A_TASK)]
 
@@ -388,4 +495,4 @@ def _through_arrow(spark: SparkSession, reader: BatchReader, tasks: Sequence[Fil
             for number in batch.column(0).to_pylist():
                 yield from reader.read(pickle.loads(packs[number]))  # noqa: S301 - pickled above # nosec B301
 
-    return spark.range(len(packs), numPartitions=len(packs)).mapInArrow(read, bare_schema(reader.projection))
+    return spark.range(len(packs), numPartitions=len(packs)).alias(tag).mapInArrow(read, bare_schema(reader.projection))

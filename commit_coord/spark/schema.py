@@ -1,8 +1,8 @@
 """Iceberg schemas as Spark sees them, and the check of a DataFrame before a row of it is written.
 
 Three kinds of names exist for one field: the table's own, the *file name* (PyIceberg's and Java's Avro-safe
-form, which is what stands in Parquet), and *hidden* names (``f<id>``), which no file ever has. The field id is
-what ties them together.
+form, which is what stands in Parquet), and *hidden* names, which none of the files has that are read. The field id
+is what ties them together.
 """
 
 from __future__ import annotations
@@ -65,11 +65,6 @@ class SchemaMismatch(ConfigError):
 def table_name(field: I.NestedField) -> str:
     """Name a field as the table does."""
     return field.name
-
-
-def hidden_name(field: I.NestedField) -> str:
-    """Name a field as no file does."""
-    return f"f{field.field_id}"
 
 
 def file_schema(schema: Schema) -> Schema:
@@ -138,6 +133,57 @@ def spark_schema(schema: Schema, name: Callable[[I.NestedField], str] = table_na
     result = spark_type(schema.as_struct(), name)
     assert isinstance(result, T.StructType)
     return result
+
+
+def nullable(kind: T.DataType, *, ids: bool = True) -> T.DataType:
+    """Return *kind* with everything in it nullable: a file may be older than a required field.
+
+    Args:
+        kind: Any type.
+        ids: Keep the field ids in it.
+    """
+    match kind:
+        case T.StructType():
+            return T.StructType(
+                [
+                    T.StructField(f.name, nullable(f.dataType, ids=ids), True, f.metadata if ids else None)
+                    for f in kind.fields
+                ]
+            )
+        case T.ArrayType():
+            return T.ArrayType(nullable(kind.elementType, ids=ids), True)
+        case T.MapType():
+            return T.MapType(nullable(kind.keyType, ids=ids), nullable(kind.valueType, ids=ids), True)
+    return kind
+
+
+def bare_schema(schema: Schema) -> T.StructType:
+    """Return *schema* for Spark with everything nullable and without ids."""
+    return T.StructType(
+        [T.StructField(f.name, nullable(spark_type(f.field_type), ids=False), True) for f in schema.fields]
+    )
+
+
+def same_by_name(ours: I.IcebergType, theirs: I.IcebergType) -> bool:
+    """Say whether names lead from *ours* to the same fields of *theirs* as ids do, each of the same type.
+
+    A field that is missing in *theirs* must be missing by its name as well. Names that differ in case only never do:
+    a session that ignores the case would take one for the other.
+    """
+    match ours, theirs:
+        case I.StructType(), I.StructType():
+            by_id = {field.field_id: field for field in theirs.fields}
+            by_name = {field.name: field for field in theirs.fields}
+            return len({field.name.lower() for field in ours.fields}) == len(ours.fields) and all(
+                by_id.get(field.field_id) is by_name.get(field.name)
+                and (field.field_id not in by_id or same_by_name(field.field_type, by_id[field.field_id].field_type))
+                for field in ours.fields
+            )
+        case I.ListType(), I.ListType():
+            return same_by_name(ours.element_type, theirs.element_type)
+        case I.MapType(), I.MapType():
+            return same_by_name(ours.key_type, theirs.key_type) and same_by_name(ours.value_type, theirs.value_type)
+    return ours == theirs
 
 
 def beyond_parquet(schema: Schema, *, writing: bool) -> str | None:
@@ -266,8 +312,3 @@ def conform(columns: Sequence[Column], source: T.StructType, schema: Schema, cas
             column = F.lit(None).cast(kind)
         result.append(column.alias(safe_field.name, metadata={FIELD_ID: field.field_id}))
     return result
-
-
-def by_position(column: Column, kind: T.DataType) -> Column:
-    """Return *column* with the field names of *kind*, which has the same shape."""
-    return column.cast(kind) if isinstance(kind, T.StructType | T.ArrayType | T.MapType) else column

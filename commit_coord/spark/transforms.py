@@ -2,8 +2,9 @@
 
 Every Iceberg transform is computed as PyIceberg does it, row by row (a test compares them), in Spark SQL where
 Spark can; independent of the session's time zone. A value becomes a string that starts with ``v``, since Spark
-turns an empty string in a folder name into null. A string too long for a folder name becomes ``h`` and its
-hash; the value is then read from the file.
+turns an empty string in a folder name into null. A string that a folder name can't show as it is becomes ``x`` and
+its bytes in hexadecimal, so that nothing is escaped; one too long for that becomes ``h`` and its hash, and the value
+is then read from the file.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ _SEED_ZERO = -1693959553
 _EXACT = 34
 """Digits of a decimal that Spark subtracts without dropping some of the scale: its results end at 38."""
 
+_PLAIN = r"\A[A-Za-z0-9_-]{0,80}\z"
+"""Strings that stand in a folder name as they are, on every file system."""
+
 _LONGEST = 80
-"""Bytes of a value in a folder name: each may be escaped to three, and file systems end at 255."""
+"""Bytes whose hexadecimal digits stand in a folder name: file systems end at 255, with the name of the column."""
 
 
 def partition_column(field: PartitionField, kind: I.IcebergType, column: Column) -> Column:
@@ -47,9 +51,12 @@ def partition_column(field: PartitionField, kind: I.IcebergType, column: Column)
     value = _transformed(field.transform, kind, column)
     result = field.transform.result_type(kind)
     if isinstance(result, I.StringType | I.BinaryType | I.FixedType):
-        text = value if isinstance(result, I.StringType) else F.hex(value)
-        hashed = F.concat(F.lit("h"), F.md5(value.cast("binary")))
-        return F.when(F.octet_length(text) <= _LONGEST, F.concat(F.lit("v"), text)).otherwise(hashed)
+        raw = value.cast("binary")
+        digits = F.concat(F.lit("x"), F.hex(raw))
+        coded = F.when(F.octet_length(raw) <= _LONGEST, digits).otherwise(F.concat(F.lit("h"), F.sha2(raw, 256)))
+        if isinstance(result, I.StringType):
+            coded = F.when(value.rlike(_PLAIN), F.concat(F.lit("v"), value)).otherwise(coded)
+        return F.when(value.isNotNull(), coded)
     return F.concat(F.lit("v"), value.cast("string"))
 
 
@@ -201,7 +208,7 @@ def decode_folders(
             values.append(value_in_file(field))
         else:
             kind = field.transform.result_type(schema.find_type(field.source_id))
-            values.append(_parse(kind, text[1:]))
+            values.append(_parse(kind, text[1:]) if text[0] == "v" else _parse_bytes(kind, bytes.fromhex(text[1:])))
     return Record(*values)
 
 
@@ -215,6 +222,8 @@ def _parse(kind: I.IcebergType, text: str) -> Any:
             return Decimal(text)
         case I.StringType():
             return text
-        case I.BinaryType() | I.FixedType():
-            return bytes.fromhex(text)
     return int(text)
+
+
+def _parse_bytes(kind: I.IcebergType, raw: bytes) -> Any:
+    return raw.decode() if isinstance(kind, I.StringType) else raw

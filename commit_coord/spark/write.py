@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyspark.sql.types as T
 from pyiceberg import types as I
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
@@ -16,36 +18,42 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Identifier
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.errors import CommitNotApplied, ConfigError, LockError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder, written_files
 from commit_coord.spark.filters import parse
 from commit_coord.spark.locks import Mode, check_inside, holding
+from commit_coord.spark.read import reads_of
 from commit_coord.spark.schema import FIELD_ID, beyond_parquet, check_fits, conform, spark_type
 from commit_coord.spark.session import Scratch, require_classic, spark_path
 from commit_coord.spark.transforms import FOLDER, partition_columns
+from commit_coord.table.isolation import NOTHING
+from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
     from commit_coord.table import CoordinatedTable
 
 logger = logging.getLogger(__name__)
 
 MODES: tuple[Mode, ...] = ("append", "overwrite", "dynamic")
-TableOrName = Table | tuple["Catalog", str | Identifier]
+TableOrName = Table | tuple[Catalog, str | Identifier]
 
 WRITER_PROPERTY = "commit-coord.stream."
 """Table property of a streaming writer: its last batch id. Behind it stands the writer's id."""
 
+QUERY_ID = "sql.streaming.queryId"
+"""Property that Spark gives to the jobs of a streaming query."""
+
 _SETTINGS = {
+    "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -80,6 +88,8 @@ def write_table(
     snapshot_properties: Mapping[str, str] | None = None,
     table_properties: Mapping[str, str] | None = None,
     request_id: str | None = None,
+    reads: BooleanExpression | str | None = None,
+    read_at: int | None = None,
 ) -> CoordinatedTable:
     """Write the rows of *df* to *table* in one commit.
 
@@ -104,12 +114,17 @@ def write_table(
         table_properties: Set by the same commit.
         request_id: Names this write, a UUID or any text. A write that landed before under the same name is not
             repeated.
+        reads: For an overwrite, which rows of *table* were read to compute *df*; these must not have changed since
+            *read_at*. None: what the plan of *df* reads of it with :func:`read_table`, and no row when it reads none.
+            Name them when *df* was collected or checkpointed in between.
+        read_at: For *reads*: the snapshot that was read; None is the one that *table* showed when this was called.
 
     Returns:
         The table as of this commit.
 
     Raises:
         SchemaMismatch: *df* does not fit. No row was written.
+        StaleRead: Rows that *df* was computed from have changed. Nothing landed; read them again.
         LockTimeout: A conflicting operation lock was not given back in time. No row was written.
         CommitNotApplied: Refused for good, nothing landed.
         CommitStateUnknown: See above.
@@ -120,6 +135,7 @@ def write_table(
     bounds = parse(overwrite_filter)
     if mode == "append" and not isinstance(bounds, AlwaysTrue):
         raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
+    shown = None if isinstance(table, tuple) else table.metadata.snapshot_by_name(branch)
     found = resolve(table, df.schema if create else None, partition_by, properties or {})
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
@@ -135,6 +151,9 @@ def write_table(
         # Once more: the schema may have changed while we waited for the locks.
         check_fits(df.schema, found.schema(), case_sensitive=sensitive)
         target = Target.of(found)
+        depends: dict[str, Any] = {}
+        if mode != "append":
+            depends = _depends(df, found, branch, reads, read_at, shown)
         try:
             files = _write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
@@ -142,18 +161,39 @@ def write_table(
         except BaseException:
             delete_folder(target)
             raise
-        commit(
-            found,
-            files,
-            target,
-            mode=mode,
-            overwrite_filter=bounds,
-            branch=branch,
-            snapshot_properties=snapshot_properties or {},
-            table_properties=table_properties or {},
-            request_id=request,
-        )
+        if files or mode == "overwrite":
+            publish(
+                found,
+                files,
+                target,
+                mode=mode,
+                overwrite_filter=bounds if mode == "overwrite" else AlwaysTrue(),
+                branch=branch,
+                snapshot_properties=dict(snapshot_properties or {}),
+                properties=dict(table_properties or {}),
+                request_id=request,
+                **depends,
+            )
+        else:
+            delete_folder(target)  # nothing to add and nothing to replace is no commit
     return found
+
+
+def _depends(
+    df: DataFrame,
+    table: Table,
+    branch: str,
+    reads: BooleanExpression | str | None,
+    read_at: int | None,
+    shown: Snapshot | None,
+) -> dict[str, Any]:
+    """Return what an overwrite with *df* depends on, as arguments of ``commit_files``."""
+    if reads is not None:
+        at = read_at if read_at is not None else shown.snapshot_id if shown is not None else None
+        return {"reads": reads, "read_at": at}
+    if (found := reads_of(df, table, branch)) is not None:
+        return {"reads": found.condition, "read_at": found.snapshot_id}
+    return {"reads": NOTHING}
 
 
 def resolve(
@@ -163,6 +203,7 @@ def resolve(
 
     Raises:
         ConfigError: The catalog is not one of ours: its commits would not be coordinated.
+        CommitNotApplied: The table has a format version that can't be written.
     """
     if isinstance(table, tuple):
         catalog, identifier = table
@@ -172,6 +213,9 @@ def resolve(
         except NoSuchTableError:
             if source is None:
                 raise
+            check_version(
+                int(properties.get(TableProperties.FORMAT_VERSION, 2)), Catalog.identifier_to_tuple(identifier)
+            )
             schema = iceberg_schema(source)
             spec = partition_spec(partition_by, schema)
             found = catalog.create_table_if_not_exists(
@@ -185,6 +229,7 @@ def resolve(
             table=".".join(found.name()),
             catalog=type(found.catalog).__name__,
         )
+    check_version(found.metadata.format_version, found.name())
     return cast("CoordinatedTable", found)
 
 
@@ -348,58 +393,104 @@ def _write_arrow(df: DataFrame, target: Target, case_sensitive: bool) -> list[Da
     return [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
 
 
-def commit(
-    table: CoordinatedTable,
-    files: Sequence[DataFile],
-    target: Target,
-    *,
-    mode: Mode,
-    overwrite_filter: BooleanExpression,
-    branch: str,
-    snapshot_properties: Mapping[str, str],
-    table_properties: Mapping[str, str],
-    request_id: str | None,
+def publish(
+    table: CoordinatedTable, files: Sequence[DataFile], target: Target, *, request_id: str | None, **arguments: Any
 ) -> None:
-    """Publish *files*; delete them when that is known to have failed for good.
+    """Commit *files*, which were written for *target*, and delete what is in its folder and in no table.
 
-    Nothing to add and nothing to replace is no commit.
+    When it is not known whether the commit landed, every file is kept.
     """
-    if not files and mode != "overwrite":
-        delete_folder(target)
-        return
     try:
-        table.commit_files(
-            files,
-            mode=mode,
-            overwrite_filter=overwrite_filter if mode == "overwrite" else AlwaysTrue(),
-            branch=branch,
-            snapshot_properties=dict(snapshot_properties),
-            properties=dict(table_properties),
-            request_id=request_id,
-        )
-    except (CommitNotApplied, CommitFailedException, ValidationException):
+        landed = table.commit_files(files, schema_id=target.schema.schema_id, request_id=request_id, **arguments)
+    except (CommitNotApplied, CommitFailedException, ValidationException, ConfigError, LockError):
         delete_folder(target)
         raise
-    tidy_folder(target, files)
+    if landed:
+        tidy_folder(target, files)
+    else:
+        assert request_id is not None
+        drop_repeated(table, target, request_id)
+
+
+def drop_repeated(table: CoordinatedTable, target: Target, request_id: str) -> None:
+    """Delete the folder of a request that landed before, unless its files are those that landed.
+
+    1. ``commit()`` of a writer lands its files.   2. Its answer is lost, and the same writer commits again.   3. The
+    request is found to have landed. Were its folder deleted now, the table would have lost its rows.
+    """
+    entry = table.find_commit(request_id)
+    table.refresh()
+    snapshots = [table.metadata.snapshot_by_id(number) for number in entry.snapshot_ids] if entry is not None else []
+    for snapshot in snapshots or [None]:
+        if snapshot is None:
+            logger.warning("what request %s landed is not known any more, its files are kept", request_id)
+            return
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id == snapshot.snapshot_id:
+                for written in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                    if written.data_file.file_path.startswith(f"{target.folder}/"):
+                        return
+    delete_folder(target)
 
 
 # -- streams -----------------------------------------------------------------------------------------------
 
 
-def stream_request(writer_id: str, batch_id: int) -> str:
-    """Return the request id of a batch: the same for every replay of it."""
-    return request_uuid(f"{writer_id}/{batch_id}")
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a stream.
 
+    Args:
+        writer_id: Names the stream.
+        query_id: Of the streaming query. Spark keeps it in the checkpoint, so a checkpoint that was deleted has
+            another one; empty when no query runs.
+        number: Counts from 0 in each checkpoint.
+    """
 
-def stream_marks(writer_id: str, batch_id: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the snapshot of a batch says of it, and the table property that outlives the snapshot."""
-    summary = {"commit-coord.writer-id": writer_id, "commit-coord.batch-id": str(batch_id)}
-    return summary, {f"{WRITER_PROPERTY}{writer_id}": str(batch_id)}
+    writer_id: str
+    query_id: str
+    number: int
 
+    @property
+    def request_id(self) -> str:
+        """The same for every replay of this batch."""
+        return request_uuid(f"{self.writer_id}/{self.query_id}/{self.number}")
 
-def batch_done(table: Table, writer_id: str, batch_id: int) -> bool:
-    """Say whether the table's properties know *batch_id* of *writer_id*, or a later one, as written."""
-    return int(table.properties.get(f"{WRITER_PROPERTY}{writer_id}", -1)) >= batch_id
+    @property
+    def summary(self) -> dict[str, str]:
+        """What the snapshot says of it."""
+        return {"commit-coord.writer-id": self.writer_id, "commit-coord.batch-id": str(self.number)}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The mark: a table property that outlives the snapshot."""
+        query = "" if self.query_id == self.writer_id else self.query_id
+        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {query}".strip()}
+
+    def done(self, table: CoordinatedTable) -> bool:
+        """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
+
+        Raises:
+            CommitNotApplied: The mark says so, and it is not certain. The rows may be others than those that were
+                written under this number, so they are neither dropped nor written twice.
+        """
+        mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
+        if mark is None:
+            return table.find_commit(self.request_id) is not None
+        last, _, query = mark.partition(" ")
+        same = (query or (self.writer_id if self.query_id == self.writer_id else "")) == self.query_id
+        if same and int(last) < self.number:
+            return False
+        if (same and self.query_id and int(last) == self.number) or table.find_commit(self.request_id) is not None:
+            return True
+        raise CommitNotApplied(
+            "nothing was written: the table has later batches of this stream, or batches from another checkpoint, "
+            "and none that is known to be this one. Give the stream another writer id if it starts anew",
+            writer_id=self.writer_id,
+            batch=self.number,
+            query=self.query_id or None,
+            mark=mark,
+        )
 
 
 def foreach_batch(
@@ -410,26 +501,26 @@ def foreach_batch(
     Args:
         table: As for :func:`write_table`.
         writer_id: Names the stream. None takes the id of the streaming query, which its checkpoint keeps. One name
-            must not be used by two streams.
+            must not be used by two streams, nor again after the checkpoint was deleted: such batches are refused.
         arguments: Of :func:`write_table`, without ``request_id``.
 
     The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
     """
 
     def write(df: DataFrame, batch_id: int) -> None:
-        name = writer_id or df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        name = writer_id or query
         if not name:
             raise ConfigError("no streaming query runs this function: give it a writer_id")
         given = dict(arguments)
         source = df.schema if given.pop("create", False) else None
         found = resolve(table, source, given.pop("partition_by", ()), given.pop("properties", None) or {})
-        found.refresh()
-        if batch_done(found, name, batch_id):
+        batch = Batch(name, query or "", batch_id)
+        if batch.done(found):
             logger.info("batch %d of %s was written before", batch_id, name)
             return
-        summary, properties = stream_marks(name, batch_id)
-        given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | summary
-        given["table_properties"] = (given.get("table_properties") or {}) | properties
-        write_table(df, found, **given, request_id=stream_request(name, batch_id))
+        given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | batch.summary
+        given["table_properties"] = (given.get("table_properties") or {}) | batch.properties
+        write_table(df, found, **given, request_id=batch.request_id)
 
     return write

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
@@ -21,7 +22,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import LockReentered
+from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentered
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -31,7 +32,9 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.nulls import keep_nulls
 from commit_coord.table.transaction import CoordinatedTransaction
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 
 class CoordinatedTable(Table):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        keep_nulls()
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -161,6 +168,7 @@ class CoordinatedTable(Table):
 
         What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
         """
+        refuse_unwritable(self)
         catalog: Any = self.catalog
         if not calls_take(operation, catalog.settings.operation_locks):
             yield None
@@ -242,26 +250,35 @@ class CoordinatedTable(Table):
                 value that the files may lack. Nothing landed: read the table again, and write the files again.
         """
         tx = self.transaction()
-        written = tx.written(data_files, schema_id)
-        if request_id is not None:
-            tx.request_id = request_uuid(request_id)
-            tx.repeatable = True
-        with tx:
-            if properties:
-                tx.set_properties(properties)
-            if reads is not None:
-                tx.depends_on(reads, branch, read_at)
-            elif mode == "overwrite":
-                tx.depends_on(overwrite_filter, branch, read_at)
-            elif mode == "dynamic":
-                tx.depends_on(tx.partitions_of(data_files), branch, read_at)
-            if mode == "overwrite":
-                tx.delete(
-                    overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-                )
-            elif mode == "dynamic":
-                tx.delete_partitions(data_files, snapshot_properties, branch)
-            tx.add_written_files(data_files, written, snapshot_properties, branch, reads=NOTHING)
+        try:
+            written = tx.written(data_files, schema_id)
+            if request_id is not None:
+                tx.request_id = request_uuid(request_id)
+                tx.repeatable = True
+            with tx:
+                if properties:
+                    tx.set_properties(properties)
+                if reads is not None:
+                    tx.depends_on(reads, branch, read_at)
+                elif mode == "overwrite":
+                    tx.depends_on(overwrite_filter, branch, read_at)
+                elif mode == "dynamic":
+                    tx.depends_on(tx.partitions_of(data_files), branch, read_at)
+                if mode == "overwrite":
+                    tx.delete(
+                        overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+                    )
+                elif mode == "dynamic":
+                    tx.delete_partitions(data_files, snapshot_properties, branch)
+                tx.add_written_files(data_files, written, snapshot_properties, branch, reads=NOTHING)
+        except (CommitCoordError, CommitFailedException, ValidationException):
+            raise
+        except Exception as error:
+            if tx.sent:
+                raise
+            raise CommitNotApplied(
+                "nothing landed: the commit could not be prepared", table=".".join(self.name())
+            ) from error
         return not tx.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
@@ -283,6 +300,7 @@ class CoordinatedTable(Table):
             CommitNotApplied: The locks were lost meanwhile, or rows were deleted. Nothing was published.
             CommitStateUnknown: It is not known whether it landed.
         """
+        refuse_unwritable(self)
         operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
         catalog: Any = self.catalog
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from commit_coord.errors import LockTimeout
 from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
+from tests import limits
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 
 Call = Callable[[Kit, Any], object]
@@ -265,7 +267,18 @@ def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collect
 
         collecting = threading.Thread(target=collect, daemon=True)
         collecting.start()
-        collecting.join(10)
+        collecting.join(limits.PATIENCE)
         assert not collecting.is_alive()
         table.delete("id = 1")
         assert [] == row_ids(made.again(table))
+
+
+def test_blanks_around_a_namespace_make_no_other_one_of_it() -> None:
+    """PyIceberg strips them: one namespace has one lock."""
+    with kit("memory", **{"operation-locks": "hive", "lock.acquire-timeout-ms": "100"}) as made:
+        made.catalog.create_namespace("ops")
+        with made.catalog.lock_operation({Resource((" ops ",)): LockMode.EXCLUSIVE}):
+            assert [str(entry.resource) for entry in made.catalog.show_locks()] == ["ops"]
+            with ThreadPoolExecutor(1) as other, pytest.raises(LockTimeout):
+                other.submit(made.catalog.drop_namespace, " ops").result()
+        assert ("ops",) in made.catalog.list_namespaces()

@@ -38,6 +38,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
+from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
 
@@ -474,7 +475,7 @@ def test_ours_and_pyicebergs_own_lose_nothing(catalog: CoordinatedHiveCatalog, h
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(100)
+        writer.join(limits.PATIENCE)
     assert row_ids(catalog.load_table((db, "t"))) == sorted(acknowledged)
     assert len(acknowledged) == 26
 
@@ -722,7 +723,7 @@ def test_without_compare_and_set_the_common_lock_is_held(
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(100)
+        writer.join(limits.PATIENCE)
     assert row_ids(catalog.load_table((db, "t"))) == [10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33]
     assert set(sent) == {(None, True)}
     assert "can't compare and set (ignored)" in caplog.text

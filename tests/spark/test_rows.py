@@ -1,0 +1,517 @@
+"""What is read is what is there, and what lands is what was meant, whatever changed meanwhile."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyiceberg import types as I
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table.update import RemoveSchemasUpdate
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead
+from commit_coord.locks.hive_lease import LeaseObject
+from commit_coord.model import LockMode, Resource
+from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
+from commit_coord.spark import datasource as ds
+from tests.catalog.kit import orphans
+from tests.spark.conftest import rows
+from tests.spark.test_roundtrip import add_position_deletes
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    """Set what the session says for a while; double underscores stand for dots."""
+    keys = {key.replace("__", "."): value for key, value in values.items()}
+    before = {key: spark.conf.get(key, None) for key in keys}
+    for key, value in keys.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.unset(key) if old is None else spark.conf.set(key, old)
+
+
+def made(catalog: Any, **columns: pa.Array) -> Any:
+    """Return a table of one file."""
+    data = pa.table(columns)
+    table = catalog.create_table("db.t", schema=data.schema)
+    table.append(data)
+    return table
+
+
+def renamed(table: Any, *pairs: tuple[Any, str]) -> Any:
+    """Rename columns one after the other."""
+    for old, new in pairs:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+    return table
+
+
+POINT = pa.struct([("a", pa.int32()), ("b", pa.string())])
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_finds_the_column_by_its_id_when_old_schemas_were_removed(spark: SparkSession, catalog: Any) -> None:
+    table = renamed(
+        made(catalog, a=pa.array(range(1000)), b=pa.array(range(10**6, 10**6 + 1000))), ("a", "c"), ("b", "a")
+    )
+    old = [schema.schema_id for schema in table.metadata.schemas if schema.schema_id != table.schema().schema_id]
+    catalog.commit_table(table, (), (RemoveSchemasUpdate(schema_ids=old),))
+    table.refresh()
+    assert 1 == len(table.metadata.schemas)
+    assert 1000 == read_table(spark, table).filter("a >= 1000000").count()
+    assert 0 == read_table(spark, table).filter("c >= 1000000").count()
+
+
+def test_names_that_only_look_like_those_that_a_reader_would_choose_are_read_by_id(
+    spark: SparkSession, catalog: Any
+) -> None:
+    table = renamed(
+        made(catalog, f1=pa.array([1]), f2=pa.array([100]), _hidden1=pa.array([1000]), _hidden_2=pa.array([5])),
+        ("f1", "x"),
+        ("f2", "f1"),
+        ("x", "f2"),
+        ("_hidden1", "x"),
+        ("_hidden_2", "_hidden1"),
+        ("x", "_hidden_2"),
+    )
+    df = read_table(spark, table)
+    assert [1, 1, 1] == [df.filter(text).count() for text in ("f1 > 50", "_hidden1 < 50", "_hidden_2 > 50")]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"spark__sql__parquet__enableVectorizedReader": "false"},
+        {"spark__sql__parquet__enableNestedColumnVectorizedReader": "false"},
+        {"spark__sql__sources__useV1SourceList": "avro"},
+        {"spark__sql__parquet__filterPushdown": "false", "spark__sql__caseSensitive": "true"},
+        {"spark__sql__optimizer__nestedSchemaPruning__enabled": "false", "spark__sql__ansi__enabled": "false"},
+    ],
+    ids=lambda setting: next(iter(setting)).rpartition("__")[2],
+)
+def test_renamed_columns_have_their_values_whatever_the_session_says(
+    spark: SparkSession, catalog: Any, setting: dict[str, str]
+) -> None:
+    points = pa.array([{"a": 1, "b": "x"}, None], POINT)
+    table = renamed(made(catalog, id=pa.array([1, 2]), v=pa.array([10, 20]), s=points), ("v", "w"), ("s.a", "aa"))
+    with table.update_schema() as update:
+        update.add_column("v", I.IntegerType())
+    before = dict(spark.conf.getAll)
+    with settings(spark, **setting):
+        df = read_table(spark, table)
+        assert [(1, 10, (1, "x"), None), (2, 20, None, None)] == rows(df)
+        assert [(1,)] == rows(df.filter("s.aa = 1 and v is null").select("id"))
+    assert before == dict(spark.conf.getAll)
+
+
+def test_a_field_of_a_renamed_struct_is_read_alone(spark: SparkSession, catalog: Any) -> None:
+    """Spark reads only the fields that a query asks for, and forgets their ids when it does."""
+    table = renamed(
+        made(
+            catalog,
+            id=pa.array([1]),
+            s=pa.array([{"a": 1, "b": "x"}], POINT),
+            l=pa.array([[{"a": 1, "b": "x"}]], pa.list_(POINT)),
+            kept=pa.array([{"a": 1, "b": "x"}], POINT),
+        ),
+        ("s", "t"),
+        (("l", "element", "a"), "aa"),
+    )
+    df = read_table(spark, table)
+    assert [(1,)] == rows(df.select("t.a"))
+    assert [(1,)] == rows(df.filter("t.b is not null").select("id"))
+    assert [([1],)] == rows(df.select("l.aa"))
+    assert [(1,)] == rows(df.select(F.explode("l").alias("e")).select("e.aa"))
+    assert [("x", 1)] == rows(df.select("kept.b", "t.a"))
+
+
+def test_a_row_filter_on_a_nested_field_meets_names_used_twice_and_position_deletes(
+    spark: SparkSession, catalog: Any
+) -> None:
+    points = pa.array([{"a": n, "b": "x"} for n in range(4)], POINT)
+    table = renamed(made(catalog, id=pa.array(range(4)), s=points, v=pa.array([1] * 4)), ("v", "w"), ("s.b", "bb"))
+    with table.update_schema() as update:
+        update.add_column("v", I.StringType())
+        update.add_column(("s", "b"), I.StringType())
+    add_position_deletes(table, [0])
+    for text, expected in {
+        "s.bb is not null": [1, 2, 3],
+        "s.bb is null or id = 1": [1],
+        "s.b is null": [1, 2, 3],
+        "s.a = 2": [2],
+    }.items():
+        found = read_table(spark, table, row_filter=text)
+        assert expected == sorted(row.id for row in found.collect()), text
+        assert {"x"} == {row.s.bb for row in found.collect()}
+        assert expected == sorted(row.id for row in read_table(spark, table).where(text).collect()), text
+
+
+def test_rows_with_nan_pass_the_filters_that_spark_says_they_pass(spark: SparkSession, catalog: Any) -> None:
+    """Statistics of Parquet files leave NaN out, and for Spark it is the largest number."""
+    nested = pa.array([{"x": 1.0}, {"x": math.nan}], pa.struct([("x", pa.float64())]))
+    table = made(catalog, id=pa.array([1, 2]), d=pa.array([1.0, math.nan]), s=nested)
+    for text in ("d > 5", "d = double('NaN')", "s.x > 5", "d in (double('NaN'), 7)"):
+        assert [2] == [row.id for row in read_table(spark, table).filter(text).collect()], text
+
+
+def test_days_that_the_calendar_skipped_are_found(spark: SparkSession, catalog: Any) -> None:
+    day = dt.date(1582, 10, 10)
+    noon = dt.datetime(1582, 10, 10, 12, tzinfo=dt.UTC)
+    table = made(
+        catalog,
+        d=pa.array([day]),
+        tz=pa.array([noon], pa.timestamp("us", "UTC")),
+        ntz=pa.array([noon.replace(tzinfo=None)], pa.timestamp("us")),
+        new=pa.array([dt.date(2024, 1, 1)]),
+    )
+    with settings(spark, spark__sql__session__timeZone="UTC"):
+        for text in (
+            "d = date'1582-10-10'",
+            "d >= date'1582-10-10' and d < date'1582-10-12'",
+            "tz = timestamp'1582-10-10 12:00:00'",
+            "ntz = timestamp_ntz'1582-10-10 12:00:00'",
+            "new > date'1582-10-10'",
+        ):
+            assert 1 == read_table(spark, table).filter(text).count(), text
+    for text in ("d = '1582-10-10'", "tz = '1582-10-10T12:00:00+00:00'", "ntz = '1582-10-10T12:00:00'"):
+        assert 1 == read_table(spark, table, row_filter=text).count() == len(table.scan(text).to_arrow()), text
+
+
+def test_a_field_that_is_required_now_is_null_in_older_files(spark: SparkSession, catalog: Any) -> None:
+    table = made(catalog, id=pa.array([1, 2]), s=pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], POINT))
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column(("s", "a"), required=True)
+        update.add_column(("s", "c"), I.LongType(), required=True)
+    df = read_table(spark, table)
+    assert [(2,)] == rows(df.filter("s.a is null").select("id"))
+    assert [(1,), (2,)] == rows(df.filter("s.c is null").select("id"))
+
+
+def test_a_row_filter_may_name_a_number_that_the_column_can_t_hold(spark: SparkSession, catalog: Any) -> None:
+    table = made(catalog, d=pa.array([Decimal("9.9"), Decimal("-9.9")], pa.decimal128(2, 1)))
+    less, equal = "d < 1234567890.1", cast(Any, EqualTo)("d", Decimal("9.9"))
+    assert [2, 1] == [read_table(spark, table, row_filter=condition).count() for condition in (less, equal)]
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def given(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The options of the data source."""
+    register(spark)
+    yield {"catalog": "test", "table": "db.t", **{f"catalog.{key}": value for key, value in properties.items()}}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def job(spark: SparkSession, given: dict[str, str], df: Any, overwrite: bool = False) -> tuple[Any, list[Any], Path]:
+    """Return a writer of the data source whose tasks are done, their messages, and their folder."""
+    writer = ds.CommitCoordDataSource({"catalog.operation-locks": "off", **given}).writer(df.schema, overwrite)
+    messages = [writer.write(iter(df.toArrow().to_batches()))]
+    return writer, messages, Path(messages[0].target.folder.removeprefix("file://"))
+
+
+def test_rows_land_under_the_partitions_that_they_were_written_for(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True, partition_by=["bucket(4, id)"])
+    writer, messages, _ = job(spark, given, spark.range(20))
+    with table.update_spec() as update:
+        update.remove_field("id_bucket")
+        update.add_field("id", "bucket[8]", "eight")
+    writer.commit(messages)
+    table.refresh()
+    assert [1] * 20 == [len(table.scan(f"id = {n}").to_arrow()) for n in range(20)]
+
+
+def test_nulls_for_a_column_that_became_required_meanwhile_are_refused(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    writer, messages, folder = job(spark, given, spark.createDataFrame([(None,)], "id long"))
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.make_column_optional("id")
+        update.add_column("other", I.LongType())
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("id", required=True)
+    with pytest.raises(CommitConflict):
+        writer.commit(messages)
+    assert not folder.exists()
+    assert [(0, None)] == rows(read_table(spark, table.refresh()))
+
+
+def test_a_writer_that_commits_twice_keeps_its_rows(spark: SparkSession, catalog: Any, given: dict[str, str]) -> None:
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    writer, messages, _ = job(spark, given, spark.range(5, 7))
+    writer.commit(messages)
+    writer.commit(messages)
+    assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+
+
+def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalog: Any, given: dict[str, str]) -> None:
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    once = {**given, "request-id": "load 7"}
+    jobs = [job(spark, once, spark.range(5, 7)) for _ in range(2)]
+    for writer, messages, _ in jobs:
+        writer.commit(messages)
+    assert [True, False] == [folder.exists() for _, _, folder in jobs]
+    assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+
+
+def test_a_race_of_one_request_leaves_no_file_of_the_loser(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one lands after we have looked."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    land = type(table).commit_files
+
+    def race(self: Any, *args: Any, **kwargs: Any) -> bool:
+        monkeypatch.undo()
+        write_table(spark.range(5, 7), catalog.load_table("db.t"), request_id="load 7")
+        return land(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(table), "commit_files", race)
+    write_table(spark.range(5, 7), table, request_id="load 7")
+    assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+
+
+NULLS = {
+    "a": "cast(null as array<array<int>>)",
+    "m": "cast(null as map<int,array<string>>)",
+    "n": "cast(null as array<map<string,struct<x:array<int>>>>)",
+    "e": "cast(array() as array<array<string>>)",
+}
+
+
+def test_lists_of_lists_that_are_null_in_every_row_are_written(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    df = spark.range(3).selectExpr("id", *(f"{text} {name}" for name, text in NULLS.items())).coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True)
+    df.write.format("commit_coord").options(**given).mode("append").save()
+    assert [(n, None, None, None, []) for n in (0, 0, 1, 1, 2, 2)] == rows(read_table(spark, table.refresh()))
+
+
+def test_any_text_can_be_a_partition(spark: SparkSession, catalog: Any) -> None:
+    """Also what a file system can't have in a name, or not so much of it."""
+    texts = ["%" * 80, "=" * 80, "/" * 200, "a\0b", "\0", "", "..", "x" * 300, "emoji 😀" * 9, "a\nb", "\n", "A", "a"]
+    texts += ["☃" * 26, "☃" * 27, "__HIVE_DEFAULT_PARTITION__", "%2F", "-", "é" * 80, "trailing.", " "]
+    df = spark.createDataFrame([*enumerate(texts), (-1, None)], "id int, s string").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["s"])
+    assert {None, *texts} == {task.file.partition[0] for task in table.scan().plan_files()}
+    assert rows(df) == rows(read_table(spark, table))
+    for number, text in enumerate(texts):
+        condition = cast(Any, EqualTo)("s", text)
+        assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
+
+
+def of_version_3(catalog: Any, table: Any) -> Any:
+    """Return *table* as another engine upgrades it."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    document = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
+    (path.parent / "upgraded.metadata.json").write_text(json.dumps(document))
+    catalog.drop_table("db.t")
+    return catalog.register_table("db.t", f"file://{path.parent}/upgraded.metadata.json")
+
+
+def test_format_version_3_is_refused_before_a_file_or_a_lock(
+    spark: SparkSession, catalog: Any, given: dict[str, str], tmp_path: Path
+) -> None:
+    table = of_version_3(catalog, made(catalog, id=pa.array([1, 2])))
+    before = set(tmp_path.rglob("*.parquet"))
+    schema = spark.range(1).schema
+    tries: list[Callable[[], Any]] = [
+        lambda: write_table(spark.range(1), table),
+        lambda: write_table(spark.range(1), table, "overwrite"),
+        lambda: write_table(spark.range(1), (catalog, "db.new"), create=True, properties={"format-version": "3"}),
+        lambda: ds.CommitCoordDataSource(given).writer(schema, False),
+        lambda: ds.CommitCoordDataSource({**given, "writer-id": "w"}).streamWriter(schema, False),
+        lambda: foreach_batch(table, writer_id="w")(spark.range(1), 0),
+        lambda: compact_table(spark, table),
+    ]
+    with catalog.lock_operation({Resource.table(("db", "t")): LockMode.EXCLUSIVE}, statement="by somebody else"):
+        for attempt in tries:
+            with pytest.raises(CommitNotApplied, match="format version"):
+                attempt()
+    assert before == set(tmp_path.rglob("*.parquet"))
+    assert not catalog.table_exists("db.new")
+    assert [(1,), (2,)] == rows(read_table(spark, table))
+
+
+def test_an_error_before_the_commit_is_sent_leaves_no_file(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk when the manifest is written, say."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("commit_coord.iceberg.manifests.write_added", full)
+    with pytest.raises(CommitNotApplied) as raised:
+        write_table(spark.range(5), table)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert set() == orphans(table.refresh())
+
+
+def test_a_write_under_a_lease_of_its_own_does_not_wait_for_it(spark: SparkSession, catalog: Any) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    with catalog.fenced(catalog.leases.grab_lease([LeaseObject("db", "t")], 60_000)):
+        write_table(spark.range(5), table, "overwrite")
+    assert 5 == read_table(spark, table).count()
+
+
+# -- what an overwrite was computed from -----------------------------------------------------------------------------
+
+
+def test_an_overwrite_that_was_computed_from_the_table_is_refused_when_that_has_changed(
+    spark: SparkSession, catalog: Any
+) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    doubled = read_table(spark, table).selectExpr("id * 2 as id").cache()
+    doubled.createOrReplaceTempView("doubled")
+    catalog.load_table("db.t").append(pa.table({"id": [77]}))
+    for df in (doubled, spark.sql("select id from doubled union all select 5"), doubled.coalesce(1)):
+        with pytest.raises(StaleRead):
+            write_table(df, table, "overwrite")
+    assert [(0,), (1,), (2,), (77,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+    write_table(read_table(spark, table).selectExpr("id * 2 as id"), table, "overwrite")
+    assert [(0,), (154,), (2,), (4,)] == rows(read_table(spark, table))
+
+
+def test_an_overwrite_depends_on_nothing_but_what_its_rows_were_read_from(spark: SparkSession, catalog: Any) -> None:
+    """Other partitions, other tables, a snapshot that was asked for; and on what the caller names."""
+    df = spark.range(4).selectExpr("id", "cast(id % 2 as int) k").coalesce(1)
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    first = table.metadata.current_snapshot_id
+    other = write_table(spark.range(9, 10).selectExpr("id", "0 k"), (catalog, "db.u"), create=True)
+    even = read_table(spark, table, row_filter="k = 0").selectExpr("id + 100 as id", "k")
+    old = read_table(spark, table, snapshot_id=first)
+    write_table(df.filter("k = 1"), catalog.load_table("db.t"))
+    write_table(even, table, "overwrite", overwrite_filter="k = 0")
+    write_table(read_table(spark, other), table, "overwrite", overwrite_filter="k = 0")
+    assert [(1, 1), (1, 1), (3, 1), (3, 1), (9, 0)] == rows(read_table(spark, table))
+    write_table(old, table, "overwrite")
+    assert [(0, 0), (1, 1), (2, 0), (3, 1)] == rows(read_table(spark, table))
+    with pytest.raises(StaleRead):
+        write_table(df, table, "overwrite", reads="k = 1", read_at=first)
+
+
+def test_rows_of_an_empty_table_are_nothing_only_as_long_as_it_is_empty(spark: SparkSession, catalog: Any) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    nothing = read_table(spark, table)
+    catalog.load_table("db.t").append(pa.table({"id": [77]}))
+    with pytest.raises(StaleRead):
+        write_table(nothing, table, "overwrite")
+
+
+def test_the_data_source_overwrites_only_what_was_there_when_it_was_planned(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    writer, messages, folder = job(spark, given, spark.range(9, 10), overwrite=True)
+    blind, blind_messages, _ = job(spark, {**given, "reads": "nothing"}, spark.range(9, 10), overwrite=True)
+    table.append(pa.table({"id": [77]}))
+    with pytest.raises(StaleRead):
+        writer.commit(messages)
+    assert not folder.exists()
+    blind.commit(blind_messages)
+    assert [(9,)] == rows(read_table(spark, table.refresh()))
+
+
+# -- streams --------------------------------------------------------------------------------------------------------
+
+
+def streamed(spark: SparkSession, folder: Path, checkpoint: Path, start: Callable[[Any], Any]) -> None:
+    """Run a stream of the Parquet files in *folder* until it has all."""
+    stream = start(spark.readStream.schema("id long").parquet(str(folder)).writeStream)
+    stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize("way", ["foreachBatch", "format", "foreachBatch with a name", "format with a name"])
+def test_a_checkpoint_that_was_deleted_drops_no_batch_silently(
+    spark: SparkSession, catalog: Any, given: dict[str, str], tmp_path: Path, way: str
+) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    named = "name" in way
+
+    def start(stream: Any) -> Any:
+        if way.startswith("foreachBatch"):
+            return stream.foreachBatch(foreach_batch((catalog, "db.t"), writer_id="me" if named else None))
+        return stream.format("commit_coord").options(**given, **({"writer-id": "me"} if named else {}))
+
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "one"))
+    streamed(spark, tmp_path / "one", tmp_path / "checkpoint", start)
+    (tmp_path / "checkpoint").rename(tmp_path / "gone")
+    spark.range(10, 12).coalesce(1).write.parquet(str(tmp_path / "two"))
+    if named:
+        with pytest.raises(Exception, match="writer id"):
+            streamed(spark, tmp_path / "two", tmp_path / "checkpoint", start)
+        assert 3 == read_table(spark, table.refresh()).count()
+    else:
+        streamed(spark, tmp_path / "two", tmp_path / "checkpoint", start)
+        assert [(0,), (1,), (10,), (11,), (2,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+
+
+def test_a_mark_without_its_commit_is_an_error(spark: SparkSession, catalog: Any) -> None:
+    """Outside of a streaming query nothing says whose batch it is but its commit."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    write = foreach_batch(table, writer_id="me")
+    write(spark.range(3), 1)
+    write(spark.range(3), 1)
+    assert 3 == read_table(spark, table.refresh()).count()
+    with pytest.raises(CommitNotApplied, match="writer id"):
+        write(spark.range(3), 0)
+
+
+# -- compaction -----------------------------------------------------------------------------------------------------
+
+
+def test_compaction_by_spark_keeps_null_lists_maps_and_structs_through_evolutions(
+    spark: SparkSession, catalog: Any
+) -> None:
+    """Columns that were added, renamed and swapped, names that differ in case, another partition spec."""
+    point = I.StructType(I.NestedField(13, "y", I.IntegerType()))
+    with settings(spark, spark__sql__caseSensitive="true"):
+        df = (
+            spark.range(2)
+            .selectExpr("id", "id as a", "id + 10 as b", "named_struct('x', id, 'X', id + 1) s")
+            .coalesce(1)
+        )
+        table = write_table(df.selectExpr("id", "a", "b", "struct(s.x as x) s"), (catalog, "db.t"), create=True)
+        renamed(table, ("a", "c"), ("b", "a"), ("c", "b"))
+        with table.update_schema() as update:
+            update.add_column("m", I.MapType(11, I.StringType(), 12, point, value_required=False))
+            update.add_column("l", I.ListType(21, point, element_required=False))
+            update.add_column("p", point)
+            update.add_column(("s", "X"), I.LongType())
+            update.add_column("ID", I.LongType())
+        with table.update_spec() as update:
+            update.add_field("id", "bucket[2]", "two")
+        write_table(df.selectExpr("id", "a", "b", "s"), table)
+        write_table(spark.sql("select 5L id, map('k', null) m, array(null) l, struct(null as y) p"), table)
+        before = rows(read_table(spark, table))
+        stock = sorted(map(repr, table.scan().to_arrow()["id"].to_pylist()))
+        compact_table(spark, table)
+        assert before == rows(read_table(spark, table.refresh()))
+        assert stock == sorted(map(repr, table.scan().to_arrow()["id"].to_pylist()))
+    assert set() == orphans(table)
