@@ -53,6 +53,10 @@ RUNS ?= 2000
 sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
 	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
 
+.PHONY: rows
+rows: ## Random programs on one table, held against a model of its rows: RUNS programs from SEED on
+	$(with) python -- python -m commit_coord.testing.rows --seed $(SEED) --runs $(RUNS) $(ARGS)
+
 .PHONY: mutants
 mutants: ## Break the code in one place after the other; the named test of each must notice
 	$(with) python -- python -m tests.mutants.mutants $(ARGS)

@@ -77,9 +77,15 @@ class Resource:
     path: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse empty paths and names."""
+        """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
             raise ValueError(f"a resource needs a name on every level, got: {self.path!r}")
+        try:
+            "".join(self.path).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"a name holds half of a surrogate pair, which no service can lock: {self.path!r}"
+            ) from error
 
     @classmethod
     def parse(cls, text: str) -> Resource:

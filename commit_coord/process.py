@@ -95,13 +95,18 @@ _FIRST_TIME_NAMESPACE = 0xEFFFFFFA
 def this_owner(statement: str = "", application: str = "") -> Owner:
     """Return the owner information of this process."""
     return Owner(
-        user=_user(),
-        host=socket.gethostname(),
+        user=_text(_user()),
+        host=_text(socket.gethostname()),
         pid=os.getpid(),
-        application=application or os.path.basename(sys.argv[0] or "python"),
-        statement=statement,
+        application=_text(application or os.path.basename(sys.argv[0] or "python")),
+        statement=_text(statement),
         process=_own_name(),
     )
+
+
+def _text(said: str) -> str:
+    """Return *said* as every service can store it: the name of a program may be any bytes, a statement any string."""
+    return said.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _own_name() -> str:

@@ -11,7 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from commit_coord.bench import (
+    beside,
     commits,
     cost,
     groups,
@@ -42,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.what == "profile":
         profiling.main(None, _say, seconds=given.seconds or 10.0)
         return 0
+    if given.beside is not None:
+        return _beside(given)
     chosen = given.only.split(",") if given.only else list(SUITES)
     if unknown := set(chosen) - set(SUITES):
         _parser().error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
@@ -79,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="commit-coord bench", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="CHECKOUT",
+        help=f"measure another checkout in turns with this one: {','.join(beside.SUITES)} or those of --only",
+    )
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
     parser.add_argument(
         "--seconds", type=float, help="of a cell: commits, hive, migration 20, groups, locks 5, profile 10"
@@ -98,6 +109,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--managers", help="some of those of locks, by their beginnings: lease,zookeeper")
     parser.add_argument("--seed", type=int, default=0, help="of kill")
     return parser
+
+
+def _beside(given: argparse.Namespace) -> int:
+    """Measure this checkout and another one; write and print how they compare."""
+    suites = given.only.split(",") if given.only else list(beside.SUITES)
+    if unknown := set(suites) - set(beside.SUITES):
+        _parser().error(f"not measured beside another checkout: {', '.join(sorted(unknown))}")
+    options = ["--quick"] if given.quick else []
+    for name in ("seconds", "rows", "jar", "folder"):
+        if (value := getattr(given, name)) is not None:
+            options += [f"--{name}", str(value)]
+    try:
+        found = beside.run(given.beside, suites, options, given.writers or (), _say)
+    except ConfigError as error:
+        _parser().error(str(error))
+    given.results.mkdir(parents=True, exist_ok=True)
+    (given.results / "beside.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    (given.results / "beside.md").write_text(beside.render(found))
+    _say(beside.render(found))
+    return 0
 
 
 def _counts(text: str) -> list[int]:

@@ -6,10 +6,10 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
@@ -38,6 +39,13 @@ from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
+
+GC_ENABLED = "gc.enabled"
+"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
+
+
+class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
+    """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
 class CoordinatedCatalog(MetastoreCatalog):
@@ -98,6 +106,15 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Operation locks.
 
+    def spelled(self, resource: Resource) -> Resource:
+        """Return *resource* under the names that the store keeps: the only ones that lock, so one object has one lock.
+
+        Every entry of this catalog that takes a resource spells it so. PyIceberg strips the blanks around the levels of
+        a namespace.
+        """
+        namespace = ".".join(level.strip() for level in resource.path[0].split("."))
+        return Resource((namespace, *resource.path[1:])) if namespace else resource
+
     def lock_operation(
         self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
     ) -> Lease:
@@ -117,13 +134,26 @@ class CoordinatedCatalog(MetastoreCatalog):
         pairs = locks.items() if isinstance(locks, Mapping) else locks
         request = LockRequest.of(
             LockScope.OPERATION,
-            escalate(pairs, self.settings.lock_max_partitions),
+            escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
             owner=this_owner(statement),
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
         )
-        deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
-        return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+        return self.acquire_operation(request)
+
+    def acquire_operation(self, request: LockRequest) -> Lease:
+        """Take what *request* asks for by ``lock.policy``.
+
+        Under ``deny`` the number of retries ends the wait, as in Hive, unless ``lock.acquire-timeout-ms`` was set, too:
+        then what comes first does.
+
+        Raises:
+            LockError: As :meth:`lock_operation`.
+        """
+        policy, seconds = self._policy(), self.settings.lock_acquire_timeout_ms / 1000
+        if isinstance(policy, DenyPolicy) and self.configuration.origins["lock.acquire-timeout-ms"] == "default":
+            seconds += policy.longest_s
+        return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
     def lock_call(
         self,
@@ -152,7 +182,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, on, partitions, live_specs=live_specs)
+        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = [(self.spelled(resource), mode) for resource, mode in planned]
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)
@@ -165,11 +196,14 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
-        return self.locks.locks(resource)
+        return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
-        yield from self.locks.pages(resource)
+        yield from self.locks.pages(self._spelled(resource))
+
+    def _spelled(self, resource: Resource | None) -> Resource | None:
+        return None if resource is None else self.spelled(resource)
 
     def unlock(
         self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
@@ -184,7 +218,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         freed = [
             entry
             for manager in self._lock_managers()
-            for entry in manager.unlock(request_id=request_id, resource=resource)
+            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
         ]
         self._forced("unlock", freed, why)
         return freed
@@ -200,6 +234,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         if not dry_run:
             self._forced("reap", found, why)
         return found
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        return False
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return all whose locks can stand on this catalog's tables."""
@@ -225,6 +263,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
+            spelled=self.spelled,
             forced=lambda freed: self._forced("drop lease", freed, ""),
         )
 
@@ -304,7 +343,10 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is a table of that name, without reading its metadata."""
-        return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
+        try:
+            return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
+        except NoSuchTableError:
+            return False
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -316,7 +358,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         attempt = Attempt(
             request_id=str(uuid.uuid4()),
-            table=tuple(table.name()),
+            table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
             base_sequence_number=lean.sequence_number(table.metadata),
@@ -429,13 +471,19 @@ class CoordinatedCatalog(MetastoreCatalog):
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
-        """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot)."""
+        """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
+        """
         name = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, name, "purge table"),
             self.coordinator.latch(name, statement="purge table") as latch,
         ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
+            _refuse_shared_files(table)
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
         manifests: dict[str, ManifestFile] = {}
@@ -449,6 +497,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         }
         doomed |= manifests.keys() | {snapshot.manifest_list for snapshot in table.metadata.snapshots}
         doomed |= {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
+        doomed |= {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
         for path in doomed:
             delete_quietly(table.io, path)
 
@@ -457,8 +506,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
         Raises:
             NamespaceAlreadyExistsError: There is one of that name.
+            NoSuchNamespaceError: No namespace can have this name: a level of it is empty.
         """
-        with self.operating(Operation.CREATE_DATABASE, Catalog.identifier_to_tuple(namespace)):
+        with self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace)):
             super().create_namespace(namespace, properties)  # type: ignore[safe-super]
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
@@ -468,7 +518,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             NoSuchNamespaceError: There is none of that name.
             NamespaceNotEmptyError: It has tables.
         """
-        with self.operating(Operation.DROP_DATABASE, Catalog.identifier_to_tuple(namespace)):
+        with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # What was overwritten, and what nobody refers to.
@@ -500,6 +550,31 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Delete what was *found*, but for what was committed since; return what was deleted."""
         return orphans.delete(self, found)
 
+    # Other processes, and copies.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the catalog was opened with, passwords included: it is opened anew where it is loaded.
+
+        What is loaded is another client: it holds none of this one's locks.
+
+        Raises:
+            TypeError: The catalog lies in the memory of this process.
+        """
+        if self.configuration.is_in_memory:
+            raise TypeError(
+                f"catalog {self.name!r} lies in the memory of this process, where no other one finds it: "
+                "keep it in a file (sqlite:///…) or in a database to send it to other processes"
+            )
+        return _opened_anew, (type(self), self.name, self.configuration.given)
+
+    def __copy__(self) -> Self:
+        """Return the same catalog: a copy of a table commits through the client that the table has."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """As a plain copy."""
+        return self
+
     def close(self) -> None:
         """Give back every lock of this client and close every connection."""
         self.locks.close()
@@ -516,10 +591,47 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Return namespace levels and name as PyIceberg's SQL catalog stores them.
 
         It joins the levels with dots, so ``("a.b", "t")`` is ``("a", "b", "t")``, strips the blanks around each, and
-        refuses a table without a namespace, with *error*.
+        refuses a table without a namespace, with *error*. A table without a name has no lock, so it is refused too.
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
-        return (*Catalog.identifier_to_tuple(namespace), Catalog.table_name_from(identifier))
+        name = Catalog.table_name_from(identifier)
+        if not name:
+            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+        return (*_levels(namespace), name)
+
+    @staticmethod
+    def _namespace_identifier(namespace: str | Identifier) -> Identifier:
+        """Return the levels of *namespace* as PyIceberg's SQL catalog stores them.
+
+        Raises:
+            NoSuchNamespaceError: There is no level, or an empty one.
+        """
+        return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
+
+
+def _levels(namespace: str) -> Identifier:
+    """Return the levels of a namespace that is stored as *namespace*.
+
+    Raises:
+        NoSuchName: One is empty. PyIceberg stores the level ``..``, lists it as three empty ones, and finds none.
+    """
+    levels = Catalog.identifier_to_tuple(namespace)
+    if not all(level.strip() for level in levels):
+        raise NoSuchName(f"a level of a namespace can't begin or end with a dot: {namespace!r}")
+    return levels
+
+
+def _refuse_shared_files(table: Table) -> None:
+    """Refuse to delete the files of a table that says that they are not its own alone."""
+    if not property_as_bool(table.properties, GC_ENABLED, True):
+        raise ValidationException(
+            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
+            f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
+        )
+
+
+def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:
+    return cls(name, **given)
 
 
 def _take_note(latch: Lease) -> None:

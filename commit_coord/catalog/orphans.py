@@ -29,11 +29,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import fastavro
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
@@ -41,7 +43,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.coordinator import delete_quietly
-from commit_coord.errors import InvalidArguments, LockTimeout
+from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
@@ -65,6 +67,9 @@ _SKEW_MS = 60_000
 
 _LOOK_AGAIN = 0.2
 """Seconds between two looks whether a writer has ended."""
+
+_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties that have a table's files written elsewhere than in its location."""
 
 _KEPT = re.compile(r"version-hint\.text")
 
@@ -271,16 +276,43 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
     lists = {snapshot.manifest_list for snapshot in metadata.snapshots}
     threads = ExecutorFactory.get_or_create()
     manifests: dict[str, ManifestFile] = {}
-    for listed in threads.map(lambda path: manifest_list.read(io, path), lists):
-        manifests.update((manifest.manifest_path, manifest) for manifest in listed)
 
-    def named(manifest: ManifestFile) -> list[str]:
+    def listed(path: str) -> list[ManifestFile]:
+        found = manifest_list.read(io, path)
+        _compare(io, path, {one.manifest_path for one in found}, lambda record: record["manifest_path"])
+        return found
+
+    for found in threads.map(listed, lists):
+        manifests.update((manifest.manifest_path, manifest) for manifest in found)
+
+    def named(manifest: ManifestFile) -> set[str]:
         # Deleted entries, too: who reads changes reads what was deleted.
-        return [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=False)]
+        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+        found = {entry.data_file.file_path for entry in entries}
+        _compare(io, manifest.manifest_path, found, lambda record: record["data_file"]["file_path"])
+        return found
 
     data = {path for paths in threads.map(named, manifests.values()) for path in paths}
     statistics = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
     return lists | manifests.keys() | data | statistics
+
+
+def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]) -> None:
+    """Return if a second reader, which shares no code with the first, *found* the same names in the file at *path*.
+
+    A reader that overlooks an entry would have a live file deleted.
+
+    Raises:
+        InternalError: It found others.
+    """
+    with io.new_input(path).open() as stream:
+        again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
+    if found != again:
+        raise InternalError(
+            "two Avro readers do not agree on the names in a file, so nothing is taken for an orphan",
+            path=path,
+            only_one=", ".join(sorted(found ^ again)[:3]),
+        )
 
 
 def _key(location: str) -> str:
@@ -315,13 +347,14 @@ def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> 
             metadata, _ = catalog.coordinator.load(other)
         except (NoSuchTableError, NoSuchIcebergTableError):
             continue  # dropped meanwhile, or none of Iceberg's
-        if f"{_key(metadata.location).rstrip('/')}/".startswith(f"{mine}/"):
-            raise InvalidArguments(
-                "another table lies in the location of this one: its files can't be told from orphans",
-                table=table_name(table),
-                other=table_name(other),
-                location=metadata.location,
-            )
+        for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
+            if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
+                raise InvalidArguments(
+                    "another table lies in the location of this one: its files can't be told from orphans",
+                    table=table_name(table),
+                    other=table_name(other),
+                    location=path,
+                )
 
 
 def _tables(catalog: CoordinatedCatalog) -> Iterator[Table]:

@@ -12,6 +12,10 @@ Theory of operation
     Whatever read the table that it changed (an overwrite, a delete) or is no data (a schema change) can't be carried
     over: it might say something else on the present head. It is listed with what to do. So is an append whose rows a
     later lost commit took away.
+
+    A commit can also be in the history and yet be in no scan: an older version of this package added manifests behind a
+    block of no records, where PyIceberg's reader stops. An append of nothing to the branch writes the list anew,
+    without that block.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -122,14 +126,16 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
     Raises:
         NoSuchTableError: There is none of that name.
         InvalidArguments: A file of *since* is none of this table, or can't be read; or the lock service remembers
-            nothing and *since* is empty.
+            nothing, *since* is empty, and no reader overlooks anything.
         LockError: The latch, which is held to read the note, was not granted.
     """
     given = list(since)
     with coordinator.latch(table, statement="look for lost commits") as latch:
         text = latch.note
         head, location = coordinator.load(table)
-    if text is None and not given:
+    finder = _Finder(coordinator, table, head, location)
+    overlooked = list(finder.overlooked())
+    if text is None and not given and not overlooked:
         raise InvalidArguments(
             "the lock manager of this catalog remembers no commits: name the last metadata file that was lost, as the "
             "log and the event said it",
@@ -138,13 +144,12 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
         )
     note = Note.parse(text or "")
     known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
-    finder = _Finder(coordinator, table, head, location)
     found: dict[str, list[LostCommit]] = {}
     for path in dict.fromkeys([*given, *known]):
         for lost, commits in finder.lost_behind(path, asked=path in given):
             found.setdefault(lost, commits)
     ordered = sorted((commit for commits in found.values() for commit in commits), key=lambda one: one.at_ms)
-    return Repair(table=table, commits=tuple(finder.judged(ordered)), remembered=len(note.lost))
+    return Repair(table=table, commits=(*finder.judged(ordered), *overlooked), remembered=len(note.lost))
 
 
 def carry_out(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
@@ -287,6 +292,40 @@ class _Finder:
             else:
                 judged.append(replace(commit, _attempt=self._attempt(commit, after, snapshots[0], content)))
         yield from reversed(judged)
+
+    def overlooked(self) -> Iterator[LostCommit]:
+        """Yield, for each branch, what PyIceberg's reader does not see of its manifest list."""
+        for name, ref in self._head.refs.items():
+            snapshot = self._head.snapshot_by_id(ref.snapshot_id)
+            if snapshot is None or ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+                continue
+            if not (hidden := manifest_list.hidden(self._io, snapshot.manifest_list)):
+                continue
+            behind = manifest_list.read(self._io, snapshot.manifest_list)[-hidden:]
+            request_id = request_uuid(f"manifest list {snapshot.manifest_list}")
+            yield LostCommit(
+                location=self._location,
+                request_id=request_id,
+                snapshot_ids=(snapshot.snapshot_id,),
+                operation="unreadable manifest list",
+                at_ms=snapshot.timestamp_ms,
+                files=sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in behind),
+                rows=sum((one.added_rows_count or 0) + (one.existing_rows_count or 0) for one in behind),
+                _attempt=Attempt(
+                    request_id=request_id,
+                    table=self._table,
+                    table_uuid=str(self._head.table_uuid),
+                    base_location=self._location,
+                    base_sequence_number=lean.sequence_number(self._head),
+                    append=Append(
+                        snapshot_id=self._head.new_snapshot_id(),
+                        branch=name,
+                        manifests=(),
+                        summary={},
+                        schema_id=self._head.current_schema_id,
+                    ),
+                ),
+            )
 
     def _is_there(self, commit: LostCommit) -> bool:
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):

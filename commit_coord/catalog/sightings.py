@@ -58,6 +58,8 @@ class Sighting:
         how: ``lock``: in the lock service; ``commit``: in the table's history.
         times: How many locks, or commits.
         last_ms: When last, on the wall clock.
+        spelled: The table as the writer locked it, where a server tells that from the table's own lock (2.3 does): such
+            a lock excludes neither us nor the guard. Else "".
     """
 
     table: str
@@ -66,11 +68,13 @@ class Sighting:
     how: str
     times: int
     last_ms: int
+    spelled: str = ""
 
     def __str__(self) -> str:
         """Return who and how often."""
         noun = self.how if self.times == 1 else f"{self.how}s"
-        return f"{self.who} ({self.kind}, {self.times} {noun})"
+        passes = f" on {self.spelled}, which excludes nobody" if self.spelled else ""
+        return f"{self.who} ({self.kind}, {self.times} {noun}{passes})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +141,17 @@ def watch(
             continue
         last_ms = max(at_ms for _, at_ms in locks.values())
         kind = _kind(listed, said, ready)
-        sightings.append(Sighting(table=table, kind=kind, who=who, how="lock", times=len(locks), last_ms=last_ms))
+        sightings.append(
+            Sighting(
+                table=table.lower(),
+                kind=kind,
+                who=who,
+                how="lock",
+                times=len(locks),
+                last_ms=last_ms,
+                spelled=table if table != table.lower() else "",
+            )
+        )
     return Seen(
         sightings=sightings,
         seconds=clock.now() - started,

@@ -38,7 +38,6 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.iceberg.attempt import request_uuid
-from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import PAGE
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockState, Resource
@@ -304,7 +303,7 @@ def unlock(
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         _refuse_what_nobody_sees(found)
-        request_id, resource, doomed = _chosen(list(found.show_locks()), what)
+        request_id, resource, doomed = _chosen(found, what)
         if not yes:
             now = SYSTEM_CLOCK.wall_ms()
             output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
@@ -319,8 +318,9 @@ def unlock(
         output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
 
 
-def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
+def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
     """Return what ``unlock`` is asked for: a request id or a resource, and the locks that it frees."""
+    entries = catalog.show_locks()
     if len(what) >= _REQUEST_ID_LENGTH:
         ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
         if len(ids) > 1:
@@ -331,8 +331,9 @@ def _chosen(entries: Sequence[LockEntry], what: str) -> tuple[str | None, Resour
             )
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
-    for resource in _resources(what):
-        requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
+    for resource in map(catalog.spelled, _resources(what)):
+        named = [entry for entry in entries if entry.resource == resource]
+        requests = {entry.request_id for entry in named if not entry.guard or catalog.is_left(entry)}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]
     raise CommandFailed(
@@ -463,6 +464,8 @@ def commits(
 ) -> None:
     """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
 
+    Commits without a snapshot (create, schema, properties) are those that the table's metadata log still has.
+
     With --request-id: exit code 0 when that commit landed, 1 when it is not known to have landed.
     """
     output = Output(as_json=as_json)
@@ -472,14 +475,12 @@ def commits(
             _answer_landed(output, found, table, request_id)
             return
         loaded = found.load_table(table)
-        snapshots = sorted(loaded.metadata.snapshots, key=lambda snapshot: -(snapshot.sequence_number or 0))
-        current = loaded.metadata.current_snapshot_id
-        shown = snapshots[:limit] if limit else snapshots
-        records = [views.commit_record(snapshot, current) for snapshot in shown]
-        title = f"{table}: {len(snapshots)} commits" + (
-            f", the newest {len(shown)} (-n 0 shows all)" if len(shown) < len(snapshots) else ""
+        history = views.history(loaded.metadata, loaded.metadata_location)
+        records = history[:limit] if limit else history
+        title = f"{table}: {len(history)} commits" + (
+            f", the newest {len(records)} (-n 0 shows all)" if len(records) < len(history) else ""
         )
-        document = {"catalog": found.name, "table": table, "total": len(snapshots), "commits": records}
+        document = {"catalog": found.name, "table": table, "total": len(history), "commits": records}
         output.answer(document, views.commit_table(records, title=title, wide=output.console.width >= 118))
 
 
@@ -511,8 +512,8 @@ def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
     """Return the one request id of the table's history that begins with *text*, or *text* itself."""
     if not _REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
         return text
-    snapshots = catalog.load_table(table).metadata.snapshots
-    known = (snapshot.summary.get(REQUEST_ID) or "" for snapshot in snapshots if snapshot.summary is not None)
+    loaded = catalog.load_table(table)
+    known = (record["request_id"] or "" for record in views.history(loaded.metadata, loaded.metadata_location))
     ids = {one for listed in known for one in listed.split(",") if one.startswith(text.lower())}
     return ids.pop() if len(ids) == 1 else text
 
@@ -725,6 +726,23 @@ def _confirm_stopped(output: Output, declared: str) -> None:
 
 
 app.add_typer(migrate)
+
+
+# -- PyIceberg's own command line ----------------------------------------------------------------------------
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def pyiceberg(context: typer.Context) -> None:
+    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
+    from pyiceberg.cli.console import run
+
+    from commit_coord.catalog import open_coord_uris
+
+    open_coord_uris()
+    run(args=context.args, prog_name="commit-coord pyiceberg")
 
 
 # -- local, demo and bench ---------------------------------------------------------------------------------

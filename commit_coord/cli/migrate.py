@@ -403,6 +403,7 @@ def _sighting_record(sighting: Sighting) -> dict[str, Any]:
         "how": sighting.how,
         "times": sighting.times,
         "last_ms": sighting.last_ms,
+        **({"spelled": sighting.spelled} if sighting.spelled else {}),
     }
 
 

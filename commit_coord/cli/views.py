@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
 
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration
+from commit_coord.coordinator import request_ids
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
 from commit_coord.process import is_dead
@@ -112,6 +114,39 @@ def short(request_id: str | None) -> str:
 # -- commits -----------------------------------------------------------------------------------------------
 
 
+def history(metadata: TableMetadata, location: str) -> list[Record]:
+    """Return the commits of a table for JSON, newest first: its snapshots, and the commits that added none.
+
+    The latter (creation, schema, properties, rollback) are found in the metadata log, which keeps the newest files.
+    """
+    snapshots = [commit_record(snapshot, metadata.current_snapshot_id) for snapshot in reversed(metadata.snapshots)]
+    ids = {one for record in snapshots for one in (record["request_id"] or "").split(",")}
+    times = {record["timestamp_ms"] for record in snapshots}
+    files = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
+    others = [
+        _file_record(at_ms, path)
+        for at_ms, path in [*files, (metadata.last_updated_ms, location)]
+        if at_ms not in times and request_ids.named_in(path) not in ids
+    ]
+    return sorted(
+        snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True
+    )
+
+
+def _file_record(at_ms: int, path: str) -> Record:
+    """Return for JSON the commit of a metadata file that added no snapshot."""
+    nothing = dict.fromkeys(("snapshot_id", "parent_id", "sequence_number", "total_rows", "generation", "writer"))
+    return nothing | {
+        "when": moment(at_ms),
+        "timestamp_ms": at_ms,
+        "operation": "create" if request_ids.version_of(path) == 0 else "metadata",
+        "added_rows": 0,
+        "deleted_rows": 0,
+        "request_id": request_ids.named_in(path),
+        "current": False,
+    }
+
+
 def commit_record(snapshot: Snapshot, current: int | None) -> Record:
     """Return *snapshot* for JSON."""
     summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -142,11 +177,12 @@ def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Table 
     )
     for record in records:
         rows = f"+{record['added_rows']:,}" + (f" −{record['deleted_rows']:,}" if record["deleted_rows"] else "")
+        snapshot = "–" if record["snapshot_id"] is None else str(record["snapshot_id"])
         made.add_row(
             record["when"].partition(".")[0],
-            f"{record['snapshot_id']}" + (" [green]●[/]" if record["current"] else ""),
+            snapshot + (" [green]●[/]" if record["current"] else ""),
             record["operation"] or "–",
-            rows,
+            rows if record["snapshot_id"] is not None else "–",
             _request_ids(record["request_id"], wide) or "[dim]not coordinated[/]",
             "–" if record["generation"] is None else str(record["generation"]),
             _escaped(record["writer"] or "–"),

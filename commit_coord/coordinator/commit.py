@@ -39,7 +39,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name, together
 from commit_coord.iceberg.overwrites import Acknowledged, Note
-from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, follow
+from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, created, follow
 from commit_coord.locks.base import Lease
 from commit_coord.model import CommitStatus, JournalEntry
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -499,7 +499,9 @@ class Commit:
         attempt = self._attempt
         for requirement in attempt.requirements:
             requirement.validate(None)
-        metadata = self._coordinator.store.successor(attempt.table, None, lean.create(attempt.updates))
+        assert self._lease is not None
+        made = created(attempt, generation=self._lease.generation)
+        metadata = self._coordinator.store.successor(attempt.table, None, made)
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None) -> Planned:

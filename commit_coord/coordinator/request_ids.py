@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -11,6 +12,18 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import JournalEntry
+
+_IN_NAMES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+"""A request id in a metadata file's name, the last one there; see :func:`file_name`."""
+
+
+def named_in(location: str) -> str | None:
+    """Return the request id that the name of a metadata file carries, None where there is none.
+
+    Other writers may put a UUID there that is no request id.
+    """
+    found = _IN_NAMES.findall(location.rsplit("/", 1)[-1])
+    return str(uuid.UUID(found[-1])) if found else None
 
 
 def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], request_id: str) -> JournalEntry | None:

@@ -32,6 +32,11 @@ class Block(NamedTuple):
     payload: int
     size: int
 
+    @property
+    def end(self) -> int:
+        """Where the block ends, behind its sync marker."""
+        return self.payload + self.size + 16
+
 
 def header(data: bytes) -> tuple[dict[str, bytes], int]:
     """Return the metadata of the file *data* and where its first block begins."""
@@ -55,8 +60,24 @@ def blocks(data: bytes, at: int) -> Iterator[Block]:
     while at < len(data):
         count, payload = _read_long(data, at)
         size, payload = _read_long(data, payload)
-        yield Block(at, count, payload, size)
-        at = payload + size + 16
+        found = Block(at, count, payload, size)
+        yield found
+        at = found.end
+
+
+def without_empty_blocks(data: bytes) -> bytes:
+    """Return the file *data* without blocks of no records: PyIceberg's reader takes the first one for the end."""
+    _, start = header(data)
+    found = list(blocks(data, start))
+    if all(block.records for block in found):
+        return data
+    return data[:start] + b"".join(data[block.begin : block.end] for block in found if block.records)
+
+
+def hidden(data: bytes) -> int:
+    """Return how many records of the file *data* stand behind a block of none, where PyIceberg does not see them."""
+    found = [block.records for block in blocks(data, header(data)[1])]
+    return sum(found[found.index(0) :]) if 0 in found else 0
 
 
 def _read_long(data: bytes, at: int) -> tuple[int, int]:

@@ -5,6 +5,9 @@ for 10,000 in PyIceberg); Avro blocks, though, can be copied as they are as long
 one's schema, codec and sync marker. So the new list is: a new header, the old blocks byte by byte, one more block.
 
 Small blocks would pile up, one an append, so every ``_FOLD`` of them are folded into one.
+
+A block of no records is left out. PyIceberg writes one where a snapshot has no manifests, and its reader takes it for
+the end of the file: what stood behind it would be in no scan.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 import fastavro
 import orjson
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -138,9 +141,9 @@ def write_appended(
     kept = read(io, head) if head is not None and (clean or merged is not None) else None
     use_merged = kept is not None and replaced <= {manifest.manifest_path for manifest in kept}
     if head is not None and not use_merged and not clean:
-        with io.new_input(head).open() as stream:
-            old = stream.read()
-        data = _grown(old, added, metadata.format_version, snapshot_id, parent_snapshot_id, sequence_number)
+        data = _grown(
+            _content(io, head), added, metadata.format_version, snapshot_id, parent_snapshot_id, sequence_number
+        )
         if data is not None:
             with io.new_output(location).create() as output:
                 output.write(data)
@@ -157,24 +160,52 @@ def write_appended(
         avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
     ) as writer:
         live = [m for m in kept or () if m.has_added_files() or m.has_existing_files()]
-        writer.add_manifests(added + [m for m in live if not (use_merged and m.manifest_path in replaced)])
+        listed = added + [m for m in live if not (use_merged and m.manifest_path in replaced)]
+        if listed:
+            writer.add_manifests(listed)
     return use_merged
 
 
 def count(io: FileIO, location: str) -> int:
     """Return how many manifests the list at *location* has, without a look at them."""
-    with io.new_input(location).open() as stream:
-        data = stream.read()
+    data = _content(io, location)
     return sum(block.records for block in avro.blocks(data, avro.header(data)[1]))
+
+
+def hidden(io: FileIO, location: str) -> int:
+    """Return how many manifests of the list at *location* PyIceberg does not see."""
+    return avro.hidden(_content(io, location))
 
 
 def read(io: FileIO, location: str) -> list[ManifestFile]:
     """Return the manifests of the list at *location*, by whatever engine it was written.
 
     Not through ``Snapshot.manifests``: that answers from a cache keyed by path, which keeps whatever sequence
-    numbers it saw first.
+    numbers it saw first; and it stops at a block of no records.
     """
-    return list(read_manifest_list(io.new_input(location)))
+    return list(read_manifest_list(_InMemory(location, avro.without_empty_blocks(_content(io, location)))))
+
+
+def _content(io: FileIO, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return stream.read()
+
+
+class _InMemory(InputFile):
+    """A file that was read already."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return stdio.BytesIO(self._data)
 
 
 def _names(schema: Any) -> dict[int, str]:
@@ -230,6 +261,7 @@ def _grown(
     if not _REQUIRED[format_version] <= names.keys() or codec not in avro.CODECS:
         return None
     sync = old[start - 16 : start]
+    old = avro.without_empty_blocks(old)
     blocks = list(avro.blocks(old, start))
     records = stdio.BytesIO()
     kept_end, count = len(old), 0

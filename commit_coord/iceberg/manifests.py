@@ -163,17 +163,25 @@ def write_added(
 
 
 def merge(
-    io: FileIO, location: str, manifests: Sequence[ManifestFile], partition: StructType, snapshot_id: int
+    io: FileIO,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    metadata: TableMetadata,
+    spec: PartitionSpec,
+    snapshot_id: int,
 ) -> ManifestFile | None:
     """Write at *location* one manifest with the live entries of *manifests*, as existing ones; None if that can't be.
 
-    It can't where their files differ in their Avro schema, as those of several engines and format versions do.
+    It can't where their files differ in their Avro schema, as those of several engines do, or are of an older format
+    version than the table: an existing entry must say its sequence numbers, and those of version 1 have no place for
+    them. Nor where no entry is live.
 
     Args:
         io: Reads and writes.
         location: Where; must not exist.
         manifests: Of one spec, data files only.
-        partition: The type of that spec's partitions.
+        metadata: The table's.
+        spec: The partition spec of *manifests*.
         snapshot_id: Who adds it.
     """
     entries: list[dict[str, Any]] = []
@@ -185,7 +193,11 @@ def merge(
         meta = meta or read
         if read["avro.schema"] != meta["avro.schema"] or read.get("avro.codec", b"null") not in avro.CODECS:
             return None
+        if int(read.get("format-version", b"1")) != metadata.format_version:
+            return None
         entries += _live_entries(data, start, read, manifest)
+    if not entries:
+        return None
     codec, sync = meta.get("avro.codec", b"null"), os.urandom(16)
     schema, _ = schema_and_names(meta["avro.schema"])
     records = stdio.BytesIO()
@@ -208,7 +220,7 @@ def merge(
         added_rows_count=0,
         existing_rows_count=sum(entry["data_file"]["record_count"] for entry in entries),
         deleted_rows_count=0,
-        partitions=_summaries(manifests, partition),
+        partitions=_summaries(manifests, spec.partition_type(partition_schema(metadata, spec))),
         key_metadata=None,
     )
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
 from pyiceberg import expressions as E
 from pyiceberg import transforms
-from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, IcebergType, StringType, TimestamptzType
+from pyiceberg.types import DateType, IcebergType, TimestamptzType
 
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.partitions import partition_level
+from commit_coord.iceberg.values import fit, internal
 from commit_coord.protocol import hierarchy
 
 
@@ -27,7 +28,7 @@ class Open(Enum):
 
 OPEN = Open.OPEN
 
-Value = str | int | float | bool | None | Open
+Value = str | int | float | Decimal | bool | None | Open
 
 Named = Mapping[str, Value]
 """Partition columns and their values. Names are those of fields or columns, in whatever case."""
@@ -104,9 +105,8 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
             case transforms.HourTransform(), str():
                 day_text, _, hour = value.rpartition("-")
                 return (date.fromisoformat(day_text) - _EPOCH).days * 24 + int(hour)
-        if isinstance(kind, StringType) and isinstance(value, int):
-            value = str(value)  # Hive lets people leave the quotes out
-        return literal(value).to(field.transform.result_type(kind)).value  # type: ignore[type-var]  # no OPEN here
+        result = field.transform.result_type(kind)
+        return internal(fit(value, result), result)
     except (ValueError, TypeError, OverflowError) as error:
         raise StatementError(
             "no value of this partition column",

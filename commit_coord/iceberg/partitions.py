@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import product, takewhile
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,7 @@ def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
     Raises:
         ValueError, NotImplementedError: *rows* lack a column that partitions are made of, or there is no way to tell.
     """
-    values = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id)
-        if column not in rows.column_names:
-            raise ValueError(f"no such column: {column}")
-        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(rows[column]))
+    values = _transformed(rows, spec, schema)
     names = [str(position) for position in range(len(values))]
     distinct = rows.from_arrays(values, names).group_by(names).aggregate([]).to_pylist() if names else []
     return [
@@ -56,6 +51,35 @@ def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
         ]
         for row in distinct
     ]
+
+
+def partition_keys_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[Any, ...]]:
+    """Yield for each of *rows* the :func:`partition_key` of the partition that it lies in.
+
+    Raises:
+        ValueError, NotImplementedError: As :func:`partitions_of_rows`.
+    """
+    columns = [
+        [partition_record_value(field, value, schema) for value in column.to_pylist()]
+        for field, column in zip(spec.fields, _transformed(rows, spec, schema), strict=True)
+    ]
+    return (partition_key(Record(*values)) for values in zip(*columns, strict=True))
+
+
+def _transformed(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[Any]:
+    """Return the column of each partition field."""
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    from pyiceberg.io.pyarrow import _get_field_from_arrow_table
+
+    values = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id)
+        try:
+            found = _get_field_from_arrow_table(rows, column or "")
+        except KeyError as error:
+            raise ValueError(f"no such column: {column or field.name}") from error
+        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(found))
+    return values
 
 
 def lockable(partitions: Iterable[Partition]) -> list[Partition]:

@@ -116,6 +116,8 @@ def follow(
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return Stale(reason=str(error)) if moved and replannable else Refused(reason=str(error))
     if moved:
+        if taken := _taken_column_ids(attempt, head):
+            return Stale(reason=f"the column ids {taken} were given to other columns since the schema was read")
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
             return Refused(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
@@ -153,6 +155,22 @@ def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
     return any(isinstance(update, kinds) for update in updates)
 
 
+def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
+    """Return the ids of new columns of *attempt* that *head* gave to other columns, which may be dropped by now.
+
+    1. We read schema 0 and give our new column the id 2.   2. Others add a column with the id 2, write it, and drop it.
+    3. The schema is 0 again, as our requirement says. Under the id 2 our column would show what the other one held.
+    """
+    there = head.schema().field_ids
+    added = {
+        field_id
+        for update in attempt.updates
+        if isinstance(update, AddSchemaUpdate)
+        for field_id in update.schema_.field_ids - there
+    }
+    return sorted(field_id for field_id in added if field_id <= head.last_column_id)
+
+
 def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:
     wanted: dict[str, str | None] = {}
     for update in attempt.updates:
@@ -170,11 +188,8 @@ def _fitted(
 ) -> TableUpdate:
     """Return *update* as it must be on *head*: marked, timed, retention kept, protected snapshots spared."""
     if isinstance(update, AddSnapshotUpdate):
-        snapshot = update.snapshot
-        summary = snapshot.summary
-        if summary is not None:
-            summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
-        return AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"timestamp_ms": now_ms, "summary": summary}))
+        marked = _marked(update.snapshot, attempt, generation)
+        return AddSnapshotUpdate(snapshot=marked.model_copy(update={"timestamp_ms": now_ms}))
     adds_snapshot = isinstance_any(attempt.updates, AddSnapshotUpdate)
     if (
         isinstance(update, SetSnapshotRefUpdate)
@@ -189,6 +204,25 @@ def _fitted(
         kept = [i for i in update.snapshot_ids if i not in protected and head.snapshot_by_id(i) is not None]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
+
+
+def created(attempt: Attempt, *, generation: int | None) -> TableMetadata:
+    """Return the first metadata of the table that *attempt* creates; its snapshots carry the request id."""
+    return lean.create(
+        [
+            AddSnapshotUpdate(snapshot=_marked(update.snapshot, attempt, generation))
+            if isinstance(update, AddSnapshotUpdate)
+            else update
+            for update in attempt.updates
+        ]
+    )
+
+
+def _marked(snapshot: Snapshot, attempt: Attempt, generation: int | None) -> Snapshot:
+    summary = snapshot.summary
+    if summary is not None:
+        summary = Summary(summary.operation, **{**summary.additional_properties, **_marks(attempt, generation)})
+    return snapshot.model_copy(update={"summary": summary})
 
 
 def _marks(attempt: Attempt, generation: int | None) -> dict[str, str]:

@@ -30,7 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from commit_coord.errors import ConfigError, LockLost, LockRefused, LockServiceUnavailable
 from commit_coord.model import (
@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 BRIEFLY = 2.0
 """Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
+
+DENY_JITTER = 0.1
+"""Of a sleep between two tries: Hive's clients that were refused together would come back together."""
 
 PAGE = 1000
 """Locks of the first page of a listing, about."""
@@ -124,6 +127,11 @@ class DenyPolicy:
     numretries: int = 100
     sleep_between_retries_ms: int = 60_000
 
+    @property
+    def longest_s(self) -> float:
+        """What all the sleeps between its tries may take, with their jitter."""
+        return self.numretries * self.sleep_between_retries_ms / 1000 * (1 + DENY_JITTER)
+
 
 Policy = WaitPolicy | DenyPolicy
 
@@ -141,6 +149,10 @@ class Lease(ABC):
         self._reason = ""
         self._listeners: list[LeaseListener] = []
         self._state_lock = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: a lease belongs to its process. A lease of ``catalog.leases`` has a number that can be sent."""
+        raise TypeError("a lease can't be pickled or copied: its locks belong to the process that acquired them")
 
     @property
     def state(self) -> LeaseState:
@@ -363,6 +375,10 @@ class LockManager(ABC):
     def recall(self, request_id: str) -> JournalEntry | None:
         """Return what the journal knows of *request_id*, None when it knows nothing or keeps none."""
         return None
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: locks belong to this process and its connections. Send the catalog, which opens its own client."""
+        raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
     @abstractmethod
     def close(self) -> None:

@@ -52,7 +52,7 @@ from commit_coord.errors import (
 )
 from commit_coord.locks import lease_sql
 from commit_coord.locks.base import BRIEFLY, Lease, LockManager
-from commit_coord.locks.lease import LeaseLockManager
+from commit_coord.locks.lease import LeaseLockManager, stored
 from commit_coord.locks.lease_store import Step, id_list
 from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
@@ -182,6 +182,7 @@ class Leases:
         manager: The catalog's lock manager.
         max_duration_ms: ``lease.max-duration-ms``.
         database_parents: ``lock.database-parents``.
+        spelled: Returns an object under the names by which the catalog locks it.
         forced: Told of the locks of leases that were dropped by force.
 
     Raises:
@@ -194,6 +195,7 @@ class Leases:
         *,
         max_duration_ms: int = 86_400_000,
         database_parents: bool = False,
+        spelled: Callable[[Resource], Resource] = lambda resource: resource,
         forced: Callable[[Sequence[LockEntry]], object] = lambda _: None,
     ) -> None:
         if not isinstance(manager, LeaseLockManager):
@@ -206,6 +208,7 @@ class Leases:
         self._manager = manager
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
+        self._spelled = spelled
         self._forced = forced
 
     # Hive's interface.
@@ -249,7 +252,7 @@ class Leases:
 
     def list_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
         """Return the live leases on *objects* and what lies in them, oldest first; without objects all of them."""
-        wanted = {each.resource for each in objects}
+        wanted = self._resources(objects)
 
         def chosen(resource: Resource) -> bool:
             return not wanted or not wanted.isdisjoint((resource, *resource.ancestors))
@@ -268,7 +271,7 @@ class Leases:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its.
             ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
         """
-        _refuse_strangers(self._one(lease_id), {each.resource for each in objects})
+        _refuse_strangers(self._one(lease_id), self._resources(objects))
         step = lease_sql.EXTEND, self._named(lease_id)
         (rows,) = self._manager._run([step])
         if rows:
@@ -287,7 +290,7 @@ class Leases:
         Raises:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.
         """
-        dropped = {each.resource for each in objects}
+        dropped = self._resources(objects)
         while True:
             lease = self._one(lease_id)
             _refuse_strangers(lease, dropped)
@@ -304,7 +307,7 @@ class Leases:
         A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
         only some of them left.
         """
-        wanted = {each.resource for each in objects}
+        wanted = self._resources(objects)
         self._tidy()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
         standing = self._manager.locks(scope=_SCOPE) if doomed else ()
@@ -372,6 +375,9 @@ class Leases:
 
     # The rows.
 
+    def _resources(self, objects: Iterable[LeaseObject]) -> set[Resource]:
+        return {self._spelled(each.resource) for each in objects}
+
     def _grab(
         self,
         objects: Iterable[LeaseObject],
@@ -382,8 +388,9 @@ class Leases:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
         wanted: Locks = {}
         for each in objects:
-            if wanted.get(each.resource) is not LockMode.EXCLUSIVE:
-                wanted[each.resource] = each.mode
+            resource = self._spelled(each.resource)
+            if wanted.get(resource) is not LockMode.EXCLUSIVE:
+                wanted[resource] = each.mode
         if not wanted:
             raise InvalidArguments("a lease is on one object at least")
         manager, deadline = self._manager, self._manager._clock.now() + wait_ms / 1000
@@ -462,9 +469,9 @@ class Leases:
             "after": _text(kept),
         }
         sharing: list[Step] = [
-            (lease_sql.SHARE_LOCK, {**named, "resource": str(resource)}) for resource in gone if resource in after
+            (lease_sql.SHARE_LOCK, {**named, "resource": stored(resource)}) for resource in gone if resource in after
         ]
-        ids = id_list([f"{mode.letter}{resource}" for resource, mode in gone.items()])
+        ids = id_list([f"{mode.letter}{stored(resource)}" for resource, mode in gone.items()])
         (reduced, *_) = self._manager._run(
             [(lease_sql.REDUCE, named), (lease_sql.REDUCE_LOCKS, {**named, "ids": ids}), *sharing],
             then=[
@@ -472,7 +479,7 @@ class Leases:
                     lease_sql.WAKE,
                     {
                         "scope": named["scope"],
-                        "resource": str(resource),
+                        "resource": stored(resource),
                         "mode": mode.letter,
                         "place": lease.lease_id,
                     },

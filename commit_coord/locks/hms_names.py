@@ -212,7 +212,7 @@ def _encoded(text: str) -> str:
     return "".join(c if c in _PLAIN else "".join(f"~{byte:02x}" for byte in c.encode()) for c in text)
 
 
-_UNQUOTED = str.maketrans("'\\", '"/')
+_UNQUOTED = str.maketrans("'\\\0", '"/?')
 
 
 def _fitting(text: str) -> str:

@@ -19,6 +19,7 @@ A lost reply
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -60,6 +61,11 @@ _LOOK_AGAIN = 1.0
 
 _AT_ONCE = 100
 """Expired requests that one beat removes: the next one must not be late."""
+
+_LONGEST = 1_500
+"""Characters of a resource that are stored as they are: its key also has the name of the catalog."""
+_CUT = 1_000
+"""Characters that are left of a longer one, before its digest."""
 
 _LARGEST_PAGE = 32_000
 """Locks of one page of a listing, at most."""
@@ -144,6 +150,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         first = self._clock.now()
         if not (request.offer and self._store.remote):
             return self._persist(lambda: self._enter_once(request, first), deadline)
+        # Where no connection can be had, nothing is sent, and nobody can take the offer.
+        self._persist(self._store.connection.reach, deadline)
         try:
             return self._enter_once(request, first)
         except Interrupted:
@@ -194,7 +202,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         if request.scope is LockScope.OPERATION:
             queues = [scope]
         else:
-            queues = [f"{scope}:{resource}" for resource, _ in request.locks]
+            queues = [f"{scope}:{stored(resource)}" for resource, _ in request.locks]
         steps: list[Step] = [(lease_sql.TAKE_PLACE, {"queue": queue, "clock": clock}) for queue in sorted(queues)]
         if len(queues) > 1:
             steps.append((lease_sql.LEVEL_PLACES, {"ids": id_list(queues)}))
@@ -219,7 +227,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             )
         )
         for resource, mode in request.locks:
-            steps.append((lease_sql.ENTER_LOCK, {**common, "resource": str(resource), "mode": mode.letter}))
+            steps.append((lease_sql.ENTER_LOCK, {**common, "resource": stored(resource), "mode": mode.letter}))
         if request.offer:
             steps.append((lease_sql.ENTER_OFFER, {**common, "offer": request.offer}))
         steps.append((lease_sql.LOOK, self._look_values(request)))
@@ -230,7 +238,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _queue(self, request: LockRequest) -> str:
         """Return the queue of the latch that *request* asks for, "" where it asks for anything else."""
-        return "" if request.table is None else f"{self._scope(request.scope)}:{request.table}"
+        return "" if request.table is None else f"{self._scope(request.scope)}:{stored(request.table)}"
 
     def _seen(self, rows: Rows) -> Blocker | None:
         """Return the blocker in the answer to LOOK."""
@@ -348,7 +356,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             lease_sql.TAKE,
             {
                 "scope": self._scope(ticket.request.scope),
-                "resource": str(resource),
+                "resource": stored(resource),
                 "request_id": ticket.request.request_id,
                 "place": ticket.place,
                 "limit": limit,
@@ -374,7 +382,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             for (place,) in found:
                 self._remove_ticket(_Ticket(request=request, place=place))
             return
-        named = [(str(resource), mode.letter) for resource, mode in request.locks]
+        named = [(stored(resource), mode.letter) for resource, mode in request.locks]
         lease = ticket.lease
         done, returned = lease.settled if isinstance(lease, CarryingLease) else ((), ())
         self._remove(
@@ -508,7 +516,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
                     yield _entries(rows)
 
     def _list_values(self, resource: Resource | None) -> dict[str, Any]:
-        path = "" if resource is None else str(resource)
+        path = "" if resource is None else stored(resource)
         # '0' follows '/' in ASCII, so this is the range of everything below.
         below = {"below_from": f"{path}/", "below_to": f"{path}0"}
         return {"clock": self._store.clock_name, "resource": path, **below}
@@ -516,10 +524,11 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
         standing = self.locks()
+        listed = None if resource is None else Resource.parse(stored(resource))
         chosen = {
             entry.request_id
             for entry in standing
-            if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+            if entry.request_id == request_id or (listed is not None and entry.resource == listed)
         }
         return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
 
@@ -592,6 +601,18 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _ask(self, text: str, values: dict[str, Any]) -> Rows:
         return self._persist(lambda: self._store.connection.ask(text, values), self._clock.now() + BRIEFLY)
+
+
+def stored(resource: Resource) -> str:
+    """Return *resource* as the tables keep it.
+
+    An index of PostgreSQL takes 2,704 bytes. What is longer excludes as it should, by a digest of the whole, and is
+    listed cut off; what it lies in is still its beginning.
+    """
+    text = str(resource)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_CUT]}~{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _note(request: LockRequest, rows: Rows) -> str | None:

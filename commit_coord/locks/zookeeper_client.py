@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import select
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -276,6 +278,14 @@ class Session:
         return found or 0
 
     # Verbs. ``patience`` is how many seconds each bunch of answers may take.
+
+    def reach(self, patience: float = BRIEFLY) -> None:
+        """Return once there is a connection. Nothing is sent.
+
+        Raises:
+            LockServiceUnavailable: There is none.
+        """
+        self._connected(self._clock.now() + patience)
 
     def multi(
         self,
@@ -639,6 +649,7 @@ class Session:
             with self._lock:
                 if self._opening is None:
                     self._opening = _Opening(self)
+                    self._opening.ends_with(self)
                 opening = self._opening
         if not opening.done.wait(max(0.0, until - self._clock.now())):
             raise Interrupted(
@@ -689,6 +700,9 @@ class _Opening:
     """The making of a client, in a thread of its own: no signal interrupts it half way.
 
     ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
+
+    kazoo's threads refer to it as long as they run. So it knows its session weakly: one that nobody uses any more, or
+    closed, goes to the collector, and takes the client and its threads with it.
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
@@ -701,9 +715,11 @@ class _Opening:
         self.client: Any = None
         self._problem = self._UNREACHED
         self.log = _Log()
-        self._session = session
-        self._access = session._access
+        self._session = weakref.ref(session)
+        self._access, self._asked_ms, self._clock = session._access, session.asked_ms, session._clock
         self._made: Any = None
+        self._pid = os.getpid()
+        self._ending: Any = None
         self._settled = threading.Event()
         threading.Thread(target=self._run, name="commit-coord-zookeeper-open", daemon=True).start()
 
@@ -750,7 +766,7 @@ class _Opening:
         return bool(found)
 
     def _make(self) -> Any:
-        access, session, handler = self._access, self._session, _Handler(self._access)
+        access, handler = self._access, _Handler(self._access)
         sasl = None
         if access.auth == "sasl":
             sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
@@ -758,7 +774,7 @@ class _Opening:
             sasl = {"mechanism": "GSSAPI", "service": access.service}
         client = KazooClient(
             hosts=access.addresses,
-            timeout=session.asked_ms / 1000,
+            timeout=self._asked_ms / 1000,
             handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
             auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == "digest" else None,
@@ -768,8 +784,8 @@ class _Opening:
         connect = client._connection._connect
 
         def connected(*args: Any) -> Any:
-            if not self._probe:
-                session.heard.connecting(session._clock.now())
+            if not self._probe and (session := self._session()) is not None:
+                session.heard.connecting(self._clock.now())
             try:
                 read_timeout, connect_timeout = connect(*args)
             except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
@@ -777,20 +793,39 @@ class _Opening:
             except kazoo_errors.KazooException as error:
                 # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
                 raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
-            # Two thirds of what was negotiated, in milliseconds.
-            session.timeout_ms = round(read_timeout * 1.5)
+            if (session := self._session()) is not None:
+                # Two thirds of what was negotiated, in milliseconds.
+                session.timeout_ms = round(read_timeout * 1.5)
             return read_timeout, connect_timeout
 
         client._connection._connect = connected
         client.add_listener(self._settle)
-        if not self._probe:
-            client._connection.ping_outstanding = _Pings(session)
-            client.add_listener(session._changed)
+        session = self._session()
+        if not self._probe and session is not None:
+            client._connection.ping_outstanding = _Pings(self._session, self._clock)
+            client.add_listener(self._tell)
             session._handler = handler
         return client
 
+    def _tell(self, state: str) -> None:
+        session = self._session()
+        if session is not None:
+            session._changed(state)
+
+    def ends_with(self, session: Session) -> None:
+        """Close when the collector has *session*; not in its thread, which may be kazoo's own."""
+        self._ending = weakref.finalize(session, self._collected)
+        self._ending.atexit = False
+
+    def _collected(self) -> None:
+        # A forked child that drops what it has of its parent's must not end it.
+        if self._pid == os.getpid():
+            threading.Thread(target=self.close, name="commit-coord-zookeeper-close", daemon=True).start()
+
     def close(self) -> None:
         """End the session, or the attempt to get one."""
+        if self._ending is not None:
+            self._ending.detach()
         self.done.wait()
         if self._made is not None:
             try:
@@ -803,20 +838,20 @@ class _Opening:
 class _Pings:
     """What kazoo sets when it sends a ping, and clears when the answer has come, or the connection is cut."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: weakref.ref[Session], clock: Clock) -> None:
+        self._session, self._clock = session, clock
         self._sent: float | None = None
 
     def set(self) -> None:
         # 1. A ping is slow.   2. The next one is sent.   3. The answer that comes is that of the first.
         if self._sent is None:
-            self._sent = self._session._clock.now()
+            self._sent = self._clock.now()
 
     def clear(self) -> None:
         sent, self._sent = self._sent, None
         # A ping whose connection was cut is forgotten with it: see Heard.connected.
-        if sent is not None:
-            self._session._note_answer(sent)
+        if sent is not None and (session := self._session()) is not None:
+            session._note_answer(sent)
 
     def is_set(self) -> bool:
         return self._sent is not None

@@ -76,7 +76,7 @@ def _locks(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[R
 
 
 def _leases(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[Row]:
-    path = resource.path if resource is not None else ()
+    path = catalog.spelled(resource).path if resource is not None else ()
     for lease in catalog.leases.list_lease():
         leased = LeaseObject(lease.db_name, lease.table_name, lease.partition_name or None).resource
         if leased.path[: len(path)] == path:

@@ -1,131 +1,415 @@
-"""WHERE clauses as PyIceberg's row filters, as far as they can be."""
+"""WHERE clauses: what they say of each row, and which files and partitions need not be looked at.
+
+A clause is bound to a schema first: names become columns, and each literal becomes a value of the column that it meets.
+What is bound has SQL's three truth values. NULL compares as unknown. NaN equals itself and is greater than every other
+number, as in Spark, DuckDB and PostgreSQL. A number that the column's type does not have compares by its size:
+``n < 2.5`` and ``n = 3000000000`` are what they are in arithmetic; nothing is rounded to fit.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import isnan
+from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import UUID
 
 from pyiceberg import expressions as E
+from pyiceberg import types as T
+from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
-_COMPARED: dict[type[sql.Expr], tuple[type[Any], type[Any]]] = {
-    sql.EQ: (E.EqualTo, E.EqualTo),
-    sql.LT: (E.LessThan, E.GreaterThan),
-    sql.LTE: (E.LessThanOrEqual, E.GreaterThanOrEqual),
-    sql.GT: (E.GreaterThan, E.LessThan),
-    sql.GTE: (E.GreaterThanOrEqual, E.LessThanOrEqual),
-}
-"""Each comparison, and what it is with its sides exchanged."""
+from commit_coord.errors import StatementError
+from commit_coord.iceberg.values import Misfit, exact_number, fit, floor
+from commit_coord.sql.constants import NotAConstant, constant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_EXACT = (T.IntegerType, T.LongType, T.DecimalType)
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_OPERATORS: dict[type[sql.Expr], str] = {sql.EQ: "=", sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">="}
 
 
-_OPPOSITE: dict[type[sql.Expr], type[sql.Expr]] = {
-    sql.EQ: sql.NEQ,
-    sql.NEQ: sql.EQ,
-    sql.LT: sql.GTE,
-    sql.LTE: sql.GT,
-    sql.GT: sql.LTE,
-    sql.GTE: sql.LT,
-}
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Is the same for every row; None is unknown."""
+
+    truth: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """A column is NULL; never unknown."""
+
+    field: T.NestedField
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The same for every value of a column, unknown where it is NULL."""
+
+    field: T.NestedField
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A column compared with a value of its type."""
+
+    field: T.NestedField
+    operator: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A column has the form of a pattern, a regular expression."""
+
+    field: T.NestedField
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """AND."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """OR."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """NOT."""
+
+    inner: Condition
+
+
+Condition = Known | IsNull | Settled | Compared | Like | Every | Some | Negated
 
 
 class NotAFilter(Exception):
-    """A condition says more than a row filter can."""
+    """A condition says more than is understood here."""
 
 
-def row_filter(condition: sql.Expr) -> E.BooleanExpression:
-    """Return the row filter that *condition* is.
+# Binding: names and literals.
+
+
+def bound(where: sql.Expr | None, schema: Schema, called: str = "") -> Condition:
+    """Return what *where* says of rows of *schema*; None is true of each.
+
+    Args:
+        where: The clause.
+        schema: Of the rows.
+        called: What the table is called in the statement, for names such as ``t.a``.
 
     Raises:
-        NotAFilter: It is none; *condition* compares something else than columns and constants, say.
+        NotAFilter: It compares something else than columns and constants, say.
+        StatementError: It names a column that is not there, or compares one with what its type can't be compared with.
     """
-    match condition:
-        case sql.Paren(this=inner):
-            return row_filter(inner)
-        case sql.And(this=left, expression=right):
-            return E.And(row_filter(left), row_filter(right))
-        case sql.Or(this=left, expression=right):
-            return E.Or(row_filter(left), row_filter(right))
-        case sql.Not(this=inner):
-            return _negated(inner)
-        # In SQL no comparison holds for NULL. Iceberg takes NULL for something that differs from every value.
-        case (
-            sql.NEQ(this=sql.Column() as column, expression=other)
-            | sql.NEQ(this=other, expression=sql.Column() as column)
-        ):
-            return E.And(E.NotEqualTo(term=column.name, value=constant(other)), E.NotNull(term=column.name))
-        case sql.Is(this=sql.Column() as column, expression=sql.Null()):
-            return E.IsNull(term=column.name)
-        case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
-            return E.In(term=column.name, literals=[constant(value) for value in values])
-        case sql.Between(this=sql.Column() as column):
-            low, high = constant(condition.args["low"]), constant(condition.args["high"])
-            return E.And(
-                E.GreaterThanOrEqual(term=column.name, value=low), E.LessThanOrEqual(term=column.name, value=high)
-            )
-        case sql.Binary(this=sql.Column() as column, expression=other) if type(condition) in _COMPARED:
-            return _COMPARED[type(condition)][0](column.name, constant(other))  # type: ignore[no-any-return]
-        case sql.Binary(this=other, expression=sql.Column() as column) if type(condition) in _COMPARED:
-            return _COMPARED[type(condition)][1](column.name, constant(other))  # type: ignore[no-any-return]
-    raise NotAFilter(condition.sql(dialect="hive"))
+    return Known(True) if where is None else _Binder(schema, called).condition(where)
 
 
-def _negated(condition: sql.Expr) -> E.BooleanExpression:
-    """Return the row filter of the rows for which *condition* is false, not NULL."""
-    match condition:
-        case sql.Paren(this=inner):
-            return _negated(inner)
-        case sql.Not(this=inner):
-            return row_filter(inner)
-        case sql.And(this=left, expression=right):
-            return E.Or(_negated(left), _negated(right))
-        case sql.Or(this=left, expression=right):
-            return E.And(_negated(left), _negated(right))
-        case sql.Is(this=sql.Column() as column, expression=sql.Null()):
-            return E.NotNull(term=column.name)
-        case sql.In(this=sql.Column() as column, expressions=[_, *_] as values):
-            found = [constant(value) for value in values]
-            return E.And(E.NotIn(term=column.name, literals=found), E.NotNull(term=column.name))
-        case sql.Between(this=column):
-            low, high = condition.args["low"], condition.args["high"]
-            return E.Or(
-                row_filter(sql.LT(this=column, expression=low)), row_filter(sql.GT(this=column, expression=high))
-            )
-        case sql.Binary(this=left, expression=right) if type(condition) in _OPPOSITE:
-            return row_filter(_OPPOSITE[type(condition)](this=left, expression=right))
-    raise NotAFilter(condition.sql(dialect="hive"))
+def column_of(column: sql.Column, schema: Schema, called: str = "") -> T.NestedField:
+    """Return the column of *schema* that *column* names, in whatever case.
+
+    Raises:
+        StatementError: There is none, or there are two.
+    """
+    if column.table and column.table.lower() != called.lower():
+        raise StatementError(
+            "this name is neither of the table nor a column: fields of structs are not read here",
+            column=f"{column.table}.{column.name}",
+        )
+    return field_of(column.name, schema)
 
 
-def weakest_filter(condition: sql.Expr) -> E.BooleanExpression:
-    """Return a row filter that is true wherever *condition* is: parts of a conjunction that are none are left out."""
-    conjuncts = condition.flatten() if isinstance(condition, sql.And) else [condition]
-    known: list[E.BooleanExpression] = []
-    for one in conjuncts:
+def field_of(name: str, schema: Schema) -> T.NestedField:
+    """Return the column of *schema* called *name*, in whatever case.
+
+    Raises:
+        StatementError: There is none, or there are two.
+    """
+    found = [field for field in schema.fields if field.name == name] or [
+        field for field in schema.fields if field.name.lower() == name.lower()
+    ]
+    if len(found) != 1:
+        what = "two columns differ by case alone: write the name as it is" if found else "there is no such column"
+        raise StatementError(what, column=name, accepted=", ".join(field.name for field in schema.fields))
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Binder:
+    schema: Schema
+    called: str
+
+    def condition(self, where: sql.Expr) -> Condition:
+        match where:
+            case sql.Paren(this=inner):
+                return self.condition(inner)
+            case sql.And():
+                return Every(tuple(map(self.condition, where.flatten())))
+            case sql.Or():
+                return Some(tuple(map(self.condition, where.flatten())))
+            case sql.Not(this=inner):
+                return Negated(self.condition(inner))
+            case sql.Boolean(this=truth):
+                return Known(truth)
+            case sql.Null():
+                return Known(None)
+            case sql.Column():
+                return self._compared(self._field(where), "=", True)
+            case sql.Is(this=sql.Column() as column, expression=sql.Null()):
+                return IsNull(self._field(column))
+            case sql.Is(this=sql.Column() as column, expression=sql.Boolean(this=truth)):
+                return self._same(self._field(column), truth)
+            case sql.In(this=sql.Column() as column, expressions=[*values]) if not where.args.get("query"):
+                return self._in(self._field(column), values)
+            case sql.Between(this=sql.Column() as column) if not where.args.get("symmetric"):
+                field, low, high = self._field(column), self._value(where.args["low"]), self._value(where.args["high"])
+                return Every((self._compared(field, ">=", low), self._compared(field, "<=", high)))
+            case sql.Escape(this=sql.Like() as like, expression=sql.Literal(this=escape, is_string=True)):
+                return self._like(like, escape)
+            case sql.Like():
+                return self._like(where, "\\")
+            case sql.Binary(this=sql.Column() as column, expression=other):
+                return self._binary(where, column, other, mirrored=False)
+            case sql.Binary(this=other, expression=sql.Column() as column):
+                return self._binary(where, column, other, mirrored=True)
+        raise NotAFilter(where.sql(dialect="hive"))
+
+    def _binary(self, where: sql.Expr, column: sql.Column, other: sql.Expr, *, mirrored: bool) -> Condition:
+        match where:
+            case sql.NEQ():
+                return Negated(self._compared(self._field(column), "=", self._value(other)))
+            case sql.NullSafeEQ():
+                return self._same(self._field(column), self._value(other))
+            case sql.NullSafeNEQ():
+                return Negated(self._same(self._field(column), self._value(other)))
+        if (operator := _OPERATORS.get(type(where))) is None:
+            raise NotAFilter(where.sql(dialect="hive"))
+        return self._compared(self._field(column), _MIRRORED[operator] if mirrored else operator, self._value(other))
+
+    def _field(self, column: sql.Column) -> T.NestedField:
+        return column_of(column, self.schema, self.called)
+
+    def _value(self, written: sql.Expr) -> Any:
         try:
-            known.append(row_filter(one))
-        except NotAFilter:
+            return constant(written)
+        except NotAConstant as error:
+            raise NotAFilter(error) from None
+        except Misfit as error:
+            raise StatementError("no value of that type", found=written.sql(dialect="hive"), reason=error) from error
+
+    def _same(self, field: T.NestedField, value: Any) -> Condition:
+        """Return that *field* is *value*, where NULL is a value as any other."""
+        if value is None:
+            return IsNull(field)
+        return Every((Negated(IsNull(field)), self._compared(field, "=", value)))
+
+    def _in(self, field: T.NestedField, values: Sequence[sql.Expr]) -> Condition:
+        if not values:
+            raise StatementError("expected a value between the brackets of IN", column=field.name)
+        return Some(tuple(self._compared(field, "=", self._value(value)) for value in values))
+
+    def _like(self, like: sql.Expr, escape: str) -> Condition:
+        if not isinstance(like.this, sql.Column):
+            raise NotAFilter(like.sql(dialect="hive"))
+        field, pattern = self._field(like.this), self._value(like.expression)
+        if not isinstance(field.field_type, T.StringType) or not isinstance(pattern, str | None):
+            _incomparable(field, pattern, "LIKE compares texts")
+        if pattern is None:
+            return Known(None)
+        found = Like(field, _regular(pattern, escape))
+        return Negated(found) if like.args.get("negate") else found
+
+    def _compared(self, field: T.NestedField, operator: str, value: Any) -> Condition:
+        """Return the comparison with a value of the column's type, or what it is where the type has no such value."""
+        kind = field.field_type
+        if not kind.is_primitive:
+            _incomparable(field, value, "a list, map or struct can only be compared with NULL, by IS NULL")
+        if value is None:
+            return Known(None)
+        if isinstance(kind, T.BooleanType) and operator != "=":
+            _incomparable(field, value, "truth values have no order")
+        if isinstance(kind, T.StringType) and not isinstance(value, str):
+            _incomparable(field, value, "the column has texts: write the value in quotes")
+        try:
+            if not isinstance(kind, _EXACT):
+                return Compared(field, operator, fit(value, kind))
+            below, beside = floor(exact_number(value), kind)
+        except Misfit as error:
+            _incomparable(field, value, str(error))
+        if not beside:
+            return Compared(field, operator, below)
+        # The literal lies above `below`, the greatest value under it: n < 2.5 is n <= 2.
+        if operator == "=":
+            return Settled(field, False)
+        if below is None:
+            return Settled(field, (operator in {"<", "<="}) == (beside > 0))
+        return Compared(field, "<=" if operator in {"<", "<="} else ">", below)
+
+
+def _incomparable(field: T.NestedField, value: Any, reason: str) -> NoReturn:
+    raise StatementError(
+        "the column can't be compared with this", column=field.name, type=field.field_type, value=value, reason=reason
+    )
+
+
+def _regular(pattern: str, escape: str) -> str:
+    """Return a LIKE pattern as a regular expression."""
+    if len(escape) != 1:
+        raise StatementError("ESCAPE takes one character", found=escape)
+    made, marks = [], iter(pattern)
+    for mark in marks:
+        if mark == escape:
+            literal = next(marks, None)
+            if literal is None:
+                raise StatementError("a LIKE pattern must not end in its escape character", value=pattern)
+            made.append(re.escape(literal))
+        else:
+            made.append({"%": ".*", "_": "."}.get(mark) or re.escape(mark))
+    return f"(?s)\\A(?:{''.join(made)})\\z"
+
+
+# Rows.
+
+
+def truth(condition: Condition, rows: pa.Table) -> Any:
+    """Return what *condition* is for each of *rows*: true, false or null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match condition:
+        case Known(truth=known):
+            return pa.array([known] * rows.num_rows, pa.bool_())
+        case IsNull(field=field):
+            return _flat(rows.column(field.name).is_null())
+        case Settled(field=field, truth=settled):
+            return pc.if_else(_flat(rows.column(field.name).is_null()), pa.scalar(None, pa.bool_()), settled)
+        case Compared(field=field, operator=operator, value=value):
+            return _flat(_compare(rows.column(field.name), operator, value))
+        case Like(field=field, pattern=pattern):
+            return _flat(pc.match_substring_regex(rows.column(field.name), pattern))
+        case Every(parts=parts):
+            return reduce(pc.and_kleene, (truth(part, rows) for part in parts))
+        case Some(parts=parts):
+            return reduce(pc.or_kleene, (truth(part, rows) for part in parts))
+        case Negated(inner=inner):
+            return pc.invert(truth(inner, rows))
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
+
+
+def _compare(column: Any, operator: str, value: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if isinstance(value, UUID):
+        column, value, kind = column.cast(pa.binary(16)).cast(pa.binary()), value.bytes, pa.binary()
+    elif pa.types.is_fixed_size_binary(kind):
+        column, kind = column.cast(pa.binary()), pa.binary()
+    elif pa.types.is_floating(kind) and isnan(value):
+        # NaN is one with itself and above all others: what counts is whether a number is NaN.
+        column, value, kind = pc.is_nan(column).cast(pa.int8()), 1, pa.int8()
+    found = getattr(pc, _ARROW[operator])(column, pa.scalar(value, kind))
+    return pc.or_(found, pc.is_nan(column)) if pa.types.is_floating(kind) and operator in {">", ">="} else found
+
+
+_ARROW = {"=": "equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+
+
+# Files and partitions.
+
+
+def row_filter(condition: Condition) -> tuple[E.BooleanExpression, bool]:
+    """Return a row filter that is true wherever *condition* is, and whether it is true nowhere else."""
+    return _filter(condition, negated=False)
+
+
+def weakest_filter(where: sql.Expr, schema: Schema) -> E.BooleanExpression:
+    """Return a row filter that is true wherever *where* is: parts of a conjunction that are none are left out."""
+    known: list[E.BooleanExpression] = []
+    for one in where.flatten() if isinstance(where, sql.And) else [where]:
+        try:
+            known.append(row_filter(bound(one, schema))[0])
+        except (NotAFilter, StatementError):
             continue
     return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *known)
 
 
-def constant(value: sql.Expr) -> Any:
-    """Return the value of a constant.
+def _filter(condition: Condition, *, negated: bool) -> tuple[E.BooleanExpression, bool]:
+    """Return the filter of the rows for which *condition* is true, or false; not of those for which it is unknown."""
+    match condition:
+        case Known(truth=known):
+            return (E.AlwaysTrue() if known is not None and known != negated else E.AlwaysFalse()), True
+        case IsNull(field=field):
+            return (E.NotNull(term=field.name) if negated else E.IsNull(term=field.name)), True
+        case Settled(field=field, truth=settled):
+            return (E.NotNull(term=field.name) if settled != negated else E.AlwaysFalse()), True
+        case Compared(field=field, operator=operator, value=value):
+            return _pushed(field, _NEGATED[operator] if negated else operator, value), True
+        case Like(field=field):
+            return E.NotNull(term=field.name), False
+        case Negated(inner=inner):
+            return _filter(inner, negated=not negated)
+        case Every(parts=parts) | Some(parts=parts):
+            found = [_filter(part, negated=negated) for part in parts]
+            filters, exact = [part for part, _ in found], all(exactly for _, exactly in found)
+            if isinstance(condition, Every) != negated:
+                return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *filters), exact
+            return _any(filters), exact
 
-    Raises:
-        NotAFilter: It is none, or NULL, with which nothing can be compared.
-    """
-    match value:
-        case sql.Paren(this=inner):
-            return constant(inner)
-        case sql.Neg(this=inner):
-            return -constant(inner)
-        case sql.Boolean(this=truth):
-            return truth
-        case sql.Literal(this=text, is_string=True):
-            return text
-        case sql.Literal(this=text):
-            return float(text) if any(mark in text.lower() for mark in ".e") else int(text)
-        case (
-            sql.Cast(this=sql.Literal(this=text, is_string=True))
-            | sql.TsOrDsToDate(this=sql.Literal(this=text, is_string=True))
-        ):
-            return text  # DATE '2026-01-01': PyIceberg reads the text as the column's type has it.
-    raise NotAFilter(value.sql(dialect="hive"))
+
+def _any(filters: Sequence[E.BooleanExpression]) -> E.BooleanExpression:
+    """Return that one of *filters* is true; equalities of one column together, for IN may have many."""
+    by_column: dict[str, list[Any]] = {}
+    others: list[E.BooleanExpression] = []
+    for one in filters:
+        if isinstance(one, E.EqualTo):
+            by_column.setdefault(one.term.name, []).append(one.literal)  # type: ignore[attr-defined]
+        else:
+            others.append(one)
+    together = [E.In(term=column, literals=values) for column, values in by_column.items()]
+    return E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *together, *others)
+
+
+def _pushed(field: T.NestedField, operator: str, value: Any) -> E.BooleanExpression:
+    name, floating = field.name, isinstance(field.field_type, T.FloatType | T.DoubleType)
+    if floating and isnan(value):
+        nan: dict[str, E.BooleanExpression] = {
+            "=": E.IsNaN(term=name),
+            ">=": E.IsNaN(term=name),
+            "<>": E.And(E.NotNaN(term=name), E.NotNull(term=name)),
+            "<": E.And(E.NotNaN(term=name), E.NotNull(term=name)),
+            "<=": E.NotNull(term=name),
+            ">": E.AlwaysFalse(),
+        }
+        return nan[operator]
+    match operator:
+        case "=":
+            return E.EqualTo(term=name, value=value)
+        case "<>":
+            return E.And(E.NotEqualTo(term=name, value=value), E.NotNull(term=name))
+        case "<":
+            return E.LessThan(term=name, value=value)
+        case "<=":
+            return E.LessThanOrEqual(term=name, value=value)
+        case ">":
+            found: E.BooleanExpression = E.GreaterThan(term=name, value=value)
+        case _:
+            found = E.GreaterThanOrEqual(term=name, value=value)
+    return E.Or(found, E.IsNaN(term=name)) if floating else found

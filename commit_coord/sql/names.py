@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
+from commit_coord.model import Resource
 from commit_coord.sql.statement import Name
 from commit_coord.table import CoordinatedTable, Rewriter, rewrite_here
 
@@ -33,7 +34,12 @@ class Names:
 
     def identifier(self, name: Name) -> tuple[str, str]:
         """Return database and table, whether they are there or not."""
-        return name.database or self._database, name.table
+        database, table = self.catalog.spelled(Resource((name.database or self._database, name.table))).path
+        return database, table
+
+    def of_database(self, name: str) -> str:
+        """Return the database *name* as the catalog spells it, whether it is there or not."""
+        return self.catalog.spelled(Resource((name,))).path[0]
 
     def table(self, name: Name) -> CoordinatedTable:
         """Return the table as it is now.
@@ -57,7 +63,7 @@ class Names:
         return ", ".join(get_close_matches(table, inside) or inside[:_SHOWN]) or None
 
     def database(self, name: str) -> str:
-        """Return *name*, which is a database's.
+        """Return *name*, which is a database's, as the catalog spells it.
 
         Raises:
             StatementError: It is not.
@@ -66,7 +72,7 @@ class Names:
             self.catalog.load_namespace_properties(name)
         except NoSuchNamespaceError as error:
             raise StatementError("there is no such database", database=name) from error
-        return name
+        return self.of_database(name)
 
     def has_database(self, name: str) -> bool:
         """Return whether there is a database of that name."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import ClassVar
 
 import sqlglot
@@ -18,6 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, Value
 from commit_coord.model import LockMode
+from commit_coord.sql.constants import number
 from commit_coord.sql.statement import (
     AddColumns,
     AddPartitions,
@@ -65,9 +67,10 @@ class _Dialect(Hive):
     """Hive's words, all of them: sqlglot takes what follows SHOW or EXPLAIN for one text."""
 
     class Tokenizer(Hive.Tokenizer):
-        """Hive's."""
+        """Hive's, with ``X'00ff'`` for bytes, as in Spark."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
 
 _TRANSFORMS = {
@@ -229,8 +232,10 @@ class _Words:
         token = self._one(expected, lambda token: token.token_type in kinds)
         if token.token_type is TokenType.STRING:
             return token.text
-        number = float(token.text) if any(mark in token.text.lower() for mark in ".e") else int(token.text)
-        return -number if negative else number
+        found = number(token.text)
+        if not negative:
+            return found
+        return found.copy_negate() if isinstance(found, Decimal) else -found
 
     def properties(self) -> dict[str, str]:
         """Return ``('key'='value', ...)``."""
@@ -652,7 +657,7 @@ class _Words:
         # What comes before is blanked out, so that sqlglot counts lines and columns as we do.
         before = "".join(mark if mark == "\n" else " " for mark in self._text[: first.start])
         try:
-            found = sqlglot.parse_one(before + self._text[first.start : end], dialect=_DIALECT)
+            found = sqlglot.parse_one(before + self._text[first.start : end], dialect=_Dialect)
         except ParseError as error:
             wrong = error.errors[0]
             raise StatementError(

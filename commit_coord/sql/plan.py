@@ -74,7 +74,7 @@ def locks_of(statement: Statement, names: Names) -> list[tuple[Resource, LockMod
             database, table_name = names.identifier(name)
             return [*operation_locks(Operation.CREATE_TABLE, Resource((names.database(database), table_name)))]
         case CreateDatabase(database=database):
-            return [*operation_locks(Operation.CREATE_DATABASE, Resource((database,)))]
+            return [*operation_locks(Operation.CREATE_DATABASE, Resource((names.of_database(database),)))]
         case DropDatabase(database=database, cascade=cascade):
             inside = names.tables_of(database) if cascade else []
             tables = [lock for table in inside for lock in operation_locks(Operation.DROP_TABLE, Resource.table(table))]
@@ -147,7 +147,7 @@ def _filtered(where: sql.Expr | None, table: Table) -> list[hierarchy.Partition]
     if where is None:
         return []
     try:
-        return lockable(fixed_partitions(weakest_filter(where), table.spec(), table.schema()))
+        return lockable(fixed_partitions(weakest_filter(where, table.schema()), table.spec(), table.schema()))
     except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
         return []
 

@@ -6,6 +6,7 @@ import uuid
 from typing import Protocol, TypeVar
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import (
     TOTAL_DATA_FILES,
@@ -16,7 +17,7 @@ from pyiceberg.table.snapshots import (
     TOTAL_RECORDS,
     Operation,
 )
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _MergeAppendFiles
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
@@ -153,13 +154,20 @@ class PureAppend(BySpec, _MergeAppendFiles):
         chosen = max(small, key=len, default=[])
         if not chosen:
             return None
-        spec = metadata.specs()[chosen[0].partition_spec_id]
-        location = self.new_manifest_output().location
+        spec = self.spec(chosen[0].partition_spec_id)
         merged = manifests.merge(
-            self._io, location, chosen, spec.partition_type(metadata.schema()), self._snapshot_id
-        ) or self._merged_by_pyiceberg(chosen)
+            self._io, self.new_manifest_output().location, chosen, metadata, spec, self._snapshot_id
+        ) or self._written_anew(chosen, spec)
+        if merged is None:
+            return None
         return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in chosen))
 
-    def _merged_by_pyiceberg(self, chosen: list[ManifestFile]) -> ManifestFile:
-        manager = _ManifestMergeManager(self._target_size_bytes, self._min_count_to_merge, True, self)
-        return manager._create_manifest(chosen[0].partition_spec_id, chosen)
+    def _written_anew(self, chosen: list[ManifestFile], spec: PartitionSpec) -> ManifestFile | None:
+        """Return one manifest with the live entries of *chosen*, None when none is live; slower than a copy."""
+        entries = [entry for manifest in chosen for entry in manifest.fetch_manifest_entry(self._io)]
+        if not entries:
+            return None
+        with self.new_manifest_writer(spec) as writer:
+            for entry in entries:
+                writer.existing(entry)
+        return writer.to_manifest_file()

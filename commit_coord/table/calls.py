@@ -20,11 +20,9 @@ def recorded(method: F) -> F:
 
     @wraps(method)
     def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
-        with self.call():
-            if self._depth == 1:
-                self._calls.append(lambda transaction: method(transaction, *args, **kwargs))
-                if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                    self._replayable = False  # a RecordBatchReader can be read once
+        with self.call(lambda transaction: method(transaction, *args, **kwargs)):
+            if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
+                self._replayable = False  # a RecordBatchReader can be read once
             try:
                 return method(self, *args, **kwargs)
             except BaseException:
@@ -80,9 +78,7 @@ class Remembering:
             builder.commit()
 
         transaction = self._transaction
-        with transaction.call():
-            if transaction._depth == 1:
-                transaction._calls.append(again)
+        with transaction.call(again):
             # What was built so far looked at the table before its lock was held.
             if transaction._lock_operation(self._operation):
                 again(transaction)

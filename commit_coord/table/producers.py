@@ -18,10 +18,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update import UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _DeleteFiles, _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.properties import property_as_int
 
+from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.partitions import may_hold
 from commit_coord.iceberg.written import Written, mark, partition_schema
 
@@ -66,6 +70,23 @@ class BySpec(_SnapshotProducer[Any]):
     def schema_of(self, spec: PartitionSpec) -> Schema:
         """Return a schema that has the columns of *spec*."""
         return partition_schema(self._transaction.table_metadata, spec)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        """Make the snapshot.
+
+        Raises:
+            CommitNotApplied: Its parent has manifests that PyIceberg does not see, so they would get lost.
+        """
+        parent = self._parent_snapshot_id and self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        hidden = manifest_list.hidden(self._io, parent.manifest_list) if parent else 0
+        if hidden:
+            name = table_name(self._transaction._table.name())
+            raise CommitNotApplied(
+                f"readers do not see {hidden} manifests of the table, and this commit would lose them; "
+                f"nothing was committed: run `commit-coord repair {name}`, then repeat it",
+                table=name,
+            )
+        return super()._commit()
 
     def _manifests(self) -> list[ManifestFile]:
         reason = self.written.misfit(self._transaction.table_metadata) if self.written is not None else None

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.table import DataScan, Table, TableProperties, Transaction
+from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import IsolationLevel, Operation
@@ -53,12 +53,16 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING, Read, change_since, renamed_over, seen_from
+from commit_coord.table.replaced import replaced
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
+
+_EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
 
 Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
@@ -77,6 +81,7 @@ class CoordinatedTransaction(Transaction):
     def __init__(
         self, table: Table, autocommit: bool = False, *, operation: Operates | None = None, seen: Seen | None = None
     ) -> None:
+        refuse_unwritable(table)
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)
@@ -107,6 +112,8 @@ class CoordinatedTransaction(Transaction):
         self._by_name = False
         """Whether a call has named columns."""
         self._repeating = False
+        self._matching: tuple[str | None, ...] = ()
+        """The branch that an upsert looks for matches in."""
         self._sent = False
         self._lease: Lease | None = None
 
@@ -125,6 +132,9 @@ class CoordinatedTransaction(Transaction):
         base, updates = self._table.metadata, self._updates
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
+        if self._matching and self._depth == 1:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(self._view[2], *self._matching).model_copy(update={"refs": {}})
         return self._view[2]
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
@@ -134,7 +144,13 @@ class CoordinatedTransaction(Transaction):
                 requirement.validate(self.table_metadata)
             except CommitFailedException as error:
                 raise self._conflict(str(error)) from error
-        self._updates += updates
+        self._updates, before = (*self._updates, *updates), self._updates
+        if any(isinstance(update, _EVOLUTIONS) for update in updates):
+            try:
+                _ = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
+            except BaseException:
+                self._updates = before
+                raise
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
         return self
@@ -151,19 +167,29 @@ class CoordinatedTransaction(Transaction):
             return super()._apply(updates, requirements)
 
     @contextmanager
-    def call(self) -> Iterator[None]:
-        """Count how deep calls are nested. An outermost one that fails ends a transaction of one call.
+    def call(self, again: Callable[[CoordinatedTransaction], Any] | None = None) -> Iterator[None]:
+        """Count how deep calls are nested, and remember outermost ones that succeed.
 
-        Its lock ends with it: the exception refers to the transaction, and may be kept for as long as a process lives.
+        One that fails in a transaction of one call leaves no lock and no file. The exception refers to the transaction,
+        and may be kept for as long as the process lives.
+
+        Args:
+            again: Makes the call once more; None when it can't be made again.
         """
-        if self._depth == 0:
+        outermost = self._depth == 0
+        if outermost:
             self._follow_the_caller()
+            if again is not None:
+                self._calls.append(again)
         self._depth += 1
         try:
             yield
         except BaseException:
-            if self._depth == 1 and self._autocommit and not self._sent:
-                self._abandon()
+            if outermost and again in self._calls:
+                self._calls.remove(again)
+            if outermost and self._autocommit and not self._sent:
+                self._unlock()
+                self._delete_created()
             raise
         finally:
             self._depth -= 1
@@ -187,7 +213,14 @@ class CoordinatedTransaction(Transaction):
         return any(isinstance(update, SetSnapshotRefUpdate) and update.ref_name in refs for update in updates)
 
     def pend(self, producer: PureAppend) -> None:
-        """Take the append of *producer* without a look at the table, if it is the only one so far."""
+        """Take the append of *producer* without a look at the table, if it is the only one so far.
+
+        Raises:
+            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could stand on.
+        """
+        branch = producer._target_branch
+        if branch not in (None, MAIN_BRANCH) and not self._updates and self._table.metadata.current_snapshot_id is None:
+            self._refuse_a_first_branch(str(branch))
         self._register_snapshot_producer(producer)
         if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
             self._apply(*producer._commit())
@@ -195,6 +228,14 @@ class CoordinatedTransaction(Transaction):
         self._pending = producer
         if self._autocommit:
             self.commit_transaction()
+
+    def _refuse_a_first_branch(self, branch: str) -> None:
+        if branch not in self._table.metadata.refs:
+            raise CommitNotApplied(
+                "the commit did not land: a table without a snapshot can only be written to its main branch",
+                table=table_name(self._table.name()),
+                branch=branch,
+            )
 
     def _materialise(self) -> None:
         """Make an ordinary PyIceberg snapshot of the pending append: something wants to look at it."""
@@ -296,12 +337,33 @@ class CoordinatedTransaction(Transaction):
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
-    def upsert(self, *args: Any, **kwargs: Any) -> Any:
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self._names_columns()
         self._reads = True
-        return super().upsert(*args, **kwargs)
+        self._matching, outer = (branch,), self._matching
+        try:
+            return super().upsert(
+                df,
+                join_cols,
+                when_matched_update_all,
+                when_not_matched_insert_all,
+                case_sensitive,
+                branch,
+                snapshot_properties,
+            )
+        finally:
+            self._matching = outer
 
     @recorded
     def update_rows(
@@ -325,6 +387,13 @@ class CoordinatedTransaction(Transaction):
         rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
+
+    @property
+    def view(self) -> Table:
+        """Return the table as the transaction sees it, staged changes included. What its ``io`` writes is tracked."""
+        seen = copy.copy(self._table)
+        seen.metadata = self.table_metadata
+        return seen
 
     @recorded
     def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
@@ -473,14 +542,11 @@ class CoordinatedTransaction(Transaction):
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        return Or(
-            AlwaysFalse(),
-            AlwaysFalse(),
-            *(
-                And(AlwaysTrue(), AlwaysTrue(), *map(_is, partition_fields, record))
-                for record in (partition_records if partition_fields else ())
-            ),
-        )
+        partitions = [
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
+            for record in (partition_records if partition_fields else ())
+        ]
+        return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
 
     @recorded
     def add_files(
@@ -560,26 +626,30 @@ class CoordinatedTransaction(Transaction):
     def delete_partitions(
         self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
     ) -> None:
-        """Delete every data file that lies in a partition of one of *data_files*, whatever its transforms."""
+        """Delete the rows that lie in a partition of one of *data_files*, whatever its transforms.
+
+        Rows that are stored under other partition specs are replaced too: what else their files hold is written anew.
+        """
         self._lock_operation(Operates.OVERWRITE)
         self._reads = True
-        metadata = self.table_metadata
-        if metadata.spec().is_unpartitioned():
+        metadata, files = self.table_metadata, list(data_files)
+        specs = metadata.specs()
+        if not files and not metadata.spec().is_unpartitioned():
+            return
+        if not files or any(specs[data_file.spec_id].is_unpartitioned() for data_file in files):
             self.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
-        doomed: set[Record] = {data_file.partition for data_file in data_files}
         snapshot = metadata.snapshot_by_name(branch)
-        if snapshot is None or not doomed:
+        if snapshot is None:
             return
-        found: list[DataFile] = []
-        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list):
-            if manifest.content == ManifestContent.DATA and manifest.partition_spec_id == metadata.default_spec_id:
-                entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-                found += [entry.data_file for entry in entries if entry.data_file.partition in doomed]
-        if found:
+        scan = DataScan(metadata, self._table.io, snapshot_id=snapshot.snapshot_id)
+        found = replaced(metadata, self._table.io, scan.plan_files(), files)
+        if found.gone:
             with self.update_snapshot(snapshot_properties, branch).overwrite() as producer:
-                for data_file in found:
+                for data_file in found.gone:
                     producer.delete_data_file(data_file)
+                for data_file in found.rest:
+                    producer.append_data_file(data_file)
 
     @recorded
     def rewrite_files(
@@ -670,6 +740,10 @@ class CoordinatedTransaction(Transaction):
         )
 
     # The end of a transaction.
+
+    def __enter__(self) -> CoordinatedTransaction:
+        """Return the transaction itself."""
+        return self
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
@@ -874,8 +948,7 @@ class CoordinatedTransaction(Transaction):
 
     def _evolves(self) -> bool:
         """Return whether schemas, specs or sort orders are added: on another head their ids may be taken."""
-        kinds = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
-        return any(isinstance(update, kinds) for update in self._updates)
+        return any(isinstance(update, _EVOLUTIONS) for update in self._updates)
 
     def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         return kind(
@@ -952,5 +1025,5 @@ class CoordinatedTransaction(Transaction):
 
 def _is(name: str, value: Any) -> BooleanExpression:
     if value is None:
-        return IsNull(name)
-    return IsNaN(name) if value != value else EqualTo(name, value)  # noqa: PLR0124 - NaN alone is not itself
+        return IsNull(term=name)
+    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 from typer.testing import CliRunner
 
 import commit_coord
@@ -102,8 +103,9 @@ def catalog(tmp_path: Path) -> Iterator[CoordinatedCatalog]:
 
 
 def request_ids(shell: Shell) -> list[str]:
-    """Return the request ids of the table's commits, newest first."""
-    return [commit["request_id"] for commit in shell.json("commits", "shop.sales")["commits"]]
+    """Return the request ids of the table's snapshots, newest first."""
+    commits = shell.json("commits", "shop.sales")["commits"]
+    return [commit["request_id"] for commit in commits if commit["snapshot_id"] is not None]
 
 
 # -- locks -------------------------------------------------------------------------------------------------
@@ -247,8 +249,9 @@ def test_reap_says_what_the_dead_left_and_frees_it(shell: Shell, catalog: Coordi
 def test_commits(shell: Shell) -> None:
     """The newest first, with rows, request id, generation and writer."""
     document = shell.json("commits", "shop.sales")
-    newest, oldest = document["commits"]
-    assert document["total"] == 2
+    newest, oldest, created = document["commits"]
+    assert document["total"] == 3
+    assert (created["operation"], created["snapshot_id"]) == ("create", None)
     assert newest["parent_id"] == oldest["snapshot_id"]
     assert newest["current"]
     assert (oldest["operation"], oldest["added_rows"], oldest["writer"]) == ("append", 3, "till [1]")
@@ -265,8 +268,38 @@ def test_commits(shell: Shell) -> None:
 def test_commits_limit(shell: Shell) -> None:
     """As many as asked for, and it says that there are more."""
     assert len(shell.json("commits", "shop.sales", "-n", "1")["commits"]) == 1
-    assert "2 commits, the newest 1" in shell("commits", "shop.sales", "-n", "1").stdout
-    assert len(shell.json("commits", "shop.sales", "-n", "0")["commits"]) == 2
+    assert "3 commits, the newest 1" in shell("commits", "shop.sales", "-n", "1").stdout
+    assert len(shell.json("commits", "shop.sales", "-n", "0")["commits"]) == 3
+
+
+def test_commits_without_a_snapshot_are_listed_with_their_request_ids(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    table = catalog.load_table("shop.sales")
+    with table.transaction() as tx:
+        tx.set_properties({"a": "1"})
+    with table.update_schema() as changes:
+        changes.add_column("more", LongType())
+    schema, properties, *snapshots = shell.json("commits", "shop.sales")["commits"]
+    for commit in (schema, properties):
+        assert (commit["operation"], commit["snapshot_id"], commit["added_rows"]) == ("metadata", None, 0)
+        assert shell.json("commits", "shop.sales", "--request-id", commit["request_id"][:8])["landed"] is True
+    assert schema["request_id"] in table.metadata_location
+    assert [commit["operation"] for commit in snapshots] == ["append", "append", "create"]
+    assert "metadata" in shell("commits", "shop.sales").stdout
+
+
+def test_the_commit_that_creates_a_table_with_rows_is_one_commit_with_its_request_id(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    rows = pa.table({"id": [1, 2]})
+    with catalog.create_table_transaction("shop.new", rows.schema) as tx:
+        tx.append(rows)
+    [commit] = shell.json("commits", "shop.new")["commits"]
+    assert commit["request_id"] in catalog.load_table("shop.new").metadata_location
+    assert shell.json("commits", "shop.new", "--request-id", commit["request_id"])["snapshot_ids"] == [
+        commit["snapshot_id"]
+    ]
 
 
 @pytest.mark.usefixtures("catalog")
@@ -562,7 +595,7 @@ def hive(shell: Shell, hms: HiveMetastore) -> Iterator[CoordinatedCatalog]:
 
 def test_the_commands_work_on_a_metastore(shell: Shell, hive: CoordinatedCatalog) -> None:
     """Locks, commits, lock and unlock, as on a database."""
-    assert [c["added_rows"] for c in shell.json("commits", shell.table)["commits"]] == [1, 1, 1]
+    assert [c["added_rows"] for c in shell.json("commits", shell.table)["commits"]] == [1, 1, 1, 0]
     sales = Resource(tuple(shell.table.split(".")))
     with hive.lock_operation({sales: EXCLUSIVE}, statement="ALTER TABLE sales"):
         (entry,) = shell.json("locks", shell.table)["locks"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -372,10 +373,10 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         assert received(alone) - before - 1 == 200
         trips, ask = [0], Session._ask
 
-        def count(session: Session, requests: Any, patience: float) -> Any:
+        def count(session: Session, requests: Any, patience: float, **options: Any) -> Any:
             # All of them are sent before the first answer is waited for.
             trips[0] += 1
-            return ask(session, requests, patience)
+            return ask(session, requests, patience, **options)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Session, "_ask", count)
@@ -634,7 +635,7 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
         session = waiter._session
         real = session.multi
 
-        def silent(*_: Any) -> Any:
+        def silent(*_: Any, **options: Any) -> Any:
             raise Interrupted("no server answers")
 
         def entered(*operations: Any, **options: Any) -> Any:
@@ -1352,3 +1353,47 @@ def test_many_reads_that_are_denied_are_a_clear_error(zookeeper: ZooKeeperEnsemb
         pytest.raises(LockServiceUnavailable, match="denies access"),
     ):
         manager._session.get([f"{root}/{number}" for number in range(20)])
+
+
+def test_a_client_that_nobody_closed_ends_its_session_and_its_threads(service: Service, raw: Any) -> None:
+    """When it was dropped, and the collector came: a job may open a catalog for each of its tables."""
+    before = set(threading.enumerate())
+    manager: Any = create_lock_manager("zookeeper", service.uri, space=service.space)
+    manager.acquire(request((X, TABLE)), deadline=soon()).release()
+    manager.acquire(request((X, TABLE)), deadline=soon())
+    manager.heartbeat.stop()  # it ends by itself once there was nothing to do for a minute
+    del manager
+
+    def gone() -> bool:
+        gc.collect()
+        return not {thread for thread in set(threading.enumerate()) - before if thread.name.find("heartbeat") < 0}
+
+    until(gone, "the end of its threads")
+    until(lambda: not any("LOCK-" in path for path in everything(raw, service)), "the end of its session")
+
+
+@pytest.mark.slow
+def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_freezes(
+    zookeeper_usual_ticks: ZooKeeperEnsemble,
+) -> None:
+    """With ZooKeeper's usual ticks. The follower froze between a word of the leader and the leader's next ping."""
+    ensemble = zookeeper_usual_ticks
+    follower = next(server for server in ensemble.servers if server.mode == "follower")
+    for delay in (2.2, 2.9, 3.6, 4.3, 5.0):
+        with (
+            Service("zookeeper", follower.connect_string) as behind,
+            Service("zookeeper", ensemble.leader.connect_string, behind.space) as before,
+        ):
+            holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
+            held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
+            waiting = Contender(waiter, request((X, TABLE)), seconds=60).queued()
+            time.sleep(delay)  # the pings go on: at another moment of each
+            held.ensure_active(0)
+            os.kill(follower.pid, signal.SIGSTOP)
+            try:
+                until(waiting.granted.is_set, "the grant")
+                assert held.state is LeaseState.LOST
+            finally:
+                os.kill(follower.pid, signal.SIGCONT)
+            waiting.release()
+            until(follower.healthy, "a follower that goes on")

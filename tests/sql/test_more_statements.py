@@ -135,7 +135,7 @@ COMMANDS: list[tuple[str, str, str, list[str] | None]] = [
     ("SELECT a FROM evolved WHERE p = '1'", "S evolved", "evolved", ["1\t1\tNULL"]),
     ("ALTER TABLE evolved DROP PARTITION (p='1')", "X evolved", "evolved", []),
     # Iceberg's.
-    ("DELETE FROM t1 WHERE P = '1' AND a = 1", "X t1", "t1", BEGINNING[1:]),
+    ("DELETE FROM t1 WHERE P = '1' AND a = 1", "S t1, X t1/p=1", "t1", BEGINNING[1:]),
     ("DELETE FROM t1 WHERE p = '1' AND a = 1", "S t1, X t1/p=1", "t1", BEGINNING[1:]),
     ("DELETE FROM t1 WHERE q <> 10", "X t1", "t1", [BEGINNING[0], BEGINNING[2]]),
     ("DELETE FROM t1 WHERE a = 77", "X t1", "t1", BEGINNING),

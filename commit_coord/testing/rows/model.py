@@ -1,0 +1,326 @@
+"""A table as its rows, and conditions on them. Pure: it reads no file and knows no library but Iceberg's types.
+
+A row maps field ids to values, so that a renamed or swapped column is right by construction. A value that is NULL is
+left out, so that a row is the same before and after a column was added. What is compared is always a *bag* of rows:
+their order says nothing, and two equal rows are two rows.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+Value = Any
+"""In Python's terms. A struct is a tuple of (field id, value) without its NULLs, a list a tuple, a map a sorted one."""
+
+Row = tuple[tuple[int, Value], ...]
+"""(field id, value) in the order of the ids, without NULLs."""
+
+Named = Mapping[str, Any]
+"""A row as a user writes it: by names, structs as dictionaries, maps as lists of pairs."""
+
+MAIN = "main"
+
+
+# Values.
+
+
+def canonical(value: Any, kind: IcebergType) -> Value:
+    """Return *value*, written by names, by field ids."""
+    if value is None:
+        return None
+    match kind:
+        case StructType(fields=fields):
+            found = {f.field_id: canonical(value.get(f.name), f.field_type) for f in fields}
+            return tuple(sorted((key, item) for key, item in found.items() if item is not None))
+        case ListType():
+            return tuple(canonical(item, kind.element_type) for item in value)
+        case MapType():
+            pairs = value.items() if isinstance(value, Mapping) else value
+            made = [(canonical(k, kind.key_type), canonical(v, kind.value_type)) for k, v in pairs]
+            return tuple(sorted(made, key=repr))
+        case FloatType():
+            return _float(struct.unpack("<f", struct.pack("<f", value))[0])
+        case DoubleType():
+            return _float(value)
+    return value
+
+
+def _float(value: float) -> float:
+    return math.nan if math.isnan(value) else value  # one object: equal to itself in a tuple
+
+
+def projected(value: Value, kind: IcebergType) -> Value:
+    """Return what of *value* is visible with the type *kind*: what it has no field for is not."""
+    if value is None:
+        return None
+    match kind:
+        case StructType(fields=fields):
+            types = {f.field_id: f.field_type for f in fields}
+            return tuple((key, projected(item, types[key])) for key, item in value if key in types)
+        case ListType():
+            return tuple(projected(item, kind.element_type) for item in value)
+        case MapType():
+            made = [(projected(k, kind.key_type), projected(v, kind.value_type)) for k, v in value]
+            return tuple(sorted(made, key=repr))
+        case FloatType() | DoubleType():
+            return _float(float(value))
+    return value
+
+
+def complete(value: Value, kind: IcebergType) -> bool:
+    """Return whether *value* has all that *kind* requires."""
+    if value is None:
+        return True
+    match kind:
+        case StructType(fields=fields):
+            there = dict(value)
+            return all(
+                complete(there[f.field_id], f.field_type) if f.field_id in there else not f.required for f in fields
+            )
+        case ListType():
+            return all(item is not None or not kind.element_required for item in value) and all(
+                complete(item, kind.element_type) for item in value
+            )
+        case MapType():
+            return all((v is not None or not kind.value_required) and complete(v, kind.value_type) for _, v in value)
+    return True
+
+
+# Conditions.
+
+
+class Unbound(Exception):
+    """A name stands for no column."""
+
+
+@dataclass(frozen=True)
+class Always:
+    """Every row."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """``column op value``; op is one of == < <= > >=. NULL and NaN satisfy none."""
+
+    column: str
+    op: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class In:
+    """The column has one of these values."""
+
+    column: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """The column, or what it lies in, is NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class NotNull:
+    """The column has a value."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class And:
+    """Both."""
+
+    left: Where
+    right: Where
+
+
+@dataclass(frozen=True)
+class Or:
+    """One of both."""
+
+    left: Where
+    right: Where
+
+
+Where = Always | Compare | In | IsNull | NotNull | And | Or
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+Test = Callable[[Row], bool]
+
+
+def path_of(column: str, fields: StructType) -> tuple[NestedField, ...]:
+    """Return the fields that lead to *column*, ``s.x`` in a struct.
+
+    Raises:
+        Unbound: There is none.
+    """
+    found: list[NestedField] = []
+    kind: IcebergType = fields
+    for name in column.split("."):
+        inside = [f for f in kind.fields if f.name == name] if isinstance(kind, StructType) else []
+        if not inside:
+            raise Unbound(column)
+        found.append(inside[0])
+        kind = inside[0].field_type
+    return tuple(found)
+
+
+def bound(where: Where, fields: StructType) -> Test:
+    """Return the test of rows that *where* is for a table whose columns are *fields*.
+
+    Raises:
+        Unbound: It names a column that is not there.
+    """
+    match where:
+        case Always():
+            return lambda row: True
+        case And(left=left, right=right):
+            one, other = bound(left, fields), bound(right, fields)
+            return lambda row: one(row) and other(row)
+        case Or(left=left, right=right):
+            one, other = bound(left, fields), bound(right, fields)
+            return lambda row: one(row) or other(row)
+    path = path_of(where.column, fields)
+    ids, kind = [f.field_id for f in path], path[-1].field_type
+
+    def value(row: Row) -> Value:
+        found: Any = row
+        for key in ids:
+            found = dict(found).get(key)
+            if found is None:
+                return None
+        return found
+
+    match where:
+        case IsNull():
+            return lambda row: value(row) is None
+        case NotNull():
+            return lambda row: value(row) is not None
+        case In(values=values):
+            wanted = [canonical(item, kind) for item in values]
+            return lambda row: value(row) is not None and not _is_nan(value(row)) and value(row) in wanted
+        case Compare(op=op, value=other):
+            against, compared = canonical(other, kind), _COMPARED[op]
+            return lambda row: (
+                value(row) is not None
+                and not _is_nan(value(row))
+                and not _is_nan(against)
+                and compared(value(row), against)
+            )
+    raise TypeError(where)
+
+
+def _is_nan(value: Value) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def columns_of(where: Where) -> set[str]:
+    """Return the columns that *where* names."""
+    match where:
+        case Always():
+            return set()
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return columns_of(left) | columns_of(right)
+    return {where.column}
+
+
+# Tables.
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One field of a partition spec: ``transform(source)``, as Iceberg writes it."""
+
+    source: int
+    transform: str
+    name: str
+
+
+@dataclass(frozen=True)
+class State:
+    """A table as one commit left it.
+
+    Args:
+        uuid: Which table: one that was dropped and made again is another.
+        fields: Its columns.
+        rows: By branch and tag, each a sorted tuple.
+        tags: Which of these are tags.
+        spec: Its partition fields, those that are void left out.
+        order: Its sort order: (source, transform, direction, nulls).
+        properties: Without those that follow from something else.
+        version: Of the format.
+        last_id: The highest field id that was ever given out.
+        spec_id: Of *spec*. Seen, not compared.
+        files: Of the main branch: the spec and the rows of each. Seen, not compared.
+        mapped: It has a name mapping, by which columns are found in files that name no field ids. Seen, not compared.
+    """
+
+    uuid: str
+    fields: StructType
+    rows: Mapping[str, tuple[Row, ...]]
+    tags: frozenset[str] = frozenset()
+    spec: tuple[Partition, ...] = ()
+    order: tuple[tuple[Any, ...], ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    version: int = 2
+    last_id: int = field(default=0, compare=False)
+    spec_id: int = field(default=0, compare=False)
+    files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
+    mapped: bool = field(default=False, compare=False)
+
+    def of(self, ref: str = MAIN) -> Counter[Row]:
+        """Return the rows of a branch or tag as the present columns show them."""
+        return Counter(_visible(row, self.fields) for row in self.rows.get(ref, ()))
+
+    def with_rows(self, rows: Iterable[Row], branch: str = MAIN) -> State:
+        """Return the table with *rows* in *branch* instead of what is there."""
+        return replace(self, rows={**self.rows, branch: tuple(rows)})
+
+    def named(self, column: str) -> NestedField:
+        """Return a column by its name."""
+        return path_of(column, self.fields)[-1]
+
+    def same_structure(self, other: State) -> bool:
+        """Return whether only rows and refs differ."""
+        return (self.uuid, self.fields, self.spec, self.version) == (
+            other.uuid,
+            other.fields,
+            other.spec,
+            other.version,
+        )
+
+
+def _visible(row: Row, fields: StructType) -> Row:
+    found: Row = projected(row, fields)
+    return found
+
+
+def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
+    """Return rows that were written by name; None when one lacks what is required."""
+    made: list[Row] = [canonical(row, fields) for row in named]
+    return made if all(complete(row, fields) for row in made) else None

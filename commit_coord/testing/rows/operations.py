@@ -1,0 +1,757 @@
+"""What clients do to a table, as data, and what each means: which states a serial order allows behind it.
+
+``meaning(operation, base, head)`` answers for an operation by a client that had seen *base* and lands on *head*:
+
+* Names of columns in rows and conditions stand for columns of what the client saw, or of the head. Either is a serial
+  order; a mixture is none.
+* What depends on nothing but its arguments (an append; a deletion by a condition) applies to the head.
+* ``Overwrite`` brings rows that its caller computed. It lands only if no row that its condition names has changed since
+  the caller looked: serializable, Iceberg's default.
+* A change of columns or partitions names what it changes by name. If the name stands for another column by now, it must
+  not land.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from commit_coord.testing.rows.model import (
+    MAIN,
+    Always,
+    Named,
+    Partition,
+    Row,
+    State,
+    Unbound,
+    Where,
+    bound,
+    canonical,
+    complete,
+    path_of,
+    rows_of,
+)
+from commit_coord.testing.rows.transforms import transformed
+
+# What there is.
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """The client looks at the table again."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Append:
+    """``append(rows)``."""
+
+    client: str
+    rows: tuple[Named, ...]
+    branch: str = MAIN
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """``overwrite(rows, where)``."""
+
+    client: str
+    rows: tuple[Named, ...]
+    where: Where = Always()  # noqa: RUF009 - frozen
+    branch: str = MAIN
+
+
+@dataclass(frozen=True)
+class Delete:
+    """``delete(where)``."""
+
+    client: str
+    where: Where
+    branch: str = MAIN
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """``upsert(rows, join_cols=keys)``."""
+
+    client: str
+    rows: tuple[Named, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DynamicOverwrite:
+    """``dynamic_partition_overwrite(rows)``."""
+
+    client: str
+    rows: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class AddFiles:
+    """A Parquet file without field ids is written elsewhere, and ``add_files`` takes it in."""
+
+    client: str
+    rows: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """The client writes data files of *rows* for what it sees, and keeps them under the name *slot*."""
+
+    client: str
+    rows: tuple[Named, ...]
+    slot: str
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """``commit_files`` of the files in *slot*."""
+
+    client: str
+    slot: str
+    mode: Literal["append", "overwrite", "dynamic"] = "append"
+    where: Where = Always()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True)
+class UpdateRows:
+    """``update_rows(where, change)``, which sets columns to constants."""
+
+    client: str
+    where: Where
+    sets: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Compact:
+    """``compact()``."""
+
+    client: str
+
+
+# Statements; each sees the table as it is when it starts.
+
+
+@dataclass(frozen=True)
+class Insert:
+    """``INSERT INTO | OVERWRITE t [(columns)] VALUES ...``."""
+
+    client: str
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class InsertSelect:
+    """``INSERT INTO | OVERWRITE t SELECT * FROM t WHERE ...``."""
+
+    client: str
+    where: Where
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class SqlUpdate:
+    """``UPDATE t SET ... WHERE ...``."""
+
+    client: str
+    where: Where
+    sets: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class SqlDelete:
+    """``DELETE FROM t WHERE ...``."""
+
+    client: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """``TRUNCATE TABLE t``."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Concatenate:
+    """``ALTER TABLE t CONCATENATE``."""
+
+    client: str
+
+
+# Changes of the table.
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """A new last column, or field of a struct."""
+
+    client: str
+    column: str
+    kind: IcebergType
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    """A column goes, with its values."""
+
+    client: str
+    column: str
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """A column has another name."""
+
+    client: str
+    column: str
+    to: str
+
+
+@dataclass(frozen=True)
+class SwapColumns:
+    """Two columns exchange their names, in one transaction."""
+
+    client: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Promote:
+    """A column gets a wider type."""
+
+    client: str
+    column: str
+    kind: IcebergType
+
+
+@dataclass(frozen=True)
+class Require:
+    """A column is required from now on, or no more."""
+
+    client: str
+    column: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class MoveFirst:
+    """A column comes first."""
+
+    client: str
+    column: str
+
+
+@dataclass(frozen=True)
+class AddPartition:
+    """The spec gets a field."""
+
+    client: str
+    column: str
+    transform: str
+    name: str
+
+
+@dataclass(frozen=True)
+class DropPartition:
+    """The spec loses a field."""
+
+    client: str
+    name: str
+
+
+@dataclass(frozen=True)
+class SortBy:
+    """The table is sorted by one column."""
+
+    client: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Format version 1 becomes 2."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class SetProperty:
+    """A property gets a value."""
+
+    client: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class MakeRef:
+    """A branch or tag at the head of the main branch."""
+
+    client: str
+    name: str
+    kind: Literal["branch", "tag"]
+
+
+@dataclass(frozen=True)
+class DropRef:
+    """A branch or tag goes."""
+
+    client: str
+    name: str
+    kind: Literal["branch", "tag"]
+
+
+@dataclass(frozen=True)
+class Expire:
+    """All snapshots go that no branch or tag stands at."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Recreate:
+    """The table is dropped, and an empty one of the same columns made under its name."""
+
+    client: str
+
+
+# Compositions.
+
+
+@dataclass(frozen=True)
+class Transact:
+    """Calls in one transaction."""
+
+    client: str
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True)
+class Race:
+    """*one* is planned; then *others* are done, by other clients; then *one* commits."""
+
+    one: Single
+    others: tuple[Single, ...]
+
+    @property
+    def client(self) -> str:
+        """Return who does *one*."""
+        return self.one.client
+
+
+Structural = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | SwapColumns
+    | Promote
+    | Require
+    | MoveFirst
+    | AddPartition
+    | DropPartition
+    | SortBy
+    | Upgrade
+    | SetProperty
+    | MakeRef
+    | DropRef
+    | Expire
+    | Recreate
+)
+Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
+Statement = Insert | InsertSelect | SqlUpdate | SqlDelete | Truncate | Concatenate
+Call = Rows | UpdateRows | SetProperty | AddColumn | RenameColumn | DropColumn
+Single = Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh
+Operation = Single | Race
+
+OURS_ALONE = (
+    CommitFiles,
+    WriteFiles,
+    UpdateRows,
+    Compact,
+    Insert,
+    InsertSelect,
+    SqlUpdate,
+    SqlDelete,
+    Truncate,
+    Concatenate,
+)
+"""What PyIceberg has no call for."""
+
+STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What may come of an operation.
+
+    Args:
+        states: One of them is the table when it has landed. None: it must not land.
+        refusable: Why it may also be refused; "" where it must land, if it is valid at all.
+    """
+
+    states: tuple[State, ...]
+    refusable: str = ""
+
+
+REFUSED = Expected((), "it can't be carried out")
+
+Slots = dict[str, tuple[State, tuple[Row, ...]]]
+"""Files that were written: for which state of the table, and their rows."""
+
+
+def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
+    """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
+    if base.uuid != head.uuid and not isinstance(operation, Recreate):
+        return Expected((), "the table was dropped")
+    changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
+    views = (base, head) if changed and _same_kinds(base, head) else (base,)
+    match operation:
+        case Append() | AddFiles():
+            branch = operation.branch if isinstance(operation, Append) else MAIN
+            return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
+        case Delete(where=where, branch=branch):
+            return Expected(_each(_without(where, view, head, branch) for view in views), changed)
+        case Overwrite(rows=rows, where=where, branch=branch):
+            if _conflict(where, base, head, branch):
+                return Expected((), "rows that it replaces have changed")
+            why = changed or ("" if base is head else "the table has changed")
+            return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), why)
+        case Upsert(rows=rows, keys=keys):
+            return Expected(_each(_upserted(rows, keys, view, head) for view in views), changed)
+        case DynamicOverwrite(rows=rows):
+            return Expected(_each(_partitions_replaced(rows, view, head) for view in views), changed)
+        case UpdateRows(where=where, sets=sets) | SqlUpdate(where=where, sets=sets):
+            return Expected(_each(_updated(where, dict(sets), view, head) for view in views), changed)
+        case SqlDelete(where=where):
+            return Expected(_each(_without(where, view, head, MAIN) for view in views), changed)
+        case Truncate():
+            return Expected((head.with_rows(()),))
+        case Compact() | Concatenate():
+            return Expected((head,), "" if base is head else "the table has changed")
+        case Insert(columns=columns, values=values, overwrite=overwrite):
+            rows = tuple(dict(zip(columns, line, strict=True)) for line in values)
+            return Expected(_each(_inserted(rows, view, head, overwrite) for view in views), changed)
+        case InsertSelect(where=where, overwrite=overwrite):
+            return Expected(_each(_selected(where, view, head, overwrite) for view in views), changed)
+        case CommitFiles():
+            return _files_committed(operation, base, head, slots)
+        case Transact(calls=calls):
+            return _transacted(calls, base, head, slots)
+        case WriteFiles() | Refresh():
+            return Expected((head,))
+    return _changed(operation, base, head, changed)
+
+
+def _same_kinds(base: State, head: State) -> bool:
+    """Return whether what was written for the names of *base* can be taken by those of *head*."""
+    there = {f.name: f.field_type for f in head.fields.fields}
+    return all(there.get(f.name, f.field_type) == f.field_type for f in base.fields.fields)
+
+
+def _each(found: Iterable[State | None]) -> tuple[State, ...]:
+    made: list[State] = []
+    for state in found:
+        if state is not None and state not in made:
+            made.append(state)
+    return tuple(made)
+
+
+# Rows.
+
+
+def _fit(rows: Iterable[Row], head: State) -> bool:
+    return all(complete(row, head.fields) for row in rows)
+
+
+def _appended(named: tuple[Named, ...], view: State, head: State, branch: str) -> State | None:
+    rows = rows_of(named, view.fields)
+    if rows is None or not _fit(rows, head) or branch not in {MAIN, *head.rows} or branch in head.tags:
+        return None
+    return head.with_rows((*head.rows.get(branch, ()), *rows), branch)
+
+
+def _without(where: Where, view: State, head: State, branch: str) -> State | None:
+    if branch not in {MAIN, *head.rows}:
+        return None
+    try:
+        matches = bound(where, view.fields)
+    except Unbound:
+        return None
+    return head.with_rows([row for row in head.rows.get(branch, ()) if not matches(row)], branch)
+
+
+def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
+    if base is head:
+        return False
+    try:
+        matches = bound(where, base.fields)
+    except Unbound:
+        return False
+    if (branch in base.rows) != (branch in head.rows) and branch != MAIN:
+        return True
+    return Counter(filter(matches, base.of(branch).elements())) != Counter(filter(matches, head.of(branch).elements()))
+
+
+def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: State, branch: str) -> State | None:
+    left = _without(where, view, head, branch)
+    return left and _appended(named, view, left, branch)
+
+
+def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> State | None:
+    rows = rows_of(named, view.fields)
+    try:
+        ids = [path_of(key, view.fields)[-1].field_id for key in keys]
+    except Unbound:
+        return None
+    if rows is None or not _fit(rows, head):
+        return None
+
+    def key(row: Row) -> tuple[Any, ...]:
+        return tuple(dict(row).get(i) for i in ids)
+
+    there = head.rows.get(MAIN, ())
+    wanted = {key(row): row for row in rows}
+    # What is there already stays as it is, be it there twice.
+    same = {k for k, row in wanted.items() if {found for found in there if key(found) == k} == {row}}
+    kept = [row for row in there if key(row) not in wanted or key(row) in same]
+    return head.with_rows([*kept, *(row for k, row in wanted.items() if k not in same)])
+
+
+def partition_of(row: Row, spec: tuple[Partition, ...], fields: StructType) -> tuple[Any, ...]:
+    """Return the partition values of *row*."""
+    values = dict(row)
+    types = {f.field_id: f.field_type for f in fields.fields}
+    return tuple(transformed(p.transform, values.get(p.source), types[p.source]) for p in spec)
+
+
+def _partitions_replaced(named: tuple[Named, ...], view: State, head: State) -> State | None:
+    """Return *head* with all rows gone that lie in a partition of one of these, by the spec of *view*."""
+    rows = rows_of(named, view.fields)
+    if rows is None or not _fit(rows, head) or not view.spec:
+        return None
+    doomed = {partition_of(row, view.spec, view.fields) for row in rows}
+    kept = [row for row in head.rows.get(MAIN, ()) if partition_of(row, view.spec, view.fields) not in doomed]
+    return head.with_rows([*kept, *rows])
+
+
+def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
+    """Return *head* with the files gone that lie in a partition of one of *rows*, by the spec of *view*."""
+    if not view.spec:
+        return head.with_rows(rows)
+    doomed = {partition_of(row, view.spec, view.fields) for row in rows}
+    kept = list(head.rows.get(MAIN, ()))
+    for spec_id, inside in head.files:
+        if inside and spec_id == view.spec_id and partition_of(inside[0], view.spec, view.fields) in doomed:
+            for row in inside:
+                kept.remove(row)
+    return head.with_rows([*kept, *rows])
+
+
+def _set(row: Row, sets: dict[str, Any], fields: StructType) -> Row:
+    values = dict(row)
+    for column, value in sets.items():
+        found = path_of(column, fields)[-1]
+        values[found.field_id] = canonical(value, found.field_type)
+    return tuple(sorted((key, value) for key, value in values.items() if value is not None))
+
+
+def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> State | None:
+    try:
+        matches = bound(where, view.fields)
+        rows = [_set(row, sets, view.fields) if matches(row) else row for row in head.rows.get(MAIN, ())]
+    except Unbound:
+        return None
+    return head.with_rows(rows) if _fit(rows, head) else None
+
+
+def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
+    made = rows_of(rows, view.fields)
+    if made is None or not _fit(made, head):
+        return None
+    if not overwrite:
+        return head.with_rows((*head.rows.get(MAIN, ()), *made))
+    return _files_replaced(tuple(made), view, head)
+
+
+def _selected(where: Where, view: State, head: State, overwrite: bool) -> State | None:
+    try:
+        found = tuple(filter(bound(where, view.fields), head.of().elements()))
+    except Unbound:
+        return None
+    if not overwrite:
+        return head.with_rows((*head.rows.get(MAIN, ()), *found))
+    return _files_replaced(found, view, head)
+
+
+def _files_committed(operation: CommitFiles, base: State, head: State, slots: Slots) -> Expected:
+    written, rows = slots[operation.slot]
+    if written.uuid != head.uuid:
+        return Expected((), "the files are of another table")
+    changed = "" if written.same_structure(head) else "the files were written for other columns or partitions"
+    if not _fit(rows, head):
+        return Expected((), "a required column lacks values")
+    match operation.mode:
+        case "append":
+            return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
+        case "dynamic":
+            return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
+    if _conflict(operation.where, base, head, MAIN):
+        return Expected((), "rows that it replaces have changed")
+    left = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
+    why = changed or ("" if base is head else "the table has changed")
+    return Expected(tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in left), why)
+
+
+def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
+    pairs = [(base, head)]
+    refusable = ""
+    for call in calls:
+        found = []
+        for before, now in pairs:
+            expected = meaning(call, before, now, slots)
+            refusable = refusable or expected.refusable
+            alone = expected if before is now else meaning(call, before, before, slots)
+            found += [(after if before is now else (alone.states or (before,))[0], after) for after in expected.states]
+        pairs = found
+    return Expected(tuple(after for _, after in pairs), refusable)
+
+
+# Columns, partitions and the rest.
+
+
+def _changed(operation: Structural, base: State, head: State, changed: str) -> Expected:
+    """Return what a change may bring: it must mean the same for its client as for the head."""
+    why = changed or ("" if base is head else "the table has changed")
+    try:
+        if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
+            return Expected((), "it names something else by now")
+        state = _applied(operation, base, head)
+    except (Unbound, LookupError) as error:
+        return Expected((), f"there is no {error}")
+    return Expected((state,), why)
+
+
+def names_in(operation: Structural) -> Iterator[str]:
+    """Yield the columns that *operation* names."""
+    match operation:
+        case AddColumn(column=column):
+            yield column.rpartition(".")[0] or column
+        case DropColumn() | RenameColumn() | Promote() | Require() | MoveFirst() | SortBy() | AddPartition():
+            yield operation.column
+        case SwapColumns(one=one, other=other):
+            yield from (one, other)
+
+
+def _known(state: State, column: str) -> int | None:
+    try:
+        return path_of(column, state.fields)[-1].field_id
+    except Unbound:
+        return None
+
+
+def _applied(operation: Structural, base: State, head: State) -> State:
+    match operation:
+        case AddColumn(column=column, kind=kind):
+            inside, _, name = column.rpartition(".")
+            new = NestedField(-1, name, unnumbered(kind), required=False)
+            return replace(head, fields=_grown(head.fields, inside.split(".") if inside else [], new))
+        case DropColumn(column=column):
+            return replace(head, fields=edited(head.fields, _id(head, column), None))
+        case RenameColumn(column=column, to=to):
+            field = head.named(column)
+            return replace(head, fields=edited(head.fields, field.field_id, field.model_copy(update={"name": to})))
+        case SwapColumns(one=one, other=other):
+            first, second = head.named(one), head.named(other)
+            half = edited(head.fields, first.field_id, first.model_copy(update={"name": other}))
+            return replace(head, fields=edited(half, second.field_id, second.model_copy(update={"name": one})))
+        case Promote(column=column, kind=kind):
+            field = head.named(column)
+            made = field.model_copy(update={"field_type": kind})
+            return replace(head, fields=edited(head.fields, field.field_id, made))
+        case Require(column=column, required=required):
+            field = head.named(column)
+            made = field.model_copy(update={"required": required})
+            return replace(head, fields=edited(head.fields, field.field_id, made))
+        case MoveFirst(column=column):
+            field = head.named(column)
+            return replace(head, fields=StructType(field, *(f for f in head.fields.fields if f is not field)))
+        case AddPartition(column=column, transform=transform, name=name):
+            return replace(head, spec=(*head.spec, Partition(_id(head, column), transform, name)))
+        case DropPartition(name=name):
+            if name not in {p.name for p in head.spec}:
+                raise LookupError(name)
+            return replace(head, spec=tuple(p for p in head.spec if p.name != name))
+        case SortBy(column=column):
+            return replace(head, order=((_id(head, column), "identity", "asc", "nulls-last"),))
+        case Upgrade():
+            return replace(head, version=2)
+        case SetProperty(key=key, value=value):
+            return replace(head, properties={**head.properties, key: value})
+        case MakeRef(name=name, kind=kind):
+            tags = head.tags | {name} if kind == "tag" else head.tags
+            return replace(head, rows={**head.rows, name: base.rows[MAIN]}, tags=tags)
+        case DropRef(name=name):
+            rows = {key: rows for key, rows in head.rows.items() if key != name}
+            return replace(head, rows=rows, tags=head.tags - {name})
+        case Expire():
+            return head
+        case Recreate():
+            # Field ids are given out anew; what they stand for is compared by name.
+            return replace(head, uuid="", rows={}, tags=frozenset(), order=())
+
+
+def _id(state: State, column: str) -> int:
+    return state.named(column).field_id
+
+
+def edited(struct: StructType, field_id: int, field: NestedField | None) -> StructType:
+    """Return *struct* with *field* in the place of the one with *field_id*, wherever that lies; None: without it."""
+    fields: list[NestedField] = []
+    for one in struct.fields:
+        if one.field_id == field_id:
+            fields += [field] if field is not None else []
+        elif isinstance(one.field_type, StructType):
+            fields.append(one.model_copy(update={"field_type": edited(one.field_type, field_id, field)}))
+        else:
+            fields.append(one)
+    return StructType(*fields)
+
+
+def _grown(struct: StructType, path: list[str], field: NestedField) -> StructType:
+    if not path:
+        return StructType(*struct.fields, field)
+    made = []
+    for one in struct.fields:
+        if one.name == path[0]:
+            assert isinstance(one.field_type, StructType)
+            made.append(one.model_copy(update={"field_type": _grown(one.field_type, path[1:], field)}))
+        else:
+            made.append(one)
+    return StructType(*made)
+
+
+def unnumbered(kind: IcebergType) -> IcebergType:
+    """Return *kind* with -1 for every field id: they will be given out."""
+    match kind:
+        case StructType(fields=fields):
+            return StructType(
+                *(f.model_copy(update={"field_id": -1, "field_type": unnumbered(f.field_type)}) for f in fields)
+            )
+        case ListType():
+            return ListType(-1, unnumbered(kind.element_type), element_required=kind.element_required)
+        case MapType():
+            return MapType(
+                -1, unnumbered(kind.key_type), -1, unnumbered(kind.value_type), value_required=kind.value_required
+            )
+    return kind

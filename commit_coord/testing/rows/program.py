@@ -1,0 +1,757 @@
+"""Programs: a table and what is done to it, as data that prints as Python, and how they are drawn.
+
+A program is drawn step by step while it runs, because what is worth doing depends on what is there. ``Dice`` makes each
+choice, and nothing else is random. What was drawn is written out with names and values, so that a step can be left out
+and the others still mean something.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal, TypeVar
+
+from pyiceberg import types
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
+
+from commit_coord.testing.rows import model, operations
+from commit_coord.testing.rows.model import (
+    MAIN,
+    Always,
+    And,
+    Compare,
+    In,
+    IsNull,
+    Named,
+    NotNull,
+    Or,
+    Partition,
+    State,
+    Where,
+)
+from commit_coord.testing.rows.operations import (
+    OURS_ALONE,
+    AddColumn,
+    AddFiles,
+    AddPartition,
+    Append,
+    CommitFiles,
+    Compact,
+    Concatenate,
+    Delete,
+    DropColumn,
+    DropPartition,
+    DropRef,
+    DynamicOverwrite,
+    Expire,
+    Insert,
+    InsertSelect,
+    MakeRef,
+    MoveFirst,
+    Operation,
+    Overwrite,
+    Promote,
+    Race,
+    Recreate,
+    Refresh,
+    RenameColumn,
+    Require,
+    SetProperty,
+    Single,
+    SortBy,
+    SqlDelete,
+    SqlUpdate,
+    SwapColumns,
+    Transact,
+    Truncate,
+    UpdateRows,
+    Upgrade,
+    Upsert,
+    WriteFiles,
+)
+from commit_coord.testing.rows.transforms import fitting
+
+T = TypeVar("T")
+Mode = Literal["append", "overwrite", "dynamic"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Every reader reads with this condition."""
+
+    where: Where
+
+
+Step = Operation | Look
+
+
+@dataclass(frozen=True)
+class Program:
+    """A table and what is done to it.
+
+    Args:
+        locks: ``operation-locks`` of our catalogs.
+        columns: Of the table.
+        spec: Its partition fields; sources are field ids in *columns*.
+        properties: Of the table.
+        version: Of its format.
+        steps: What is done.
+    """
+
+    locks: str
+    columns: tuple[NestedField, ...]
+    spec: tuple[Partition, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    version: int = 2
+    steps: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as Python; :func:`loads` reads it back."""
+        about = (
+            f"    {name}={getattr(self, name)!r}," for name in ("locks", "columns", "spec", "properties", "version")
+        )
+        return "\n".join(
+            ["Program(", *about, "    steps=(", *(f"        {step!r}," for step in self.steps), "    ),", ")"]
+        )
+
+
+def by_stock(program: Program) -> Program:
+    """Return *program* with PyIceberg's catalogs for ours, without what these can't do."""
+    steps: list[Step] = []
+    for one in program.steps:
+        if isinstance(one, Race):
+            steps += [one] if not isinstance(one.one, OURS_ALONE) else one.others
+        elif isinstance(one, Transact):
+            calls = tuple(call for call in one.calls if not isinstance(call, OURS_ALONE))
+            steps += [replace(one, calls=calls)] if calls else []
+        else:
+            steps.append(one)
+    return replace(program, locks="stock", steps=tuple(one for one in steps if not isinstance(one, OURS_ALONE)))
+
+
+def loads(text: str) -> Program:
+    """Return the program that was printed as *text*."""
+    names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "datetime": dt}
+    for module in (types, model, operations):
+        names |= vars(module)
+    names |= {"Program": Program, "Look": Look}
+    found = eval(text, names)  # noqa: S307 - a program of one's own
+    assert isinstance(found, Program)
+    return found
+
+
+# Chance.
+
+
+class Dice:
+    """Every choice of a program.
+
+    Args:
+        seed: Of the same seed come the same choices.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(f"rows {seed}")  # noqa: S311 - dice
+
+    def number(self, low: int, high: int) -> int:
+        """Return a number between both, inclusive."""
+        return self._random.randint(low, high)
+
+    def chance(self, percent: int) -> bool:
+        """Return True in so many of 100 cases."""
+        return self.number(1, 100) <= percent
+
+    def one(self, things: Sequence[T]) -> T:
+        """Return one of *things*."""
+        return things[self.number(0, len(things) - 1)]
+
+    def some(self, things: Sequence[T], least: int, most: int) -> list[T]:
+        """Return so many of *things*, in their order."""
+        count = min(self.number(least, most), len(things))
+        left = list(range(len(things)))
+        while len(left) > count:
+            left.pop(self.number(0, len(left) - 1))
+        return [things[i] for i in left]
+
+    def weighed(self, things: Sequence[tuple[int, T]]) -> T:
+        """Return one of *things*, by their weights."""
+        at = self.number(1, sum(weight for weight, _ in things))
+        for weight, thing in things:
+            at -= weight
+            if at <= 0:
+                return thing
+        raise AssertionError
+
+
+# Values that have broken something before, or might. Not the least int: truncate[10] wraps it, and readers disagree.
+
+_POOLS: dict[str, tuple[Any, ...]] = {
+    "boolean": (True, False),
+    "int": (0, 1, 2, -1, 7, 2**31 - 1, 8 - 2**31),
+    "long": (0, 1, 2, 3, 4, 5, -1, 2**31, 2**63 - 1, 8 - 2**63),
+    "float": (0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4028234663852886e38),
+    "double": (0.0, -0.0, 1.5, 0.1, math.nan, math.inf, -math.inf, 1.7976931348623157e308, 5e-324),
+    "decimal(9, 2)": tuple(map(Decimal, ("0.00", "1.25", "-1.25", "9999999.99", "-9999999.99", "12.30"))),
+    "decimal(18, 2)": tuple(map(Decimal, ("0.00", "1234567890123456.78", "-9999999999999999.99", "456.78"))),
+    "decimal(38, 10)": tuple(
+        map(
+            Decimal,
+            (
+                "0.0000000000",
+                "4028093312416675137268760953.8991191790",
+                "-9999999999999999999999999999.9999999999",
+                "1.0000000001",
+            ),
+        )
+    ),
+    "string": (
+        "",
+        "a",
+        "b",
+        "c",
+        "A",
+        "%",
+        "a/b",
+        "k=v",
+        "é",
+        "日本",
+        "\U0001f600",
+        "a'b",
+        "x" * 40,
+        " ",
+        "null",
+        "\\",
+    ),
+    "binary": (b"", b"\0", b"a", b"\xff\xfe", b"a" * 20),
+    "date": tuple(
+        dt.date(*ymd)
+        for ymd in (
+            (1970, 1, 1),
+            (1969, 12, 31),
+            (2024, 2, 29),
+            (1582, 10, 10),
+            (1, 1, 1),
+            (9999, 12, 31),
+            (2024, 3, 1),
+        )
+    ),
+    "time": (dt.time(0, 0), dt.time(23, 59, 59, 999999), dt.time(12, 30)),
+    "timestamp": tuple(
+        dt.datetime(*parts)  # noqa: DTZ001 - without a zone, as the column
+        for parts in (
+            (1970, 1, 1),
+            (1969, 12, 31, 23, 59, 59, 999999),
+            (2024, 2, 29, 12, 0, 0, 1),
+            (1700, 1, 1, 1, 1, 1),
+            (2200, 12, 31, 23, 59, 59, 999999),
+        )
+    ),
+    "timestamptz": tuple(
+        dt.datetime(*parts).replace(tzinfo=dt.UTC)  # noqa: DTZ001 - it gets one
+        for parts in (
+            (1970, 1, 1),
+            (1969, 12, 31, 23, 59, 59, 999999),
+            (2024, 2, 29, 12, 0, 0, 1),
+            (2200, 12, 31, 23, 59, 59, 999999),
+        )
+    ),
+}
+
+
+def value(dice: Dice, kind: IcebergType) -> Any:
+    """Return a value of type *kind*, as a user writes it."""
+    match kind:
+        case StructType(fields=fields):
+            return {f.name: value_of(dice, f) for f in fields}
+        case ListType():
+            return [
+                None if not kind.element_required and dice.chance(20) else value(dice, kind.element_type)
+                for _ in range(dice.number(0, 2))
+            ]
+        case MapType():
+            keys = dice.some(_POOLS[str(kind.key_type)], 0, 2)
+            return [
+                (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
+                for key in keys
+            ]
+    return dice.one(_POOLS[str(kind)])
+
+
+def value_of(dice: Dice, column: NestedField) -> Any:
+    """Return a value for a column."""
+    return None if not column.required and dice.chance(20) else value(dice, column.field_type)
+
+
+def rows(dice: Dice, state: State, least: int = 0, most: int = 4) -> tuple[Named, ...]:
+    """Return rows for a table."""
+    return tuple({f.name: value_of(dice, f) for f in state.fields.fields} for _ in range(dice.number(least, most)))
+
+
+# Tables.
+
+_PRIMITIVES: tuple[IcebergType, ...] = (
+    LongType(),
+    StringType(),
+    IntegerType(),
+    DoubleType(),
+    FloatType(),
+    DateType(),
+    TimestampType(),
+    TimestamptzType(),
+    DecimalType(9, 2),
+    DecimalType(18, 2),
+    DecimalType(38, 10),
+    BooleanType(),
+    BinaryType(),
+    TimeType(),
+)
+_NAMES = ("a", "b", "c", "d", "e", "f")
+
+
+def kind_of(dice: Dice, number: Callable[[], int], *, nested: int = 25) -> IcebergType:
+    """Return a type; its fields are numbered by *number*."""
+    if not dice.chance(nested):
+        return dice.one(_PRIMITIVES)
+    required = dice.chance(30)
+    match dice.weighed(((8, 1), (8, 2), (8, 3), (1, 4), (1, 5))):
+        case 1:
+            return StructType(
+                NestedField(number(), "x", LongType(), required=required),
+                NestedField(number(), "y", dice.one(_PRIMITIVES), required=False),
+            )
+        case 2:
+            return ListType(number(), dice.one(_PRIMITIVES), element_required=required)
+        case 3:
+            return MapType(number(), StringType(), number(), dice.one(_PRIMITIVES), value_required=required)
+        case 4:
+            inner = StructType(NestedField(number(), "x", LongType(), required=False))
+            return ListType(number(), inner, element_required=required)
+    inner = StructType(NestedField(number(), "x", DateType(), required=False))
+    return MapType(number(), StringType(), number(), inner, value_required=required)
+
+
+_PROPERTIES: tuple[Mapping[str, str], ...] = (
+    {},
+    {},
+    {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"},
+    {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"},
+    {"commit.group.coalesce": "true"},
+    {"write.metadata.previous-versions-max": "2"},
+)
+
+
+def table(dice: Dice) -> Program:
+    """Return a program without steps."""
+    numbers = itertools.count(1)
+
+    def number() -> int:
+        return next(numbers)
+
+    columns = [NestedField(number(), "k", LongType(), required=dice.chance(20))]
+    for name in _NAMES[: dice.number(1, 3)]:
+        kind = kind_of(dice, number)
+        columns.append(NestedField(number(), name, kind, required=dice.chance(15)))
+    fields = StructType(*columns)
+    spec: tuple[Partition, ...] = ()
+    for _ in range(dice.weighed(((4, 0), (4, 1), (1, 2)))):
+        if found := partition(dice, State("", fields, {}, spec=spec)):
+            spec = (*spec, found)
+    return Program(
+        locks=dice.weighed(((5, "off"), (4, "iceberg"), (1, "hive"))),
+        columns=tuple(columns),
+        spec=spec,
+        properties=dice.one(_PROPERTIES),
+        version=dice.weighed(((3, 2), (1, 1))),
+    )
+
+
+def partition(dice: Dice, state: State) -> Partition | None:
+    """Return a partition field that *state* could have as well."""
+    column = dice.one([f for f in state.fields.fields if fitting(f.field_type)] or [None])
+    if column is None:
+        return None
+    transform = dice.one(fitting(column.field_type))
+    kind = transform.partition("[")[0]
+    name = column.name if kind == "identity" else f"{column.name}_{transform.replace('[', '_').rstrip(']')}"
+    taken = {(p.source, p.transform.partition("[")[0]) for p in state.spec}
+    if (column.field_id, kind) in taken or name in {p.name for p in state.spec}:
+        return None
+    return Partition(column.field_id, transform, name)
+
+
+# Conditions.
+
+
+def where(dice: Dice, state: State, depth: int = 1) -> Where:
+    """Return a condition on the columns of *state*."""
+    if depth and dice.chance(20):
+        left, right = where(dice, state, depth - 1), where(dice, state, depth - 1)
+        return And(left, right) if dice.chance(50) else Or(left, right)
+    if dice.chance(5):
+        return Always()
+    column = dice.one(state.fields.fields)
+    name, kind = column.name, column.field_type
+    if isinstance(kind, StructType) and dice.chance(70):
+        inner = dice.one(kind.fields)
+        name, kind = f"{name}.{inner.name}", inner.field_type
+    if isinstance(kind, ListType | MapType):
+        return Always()  # PyIceberg has no conditions on these
+    if not kind.is_primitive or dice.chance(15):
+        return IsNull(name) if dice.chance(50) else NotNull(name)
+    pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
+    if dice.chance(15):
+        return In(name, tuple(dice.some(pool, 2, 3)))
+    ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
+    return Compare(name, dice.one(ops), dice.one(pool))
+
+
+def simple_where(dice: Dice, state: State) -> Where:
+    """Return a condition that our SQL takes."""
+    columns = [f for f in state.fields.fields if str(f.field_type) in _TYPED]
+    if not columns or dice.chance(10):
+        return Always()
+    return where(dice, replace(state, fields=StructType(*columns)))
+
+
+_TYPED = {"long", "int", "string", "boolean", "date", "decimal(9, 2)", "decimal(18, 2)", "decimal(38, 10)"}
+"""Types that have a literal in SQL."""
+
+
+# Steps.
+
+
+@dataclass
+class View:
+    """What a step is drawn from.
+
+    Args:
+        head: The table as it is.
+        base: The table as each client sees it.
+        slots: Files that were written.
+    """
+
+    head: State
+    base: Callable[[str], State]
+    slots: Mapping[str, Any]
+
+
+def step(dice: Dice, view: View) -> Step:
+    """Return what is done next."""
+    client = dice.weighed(((5, "a"), (4, "b"), (2, "s")))
+    if dice.chance(8):
+        return Look(where(dice, view.head))
+    if dice.chance(14) and client != "s":
+        one = single(dice, view, client, raced=True)
+        others = [single(dice, view, dice.one([c for c in ("a", "b", "s") if c != client])) for _ in range(1)]
+        return Race(one, tuple(others))
+    return single(dice, view, client)
+
+
+def single(dice: Dice, view: View, client: str, *, raced: bool = False) -> Single:
+    """Return one operation of *client*."""
+    while True:
+        make = dice.weighed(_MAKERS if client != "s" else _STOCK_MAKERS)
+        base = view.head if make in _FRESH else view.base(client)
+        made = make(dice, client, base, view)
+        if made is not None and not (raced and isinstance(made, Refresh | WriteFiles | Recreate | Expire)):
+            return made
+
+
+def _append(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Append(client, rows(dice, base, 0 if dice.chance(25) else 1), _branch(dice, base))
+
+
+def _branch(dice: Dice, base: State) -> str:
+    others = [name for name in base.rows if name != MAIN and name not in base.tags]
+    return dice.one(others) if others and dice.chance(40) else MAIN
+
+
+def _overwrite(dice: Dice, client: str, base: State, view: View) -> Single:
+    condition = where(dice, base) if dice.chance(60) else Always()
+    return Overwrite(client, rows(dice, base, 0 if dice.chance(25) else 1), condition, _branch(dice, base))
+
+
+def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Delete(client, where(dice, base), _branch(dice, base))
+
+
+def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    column = next((f for f in base.fields.fields if f.name == "k"), None)
+    if column is None:
+        return None
+    if not isinstance(column.field_type, LongType):
+        return None
+    made = [{**row, "k": row["k"] or 0} for row in rows(dice, base, 1)]
+    return Upsert(client, tuple({row["k"]: row for row in made}.values()), ("k",))
+
+
+def _dynamic(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if not base.spec or any(p.transform != "identity" for p in base.spec):
+        return None
+    return DynamicOverwrite(client, rows(dice, base))
+
+
+def _add_files(dice: Dice, client: str, base: State, view: View) -> Single:
+    return AddFiles(client, rows(dice, base, 1, 1 if base.spec else 3))
+
+
+def _write_files(dice: Dice, client: str, base: State, view: View) -> Single:
+    return WriteFiles(client, rows(dice, base, 1), f"w{len(view.slots)}")
+
+
+def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if not view.slots:
+        return None
+    mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
+    condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
+    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition)
+
+
+def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:
+    there = [f for f in base.fields.fields if kinds is None or str(f.field_type) in kinds]
+    return tuple((f.name, value_of(dice, f)) for f in dice.some(there, 1, 2))
+
+
+def _update_rows(dice: Dice, client: str, base: State, view: View) -> Single:
+    return UpdateRows(client, where(dice, base), _sets(dice, base))
+
+
+def _compact(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Compact(client)
+
+
+def _insert(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    columns = [f for f in base.fields.fields if str(f.field_type) in _TYPED]
+    if not columns or any(f.required and f not in columns for f in base.fields.fields):
+        return None
+    chosen = [f for f in columns if f.required or dice.chance(80)] or columns
+    lines = tuple(tuple(value_of(dice, f) for f in chosen) for _ in range(dice.number(1, 3)))
+    return Insert(client, tuple(f.name for f in chosen), lines, overwrite=dice.chance(30))
+
+
+def _insert_select(dice: Dice, client: str, base: State, view: View) -> Single:
+    return InsertSelect(client, simple_where(dice, base), overwrite=dice.chance(60))
+
+
+def _sql_update(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    sets = _sets(dice, base, _TYPED)
+    return SqlUpdate(client, simple_where(dice, base), sets) if sets else None
+
+
+def _sql_delete(dice: Dice, client: str, base: State, view: View) -> Single:
+    return SqlDelete(client, simple_where(dice, base))
+
+
+def _truncate(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Truncate(client)
+
+
+def _concatenate(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Concatenate(client)
+
+
+def _refresh(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Refresh(client)
+
+
+def _unused(state: State) -> list[str]:
+    if state.mapped:
+        return []  # a mapping by names can't tell two columns apart that have had one name
+    return [name for name in _NAMES if name not in {f.name for f in state.fields.fields}]
+
+
+def _add_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    structs = [f for f in base.fields.fields if isinstance(f.field_type, StructType)]
+    if structs and dice.chance(40):
+        struct = dice.one(structs)
+        return AddColumn(client, f"{struct.name}.{dice.one(('z', 'w'))}", dice.one(_PRIMITIVES))
+    names = _unused(base)
+    numbers = itertools.count(1000)
+    return AddColumn(client, dice.one(names), kind_of(dice, lambda: next(numbers))) if names else None
+
+
+def _drop_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    names = [f.name for f in base.fields.fields]
+    return DropColumn(client, dice.one(names)) if len(names) > 1 else None
+
+
+def _rename_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    names = _unused(base)
+    return RenameColumn(client, dice.one(base.fields.fields).name, dice.one(names)) if names else None
+
+
+def _swap(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if len(base.fields.fields) < 2 or view.head.mapped:
+        return None  # a mapping by names can't tell two columns apart that have had one name
+    one, other = dice.some(base.fields.fields, 2, 2)
+    return SwapColumns(client, one.name, other.name)
+
+
+_WIDER: dict[str, IcebergType] = {
+    "int": LongType(),
+    "float": DoubleType(),
+    "decimal(9, 2)": DecimalType(18, 2),
+}
+
+
+def _promote(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    there = [f for f in base.fields.fields if str(f.field_type) in _WIDER]
+    if not there:
+        return None
+    column = dice.one(there)
+    return Promote(client, column.name, _WIDER[str(column.field_type)])
+
+
+def _require(dice: Dice, client: str, base: State, view: View) -> Single:
+    column = dice.one(base.fields.fields)
+    # A column that holds NULLs could be made required as well: then its readers are on their own.
+    required = all(column.field_id in dict(row) for name in view.head.rows for row in view.head.rows[name])
+    return Require(client, column.name, required and not column.required)
+
+
+def _move_first(dice: Dice, client: str, base: State, view: View) -> Single:
+    return MoveFirst(client, dice.one(base.fields.fields).name)
+
+
+def _add_partition(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    found = partition(dice, base)
+    if found is None:
+        return None
+    column = next(f for f in base.fields.fields if f.field_id == found.source)
+    return AddPartition(client, column.name, found.transform, found.name)
+
+
+def _drop_partition(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    return DropPartition(client, dice.one(base.spec).name) if base.spec else None
+
+
+def _sort(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    there = [f for f in base.fields.fields if f.field_type.is_primitive]
+    return SortBy(client, dice.one(there).name) if there else None
+
+
+def _upgrade(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    return Upgrade(client) if base.version == 1 else None
+
+
+def _set_property(dice: Dice, client: str, base: State, view: View) -> Single:
+    key, values = dice.one(
+        (
+            ("commit.manifest-merge.enabled", ("true", "false")),
+            ("commit.manifest.min-count-to-merge", ("2", "3")),
+            ("commit.group.coalesce", ("true", "false")),
+            ("p", ("1", "2")),
+        )
+    )
+    return SetProperty(client, key, dice.one(values))
+
+
+def _make_ref(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if MAIN not in base.rows:
+        return None
+    kind: Literal["branch", "tag"] = dice.one(("branch", "branch", "tag"))
+    return MakeRef(client, f"{kind}{len(base.rows)}", kind)
+
+
+def _drop_ref(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    names = sorted(name for name in base.rows if name != MAIN)
+    if not names:
+        return None
+    name = dice.one(names)
+    return DropRef(client, name, "tag" if name in base.tags else "branch")
+
+
+def _expire(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Expire(client)
+
+
+def _recreate(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Recreate(client)
+
+
+def _transact(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    makers = (_append, _append, _delete, _overwrite, _upsert, _set_property, _update_rows)
+    calls: list[Any] = []
+    for _ in range(dice.number(2, 3)):
+        made = dice.one(makers)(dice, client, base, view)
+        if made is not None:
+            calls.append(made)
+    return Transact(client, tuple(calls)) if calls else None
+
+
+Maker = Callable[[Dice, str, State, View], Single | None]
+
+_EVOLUTIONS: tuple[tuple[int, Maker], ...] = (
+    (4, _add_column),
+    (2, _drop_column),
+    (3, _rename_column),
+    (2, _swap),
+    (2, _promote),
+    (2, _require),
+    (1, _move_first),
+    (5, _add_partition),
+    (4, _drop_partition),
+    (1, _sort),
+    (2, _upgrade),
+    (2, _set_property),
+    (3, _make_ref),
+    (1, _drop_ref),
+    (1, _expire),
+    (1, _recreate),
+)
+_STOCK_MAKERS: tuple[tuple[int, Maker], ...] = (
+    (12, _append),
+    (4, _overwrite),
+    (5, _delete),
+    (2, _upsert),
+    (3, _dynamic),
+    (2, _add_files),
+    (8, _refresh),
+    *_EVOLUTIONS,
+)
+_MAKERS: tuple[tuple[int, Maker], ...] = (
+    (12, _append),
+    (6, _overwrite),
+    (6, _delete),
+    (3, _upsert),
+    (3, _dynamic),
+    (2, _add_files),
+    (4, _write_files),
+    (8, _commit_files),
+    (4, _update_rows),
+    (3, _compact),
+    (4, _insert),
+    (3, _insert_select),
+    (3, _sql_update),
+    (3, _sql_delete),
+    (1, _truncate),
+    (1, _concatenate),
+    (4, _refresh),
+    (4, _transact),
+    *_EVOLUTIONS,
+)
+_FRESH = {_insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
+"""Statements see the table as it is."""

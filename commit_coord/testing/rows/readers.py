@@ -1,0 +1,183 @@
+"""Readers of tables that share no code with us: PyIceberg's own scan of a metadata file, and DuckDB's extension."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.resources
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from multiprocessing.connection import Connection
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg import expressions as E
+from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
+from pyiceberg.types import IcebergType, StructType
+
+from commit_coord.testing.rows.model import (
+    Always,
+    And,
+    Compare,
+    In,
+    IsNull,
+    NotNull,
+    Or,
+    Row,
+    Where,
+    canonical,
+)
+
+Bag = Counter[Row]
+Reader = Callable[[str, Schema, Where], Bag]
+"""Reads the table of a metadata file, whose columns are those of the schema, with a condition."""
+
+
+def bag(rows: pa.Table, fields: StructType) -> Bag:
+    """Return the rows of an Arrow table, by field ids."""
+    return Counter(canonical(row, fields) for row in rows.to_pylist())
+
+
+# PyIceberg.
+
+
+def expression(where: Where) -> E.BooleanExpression:
+    """Return *where* as PyIceberg writes it."""
+    match where:
+        case Always():
+            return E.AlwaysTrue()
+        case And(left=left, right=right):
+            return E.And(expression(left), expression(right))
+        case Or(left=left, right=right):
+            return E.Or(expression(left), expression(right))
+        case IsNull(column=column):
+            return E.IsNull(term=column)
+        case NotNull(column=column):
+            return E.NotNull(term=column)
+        case In(column=column, values=values):
+            return E.In(term=column, literals=set(values))
+        case Compare(column=column, op=op, value=value):
+            made: E.BooleanExpression = _COMPARISONS[op](column, value)
+            return made
+    raise TypeError(where)
+
+
+_COMPARISONS: dict[str, Any] = {
+    "==": E.EqualTo,
+    "<": E.LessThan,
+    "<=": E.LessThanOrEqual,
+    ">": E.GreaterThan,
+    ">=": E.GreaterThanOrEqual,
+}
+
+
+def pyiceberg(location: str, schema: Schema, where: Where) -> Bag:
+    """Read with PyIceberg's own scan."""
+    table = StaticTable.from_metadata(location)
+    if table.metadata.current_snapshot_id is None:
+        return Counter()
+    return bag(table.scan(row_filter=expression(where)).to_arrow(), schema.as_struct())
+
+
+# DuckDB. In a process of its own: what it can't read may end the process.
+
+
+def _serve(pipe: Connection) -> None:
+    import duckdb
+
+    connection = duckdb.connect(
+        config={
+            "allow_unsigned_extensions": "true",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "threads": 1,
+        }
+    )
+    for name in ("avro", "iceberg"):
+        (version,) = (importlib.resources.files(f"duckdb_extension_{name}") / "extensions").iterdir()
+        connection.load_extension(str(version / f"{name}.duckdb_extension"))
+    connection.execute("SET TimeZone = 'UTC'")
+    while query := pipe.recv():
+        try:
+            pipe.send(connection.execute(query).to_arrow_table())
+        except duckdb.Error as error:
+            pipe.send(f"{type(error).__name__}: {error}")
+
+
+class _DuckDB:
+    """DuckDB with its Iceberg extension, started with the first question and after each crash."""
+
+    def __init__(self) -> None:
+        self._pipe: Connection | None = None
+
+    def ask(self, query: str) -> pa.Table:
+        """Return what *query* answers."""
+        if self._pipe is None:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, other = context.Pipe()
+            context.Process(target=_serve, args=(other,), daemon=True).start()
+            other.close()
+        try:
+            self._pipe.send(query)
+            found = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self._pipe = None
+            raise RuntimeError("DuckDB ended") from error
+        if isinstance(found, str):
+            raise RuntimeError(found)
+        return found
+
+
+_duckdb = _DuckDB()
+
+
+def duckdb(location: str, schema: Schema, where: Where) -> Bag:
+    """Read with DuckDB's Iceberg extension."""
+    condition = _sql(where, schema)
+    query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://')}') WHERE {condition}"
+    return bag(_duckdb.ask(query), schema.as_struct())
+
+
+def _sql(where: Where, schema: Schema) -> str:
+    match where:
+        case Always():
+            return "true"
+        case And(left=left, right=right):
+            return f"({_sql(left, schema)} AND {_sql(right, schema)})"
+        case Or(left=left, right=right):
+            return f"({_sql(left, schema)} OR {_sql(right, schema)})"
+    column = ".".join(f'"{part}"' for part in where.column.split("."))
+    match where:
+        case IsNull():
+            return f"{column} IS NULL"
+        case NotNull():
+            return f"{column} IS NOT NULL"
+    kind = schema.find_type(where.column)
+    # DuckDB takes NaN for the greatest number, and for equal to itself.
+    number = f"NOT isnan({column}) AND " if str(kind) in {"float", "double"} else ""
+    if isinstance(where, In):
+        return f"({number}{column} IN ({', '.join(_literal(value, kind) for value in where.values)}))"
+    return f"({number}{column} {where.op} {_literal(where.value, kind)})"
+
+
+def _literal(value: Any, kind: IcebergType) -> str:
+    name = {"long": "BIGINT", "timestamptz": "TIMESTAMPTZ", "string": "VARCHAR", "binary": "BLOB"}.get(
+        str(kind), str(kind).upper()
+    )
+    match value:
+        case bytes():
+            text = "".join(f"\\x{byte:02X}" for byte in value)
+        case str() | UUID() | Decimal() | dt.date() | dt.time():
+            text = str(value)
+        case float():
+            text = repr(value)
+        case _:
+            text = str(value)
+    escaped = text.replace("'", "''")
+    return f"CAST('{escaped}' AS {name})"
+
+
+READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb}

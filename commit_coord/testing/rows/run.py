@@ -1,0 +1,790 @@
+"""Performs programs against real clients on one table, and holds each step against the model.
+
+Clients ``a`` and ``b`` have catalogs of their own on one SQLite database, ``s`` is PyIceberg's. Each keeps the table as
+it saw it last until it looks again. After each step:
+
+* It was refused: the table is as before, the error says so in words, and the refusal was justified: the model says why,
+  or PyIceberg refuses the same on the same table.
+* It landed: the table is one of the states that the model allows, for our own look at the files and for each reader.
+* The metadata fits the files, and every new file is reachable.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import itertools
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyiceberg.exceptions
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import ListType, MapType, NestedField, StructType
+
+import commit_coord
+from commit_coord import sql
+from commit_coord.errors import CommitCoordError, CommitStateUnknown, LockError
+from commit_coord.testing.rows import metadata, readers
+from commit_coord.testing.rows.metadata import Files, Observed
+from commit_coord.testing.rows.model import (
+    MAIN,
+    Always,
+    And,
+    Compare,
+    In,
+    IsNull,
+    Named,
+    NotNull,
+    Or,
+    Row,
+    State,
+    Where,
+    bound,
+    canonical,
+    complete,
+)
+from commit_coord.testing.rows.operations import (
+    OURS_ALONE,
+    STATEMENTS,
+    AddColumn,
+    AddFiles,
+    AddPartition,
+    Append,
+    CommitFiles,
+    Compact,
+    Concatenate,
+    Delete,
+    DropColumn,
+    DropPartition,
+    DropRef,
+    DynamicOverwrite,
+    Expected,
+    Expire,
+    Insert,
+    InsertSelect,
+    MakeRef,
+    MoveFirst,
+    Operation,
+    Overwrite,
+    Promote,
+    Race,
+    Recreate,
+    Refresh,
+    RenameColumn,
+    Require,
+    SetProperty,
+    Single,
+    SortBy,
+    SqlDelete,
+    SqlUpdate,
+    Statement,
+    SwapColumns,
+    Transact,
+    Truncate,
+    UpdateRows,
+    Upgrade,
+    Upsert,
+    WriteFiles,
+    meaning,
+    unnumbered,
+)
+from commit_coord.testing.rows.program import Look, Program
+
+_NAMESPACE = "db"
+_numbers = itertools.count(1)
+
+
+class Finding(Exception):
+    """What should not be.
+
+    Args:
+        kind: Stable: findings of one kind probably have one cause.
+        text: What was expected and what came.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self.text = text
+        super().__init__(f"{kind}: {text}")
+
+
+# Clients.
+
+
+@dataclass
+class Clients:
+    """Catalogs on one database, for many programs.
+
+    Args:
+        folder: Where everything lies.
+        locks: ``operation-locks`` of ours; ``stock``: there are none of ours, PyIceberg's stand in their place.
+    """
+
+    folder: Path
+    locks: str
+    catalogs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Open them."""
+        self.database = self.folder / "catalog.db"
+        uri, warehouse = f"sqlite:///{self.database}", f"file://{self.folder}/warehouse"
+        for name in ("a", "b") if self.locks != "stock" else ():
+            self.catalogs[name] = commit_coord.load_catalog(
+                "rows",
+                uri=f"coord+{uri}",
+                warehouse=warehouse,
+                **{
+                    "lock-impl": "memory",
+                    "operation-locks": self.locks,
+                    "lock.acquire-timeout-ms": "150",
+                },
+            )
+        for name in {"a", "b", "s"} - self.catalogs.keys():
+            self.catalogs[name] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
+        self.catalogs["s"].create_namespace(_NAMESPACE)
+        self._connection = sqlite3.connect(self.database)
+
+    def pointer(self, table: str) -> str | None:
+        """Return where the metadata of *table* is."""
+        found = self._connection.execute(
+            "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?", (table,)
+        ).fetchone()
+        return found and str(found[0])
+
+    def close(self) -> None:
+        """Close them."""
+        self._connection.close()
+        for catalog in self.catalogs.values():
+            catalog.close()
+
+
+@contextmanager
+def clients(locks: str) -> Iterator[Clients]:
+    """Yield clients in a folder of their own, in memory where there is such a place."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - the folder gets a name of its own
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as folder:
+        made = Clients(Path(folder), locks)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep to ourselves what PyIceberg prints, logs and warns of when it refuses something."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+# What clients do.
+
+
+def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
+    """Return rows as a user would pass them: with the columns of *schema*, nullable where a value is missing."""
+    made = schema_to_pyarrow(schema, include_field_ids=False)
+    fields = schema.as_struct()
+    named = [dict(row) for row in rows]
+    if not all(complete(canonical(row, fields), fields) for row in named):
+        made = pa.schema([f.with_nullable(True) for f in made])
+    return pa.Table.from_pylist(named, schema=made)
+
+
+@dataclass
+class Doing:
+    """What operations need beside the table.
+
+    Args:
+        folder: For files that lie outside of the table.
+        files: Learns what files hold that name no field ids.
+        slots: Data files that were written, by name.
+    """
+
+    folder: Path
+    files: Files
+    slots: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __call__(self, operation: Single, table: Table) -> None:
+        """Do *operation* on *table*, as its client sees it."""
+        match operation:
+            case Refresh():
+                table.refresh()
+            case Transact(calls=calls):
+                with table.transaction() as transaction:
+                    for call in calls:
+                        self.call(call, transaction, table.schema())
+            case WriteFiles(rows=rows, slot=slot):
+                made = list(_dataframe_to_data_files(table.metadata, arrow(rows, table.schema()), table.io))
+                self.slots[slot] = made
+            case CommitFiles(slot=slot, mode=mode, where=where):
+                ours: Any = table
+                ours.commit_files(self.slots[slot], mode=mode, overwrite_filter=readers.expression(where))
+            case Compact():
+                ours = table
+                ours.compact()
+            case UpdateRows() | SetProperty() | Upgrade():
+                with table.transaction() as transaction:
+                    self.call(operation, transaction, table.schema())
+            case _ if isinstance(operation, STATEMENTS):
+                catalog: Any = table.catalog
+                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=_NAMESPACE)
+            case _:
+                self.call(operation, table, table.schema())
+
+    def call(self, operation: Any, target: Any, schema: Schema) -> None:
+        """Do *operation* through *target*, a table or a transaction."""
+        match operation:
+            case Append(rows=rows, branch=branch):
+                target.append(arrow(rows, schema), branch=branch)
+            case Overwrite(rows=rows, where=where, branch=branch):
+                target.overwrite(arrow(rows, schema), readers.expression(where), branch=branch)
+            case Delete(where=where, branch=branch):
+                target.delete(readers.expression(where), branch=branch)
+            case Upsert(rows=rows, keys=keys):
+                target.upsert(arrow(rows, schema), join_cols=list(keys))
+            case DynamicOverwrite(rows=rows):
+                target.dynamic_partition_overwrite(arrow(rows, schema))
+            case AddFiles(rows=rows):
+                target.add_files([self._foreign(rows, schema)])
+            case UpdateRows(where=where, sets=sets):
+                target.update_rows(readers.expression(where), lambda found: _set(found, dict(sets)))
+            case SetProperty(key=key, value=value):
+                target.set_properties({key: value})
+            case Upgrade():
+                target.upgrade_table_version(2)
+            case _:
+                _change(operation, target)
+
+    def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
+        path = self.folder / f"foreign-{next(_numbers)}.parquet"
+        pq.write_table(arrow(rows, schema), path)
+        made: list[Row] = [canonical(row, schema.as_struct()) for row in rows]
+        self.files.rows[str(path)] = made
+        return str(path)
+
+
+def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
+    for column, value in sets.items():
+        index = rows.schema.get_field_index(column)
+        made = pa.array([value] * rows.num_rows, rows.schema.field(index).type)
+        rows = rows.set_column(index, rows.schema.field(index), made)
+    return rows
+
+
+def _change(operation: Any, target: Any) -> None:
+    match operation:
+        case AddColumn(column=column, kind=kind):
+            with target.update_schema() as update:
+                update.add_column(tuple(column.split(".")), kind)
+        case DropColumn(column=column):
+            with target.update_schema(allow_incompatible_changes=True) as update:
+                update.delete_column(tuple(column.split(".")))
+        case RenameColumn(column=column, to=to):
+            with target.update_schema() as update:
+                update.rename_column(tuple(column.split(".")), to)
+        case SwapColumns(one=one, other=other):
+            with target.transaction() as transaction:
+                for old, new in ((one, "__swap"), (other, one), ("__swap", other)):
+                    with transaction.update_schema() as update:
+                        update.rename_column(old, new)
+        case Promote(column=column, kind=kind):
+            with target.update_schema() as update:
+                update.update_column(column, kind)
+        case Require(column=column, required=required):
+            with target.update_schema(allow_incompatible_changes=True) as update:
+                update.update_column(column, required=required)
+        case MoveFirst(column=column):
+            with target.update_schema() as update:
+                update.move_first(column)
+        case AddPartition(column=column, transform=transform, name=name):
+            with target.update_spec() as update:
+                update.add_field(column, parse_transform(transform), name)
+        case DropPartition(name=name):
+            with target.update_spec() as update:
+                update.remove_field(name)
+        case SortBy(column=column):
+            with target.update_sort_order() as update:
+                update.asc(column, parse_transform("identity"))
+        case MakeRef(name=name, kind=kind):
+            at = target.current_snapshot().snapshot_id
+            make = target.manage_snapshots()
+            (make.create_tag if kind == "tag" else make.create_branch)(at, name).commit()
+        case DropRef(name=name, kind=kind):
+            make = target.manage_snapshots()
+            (make.remove_tag if kind == "tag" else make.remove_branch)(name).commit()
+        case Expire():
+            soon = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - PyIceberg takes local time
+            target.maintenance.expire_snapshots().older_than(soon).commit()
+        case _:
+            raise TypeError(operation)
+
+
+# Statements.
+
+
+def text_of(operation: Statement, table: str, schema: Schema) -> str:
+    """Return *operation* as it is typed."""
+    match operation:
+        case Insert(columns=columns, values=values, overwrite=overwrite):
+            lines = ", ".join(f"({', '.join(map(literal, line))})" for line in values)
+            return f"INSERT {'OVERWRITE' if overwrite else 'INTO'} {table} ({', '.join(columns)}) VALUES {lines}"
+        case InsertSelect(where=where, overwrite=overwrite):
+            kind = "OVERWRITE" if overwrite else "INTO"
+            return f"INSERT {kind} {table} SELECT * FROM {table}{_where(where)}"
+        case SqlUpdate(where=where, sets=sets):
+            changes = ", ".join(f"{column} = {literal(value)}" for column, value in sets)
+            return f"UPDATE {table} SET {changes}{_where(where)}"
+        case SqlDelete(where=where):
+            return f"DELETE FROM {table}{_where(where)}"
+        case Truncate():
+            return f"TRUNCATE TABLE {table}"
+        case Concatenate():
+            return f"ALTER TABLE {table} CONCATENATE"
+
+
+def _where(where: Where) -> str:
+    return "" if isinstance(where, Always) else f" WHERE {_condition(where)}"
+
+
+def _condition(where: Where) -> str:
+    match where:
+        case And(left=left, right=right):
+            return f"({_condition(left)} AND {_condition(right)})"
+        case Or(left=left, right=right):
+            return f"({_condition(left)} OR {_condition(right)})"
+        case IsNull(column=column):
+            return f"{column} IS NULL"
+        case NotNull(column=column):
+            return f"{column} IS NOT NULL"
+        case In(column=column, values=values):
+            return f"{column} IN ({', '.join(map(literal, values))})"
+        case Compare(column=column, op=op, value=value):
+            return f"{column} {'=' if op == '==' else op} {literal(value)}"
+    raise TypeError(where)
+
+
+def literal(value: Any) -> str:
+    """Return a constant as it is typed."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case dt.datetime():
+            return f"TIMESTAMP '{value}'"
+        case dt.date():
+            return f"DATE '{value}'"
+        case Decimal():
+            return f"{value:f}"
+    return repr(value)
+
+
+# The run.
+
+
+@dataclass
+class Run:
+    """One program on one table of its own.
+
+    Args:
+        clients: Who does it.
+        program: What is done.
+        look: Reads everything with every reader after each step, not in the end alone.
+    """
+
+    clients: Clients
+    program: Program
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Make the table."""
+        self.name = f"t{next(_numbers)}"
+        self.files = Files()
+        self.folder = self.clients.folder / self.name
+        self.folder.mkdir()
+        self.doing = Doing(self.folder, self.files)
+        self.slots: dict[str, tuple[State, tuple[Row, ...]]] = {}
+        self.states: dict[str, State] = {}
+        self.reached: set[str] = set()
+        self.left: set[str] = set()
+        self.depth = 0
+        self.nested: Finding | None = None
+        self.handles: dict[str, Table] = {}
+        self._create(self.clients.catalogs["a"])
+        for name, catalog in self.clients.catalogs.items():
+            self.handles[name] = catalog.load_table((_NAMESPACE, self.name))
+        self.head = self._seen()
+        self.states[self.head.location] = self.head.state
+        self._judge_files(None)
+
+    def _create(self, catalog: Any) -> None:
+        program = self.program
+        schema = Schema(*program.columns)
+        spec = PartitionSpec(
+            *(
+                PartitionField(p.source, 1000 + i, parse_transform(p.transform), p.name)
+                for i, p in enumerate(program.spec)
+            )
+        )
+        properties = {"format-version": str(program.version), "commit.retry.min-wait-ms": "1", **program.properties}
+        catalog.create_table((_NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
+
+    @property
+    def state(self) -> State:
+        """Return the table as it is."""
+        return self.states[self.head.location]
+
+    def base(self, client: str) -> State:
+        """Return the table as *client* sees it."""
+        location: str = self.handles[client].metadata_location
+        return self.states[location]
+
+    def _seen(self) -> Observed:
+        location = self.clients.pointer(self.name)
+        if location is None:
+            raise Finding("gone", "the table is not in the catalog")
+        return Observed(location, self.files)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        with suppress(Exception):
+            self.clients.catalogs["s"].drop_table((_NAMESPACE, self.name))
+        for path in (self.folder, self.clients.folder / "warehouse" / _NAMESPACE / self.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+    # One step.
+
+    def step(self, operation: Operation | Look) -> None:
+        """Do *operation* and judge what came of it.
+
+        Raises:
+            Finding: It is wrong.
+        """
+        if isinstance(operation, Look):
+            self._look(operation.where)
+            return
+        race = operation if isinstance(operation, Race) else None
+        one: Single = race.one if race is not None else operation  # type: ignore[assignment]
+        if isinstance(one, CommitFiles) and one.slot not in self.slots:
+            return
+        before = self.state
+        base = before if isinstance(one, STATEMENTS) else self.base(one.client)
+        with self._racing(race):
+            error = self._do(one)
+        if self.nested is not None:
+            found, self.nested = self.nested, None
+            raise found
+        self._judge(one, base, before, error)
+
+    def is_stock(self, operation: Operation) -> bool:
+        """Return whether PyIceberg alone does *operation*."""
+        return operation.client == "s" or self.clients.locks == "stock"
+
+    def _do(self, operation: Single) -> Exception | None:
+        table = self.handles[operation.client]
+        if isinstance(operation, STATEMENTS):
+            table = self.clients.catalogs[operation.client].load_table((_NAMESPACE, self.name))
+        try:
+            with quiet():
+                if isinstance(operation, Recreate):
+                    self._recreate(operation.client)
+                else:
+                    self.doing(operation, table)
+        except Exception as error:  # noqa: BLE001 - each is judged
+            return error
+        return None
+
+    def _recreate(self, client: str) -> None:
+        catalog, name = self.clients.catalogs[client], (_NAMESPACE, self.name)
+        old = catalog.load_table(name)
+        catalog.drop_table(name)
+        self.handles[client] = catalog.create_table(
+            name,
+            old.schema(),
+            partition_spec=old.spec(),
+            properties={**old.properties, "format-version": str(old.format_version)},
+        )
+
+    @contextmanager
+    def _racing(self, race: Race | None) -> Iterator[None]:
+        """Do what others do right before the commit of what is done inside."""
+        if race is None:
+            yield
+            return
+        others = list(race.others)
+        catalog = self.clients.catalogs[race.client]
+        owner, name = (catalog, "commit_table") if self.is_stock(race) else (catalog.coordinator, "commit")
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def commit(*args: Any, **kwargs: Any) -> Any:
+            self.depth += 1
+            try:
+                while others:
+                    self.step(others.pop(0))
+            except Finding as found:
+                self.nested = self.nested or found
+                others.clear()
+            finally:
+                self.depth -= 1
+            return real(*args, **kwargs)
+
+        setattr(owner, name, commit)
+        try:
+            yield
+        finally:
+            delattr(owner, name)
+
+    # Judgement.
+
+    def _judge(self, operation: Single, base: State, before: State, error: Exception | None) -> None:
+        head, kind = self.state, type(operation).__name__
+        self.counts[f"{kind} {'refused' if error else 'landed'}"] += 1
+        old = self.head
+        try:
+            self.head = self._seen()
+            now = self.head.state
+        except Finding:
+            raise
+        except Exception as reason:
+            raise Finding(f"{kind} unreadable", f"{operation}: {type(reason).__name__}: {reason}") from reason
+        expected = meaning(operation, base, head, self.slots)
+        if error is None:
+            self._judge_landed(operation, expected, now, head)
+        else:
+            self._judge_refused(operation, base, head, now, expected, error)
+        self.states[self.head.location] = now
+        if isinstance(operation, WriteFiles) and error is None:
+            self._keep(operation)
+        if self.is_stock(operation) or isinstance(operation, WriteFiles):
+            self.left |= self._unreached()  # PyIceberg's own leftovers
+        if self.head.location != old.location:
+            self._judge_files(old)
+            self._look(Always())
+        elif self.depth == 0:
+            self._judge_leaks(kind)
+
+    def _keep(self, operation: WriteFiles) -> None:
+        written = self.doing.slots[operation.slot]
+        self.left |= {metadata.local(file.file_path) for file in written}
+        rows = tuple(row for file in written for row in self.files.data(file.file_path))
+        self.slots[operation.slot] = (self.base(operation.client), rows)
+
+    def _judge_landed(self, operation: Single, expected: Expected, now: State, head: State) -> None:
+        kind = type(operation).__name__
+        if not expected.states:
+            raise Finding(f"{kind} landed", f"{operation} must not land: {expected.refusable}")
+        found = [difference(state, now, head) for state in expected.states]
+        if all(found):
+            raise Finding(f"{kind} wrong", f"{operation}: {min(map(str, found), key=len)}")
+
+    def _judge_refused(
+        self, operation: Single, base: State, head: State, now: State, expected: Expected, error: Exception
+    ) -> None:
+        kind = type(operation).__name__
+        said = f"{type(error).__name__}: {error}"
+        if found := difference(head, now, head):
+            raise Finding(f"{kind} refused but landed", f"{operation} raised {said}; {found}")
+        if self.is_stock(operation) or isinstance(operation, WriteFiles):
+            return
+        if isinstance(error, CommitStateUnknown):
+            raise Finding(f"{kind} unknown", f"{operation}: {said}") from error
+        if self.depth and isinstance(error, LockError | CommitCoordError) and "lock" in str(error):
+            return  # who is raced holds locks
+        if not in_words(error) and self._stock_says(operation) != type(error).__name__:
+            raise Finding(f"{kind} raw {type(error).__name__}", f"{operation} raised {said}") from error
+        if (
+            expected.states
+            and not expected.refusable
+            and not (not isinstance(operation, OURS_ALONE) and self._stock_says(operation))
+        ):
+            raise Finding(f"{kind} refused", f"{operation} must land, and was refused: {said}") from error
+
+    def _stock_says(self, operation: Single) -> str:
+        """Return the name of the error by which PyIceberg refuses *operation* on the table as it is; "" if none."""
+        if isinstance(operation, (OURS_ALONE, Recreate)):
+            return ""
+        before = self._on_disk()
+        catalog = SqlCatalog("shadow", uri="sqlite:///:memory:", warehouse=f"file://{self.folder}/shadow")
+        try:
+            catalog.create_namespace(_NAMESPACE)
+            table = catalog.register_table((_NAMESPACE, self.name), self.head.location)
+            with quiet():
+                Doing(self.folder, Files())(operation, table)
+        except Exception as error:  # noqa: BLE001 - that is what is asked for
+            return type(error).__name__
+        finally:
+            catalog.close()
+            for path in self._on_disk() - before:
+                os.unlink(path)
+        return ""
+
+    # Files.
+
+    def _judge_files(self, old: Observed | None) -> None:
+        self.reached |= set(metadata.reachable(self.head))
+        for fault in metadata.faults(self.head, old):
+            raise Finding(f"metadata: {fault.split(':')[0]}", fault)
+        if self.depth == 0:
+            self._judge_leaks("")
+
+    def _judge_leaks(self, kind: str) -> None:
+        if leaked := self._unreached() - self.left:
+            self.left |= leaked
+            raise Finding(f"{kind} leak".strip(), ", ".join(sorted(os.path.basename(path) for path in leaked)))
+
+    def _on_disk(self) -> set[str]:
+        location = metadata.local(self.head.raw["location"])
+        return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
+
+    def _unreached(self) -> set[str]:
+        return self._on_disk() - self.reached
+
+    # Readers.
+
+    def _look(self, where: Where) -> None:
+        """Read the table with every reader, and compare."""
+        state, schema = self.state, self.head.schema
+        try:
+            matches = bound(where, state.fields)
+        except LookupError:
+            return
+        except Exception:  # noqa: BLE001 - of a column that went
+            return
+        wanted = Counter(filter(matches, state.of().elements()))
+        for name, read in readers.READERS.items():
+            if name == "duckdb" and (limit := duckdb_limit(self.head)):
+                self.counts[f"not read by duckdb: {limit}"] += 1
+                continue
+            self.counts[f"read by {name}"] += 1
+            try:
+                found = read(self.head.location, schema, where)
+            except Exception as error:
+                raise Finding(
+                    f"{name} can't read {type(error).__name__}", f"{where}: {type(error).__name__}: {error}"
+                ) from error
+            if found != wanted:
+                scan = "scan" if isinstance(where, Always) else "filter"
+                raise Finding(f"{name} {scan}", f"{where}: {_bags(wanted, found)}")
+
+
+def duckdb_limit(table: Observed) -> str:
+    """Return why DuckDB's extension can't read *table*; "" if it can."""
+    columns = table.schema.field_ids
+    if any(p.source not in columns for spec in table.specs.values() for p in spec):
+        return "a column was dropped that an old spec has: the process ends"
+    return ""
+
+
+_WORDS = (
+    CommitCoordError,
+    ValueError,
+    NotImplementedError,
+    *(
+        thing
+        for thing in vars(pyiceberg.exceptions).values()
+        if isinstance(thing, type) and issubclass(thing, Exception)
+    ),
+)
+
+
+def in_words(error: Exception) -> bool:
+    """Return whether *error* was raised on purpose, and says something."""
+    return isinstance(error, _WORDS) and bool(str(error))
+
+
+def _bags(wanted: Counter[Row], found: Counter[Row]) -> str:
+    missing, more = wanted - found, found - wanted
+    return f"missing {_few(missing)}, not expected {_few(more)}"
+
+
+def _few(rows: Counter[Row]) -> str:
+    some = [repr(row)[:300] for row in rows.elements()]
+    return "nothing" if not some else ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
+
+
+def difference(wanted: State, found: State, head: State) -> str | None:
+    """Return how *found* differs from *wanted*; *head* is what was there before."""
+    if (wanted.uuid or found.uuid) != found.uuid or (not wanted.uuid and found.uuid == head.uuid):
+        return "it is another table"
+    fields = wanted.fields if wanted.uuid else unnumbered(wanted.fields)
+    if not _same_type(fields, found.fields, head.last_id if wanted.uuid else 0):
+        return f"the columns are {found.fields}, of {wanted.fields}"
+    for name in {*wanted.rows, *found.rows}:
+        rows = Counter(State("", found.fields, {"": wanted.rows.get(name, ())}).of(""))
+        if rows != found.of(name):
+            return f"{name}: {_bags(rows, found.of(name))}"
+        if name != MAIN and (name in wanted.rows) != (name in found.rows):
+            return f"{name} is {'missing' if name in wanted.rows else 'there'}"
+    for key, one, other in (
+        ("spec", _spec(wanted), _spec(found)),
+        ("order", _order(wanted), _order(found)),
+        *((key, getattr(wanted, key), getattr(found, key)) for key in ("tags", "properties", "version")),
+    ):
+        if one != other:
+            return f"{key} is {other}, of {one}"
+    return None
+
+
+def _name(state: State, field_id: int) -> str | None:
+    return next((f.name for f in state.fields.fields if f.field_id == field_id), None)
+
+
+def _spec(state: State) -> list[tuple[Any, ...]]:
+    return [(_name(state, p.source), p.transform, p.name) for p in state.spec]
+
+
+def _order(state: State) -> list[tuple[Any, ...]]:
+    return [(_name(state, source), *rest) for source, *rest in state.order]
+
+
+def _same_type(wanted: Any, found: Any, last_id: int) -> bool:
+    """Return whether two types are the same; where *wanted* has the id -1, *found* must have a new one."""
+    if type(wanted) is not type(found):
+        return False
+    match wanted:
+        case StructType(fields=fields):
+            return len(fields) == len(found.fields) and all(
+                _same_type(one, other, last_id) for one, other in zip(fields, found.fields, strict=True)
+            )
+        case NestedField():
+            return (
+                (wanted.name, wanted.required) == (found.name, found.required)
+                and _same_id(wanted.field_id, found.field_id, last_id)
+                and _same_type(wanted.field_type, found.field_type, last_id)
+            )
+        case ListType():
+            return _same_type(wanted.element_field, found.element_field, last_id)
+        case MapType():
+            return _same_type(wanted.key_field, found.key_field, last_id) and _same_type(
+                wanted.value_field, found.value_field, last_id
+            )
+    return bool(wanted == found)
+
+
+def _same_id(wanted: int, found: int, last_id: int) -> bool:
+    return found > last_id if wanted == -1 else wanted == found

@@ -1,0 +1,149 @@
+"""Names on a Hive Metastore: which of them are one name, and which can't be locked there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hive_metastore.ttypes import LockComponent, LockRequest, UnlockRequest
+from pyiceberg.catalog.hive import HiveCatalog
+
+import commit_coord
+from commit_coord import LockTimeout
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.sightings import watch
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.local import HiveMetastore
+from commit_coord.locks.hive_lease import LeaseObject
+from commit_coord.model import LockMode, Resource
+from commit_coord.sql import Session
+from tests.catalog.kit import SCHEMA, ids
+
+X, S = LockMode.EXCLUSIVE, LockMode.SHARED
+
+
+class World:
+    """A database of a metastore, and a catalog whose locks are leases and whose every call takes Hive's."""
+
+    def __init__(self, uri: str, folder: Path) -> None:
+        self.uri, self.db = uri, f"db{uuid.uuid4().hex[:8]}"
+        self.catalog = self.open(**{"lock-impl": "lease", "lock.uri": f"sqlite:///{folder}/locks.db"})
+        self.catalog.create_namespace(self.db)
+
+    def open(self, **properties: str) -> CoordinatedHiveCatalog:
+        settings = {
+            "operation-locks": "hive",
+            "lock.database-parents": "true",
+            "lock.acquire-timeout-ms": "200",
+            "hive.guard": "false",
+        }
+        catalog = commit_coord.load_catalog("t", uri=f"coord+{self.uri}", **{**settings, **properties})
+        assert isinstance(catalog, CoordinatedHiveCatalog)
+        return catalog
+
+    def close(self) -> None:
+        for name in self.catalog.metastore.get_all_tables(self.db):
+            self.catalog.metastore.drop_table(self.db, name, False)
+        self.catalog.close()
+
+
+@pytest.fixture
+def world(hms: HiveMetastore, tmp_path: Path) -> Iterator[World]:
+    world = World(hms.uri, tmp_path)
+    yield world
+    world.close()
+
+
+def elsewhere(call: Callable[[], object]) -> None:
+    """Call in another thread: this one would not wait for its own locks."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result()
+
+
+def test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is(world: World) -> None:
+    """Hive's clients make keys small, in ZooKeeper and in the metastore, and leave values as they are."""
+    with world.catalog.lock_operation({Resource((world.db, "t", "Day=A")): X}) as lease:
+        assert Resource((world.db, "t", "day=A")) in dict(lease.request.locks)
+        with pytest.raises(LockTimeout):
+            elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=A")): X}))
+        elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=a")): X}).release())
+
+
+OTHER_SPELLINGS = {
+    "create_namespace": lambda world, db: world.catalog.create_namespace(db),
+    "drop_namespace": lambda world, db: world.catalog.drop_namespace(db),
+    "lock_operation": lambda world, db: world.catalog.lock_operation({Resource((db, "T")): X}),
+    "a lease": lambda world, db: world.catalog.leases.grab_lease([LeaseObject(db, "T")], 60),
+    "create_table": lambda world, db: world.catalog.create_table((db, "T"), SCHEMA),
+    "create_table_transaction": (
+        lambda world, db: world.catalog.create_table_transaction((db, "T"), SCHEMA).commit_transaction()
+    ),
+    "CREATE TABLE": lambda world, db: Session(world.catalog).run(f"CREATE TABLE {db}.T (n int)"),
+    "CREATE DATABASE": lambda world, db: Session(world.catalog).run(f"CREATE DATABASE {db}"),
+    "DROP DATABASE": lambda world, db: Session(world.catalog).run(f"DROP DATABASE {db}"),
+    "LOCK DATABASE": lambda world, db: Session(world.catalog).run(f"LOCK DATABASE {db} SHARED"),
+}
+
+
+@pytest.mark.parametrize("call", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
+def test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise(
+    call: Callable[[World, str], object], world: World
+) -> None:
+    """The metastore folds names, so two spellings are one database or table, and have one lock."""
+    with world.catalog.lock_operation({Resource((world.db,)): X}), pytest.raises(LockTimeout):
+        elsewhere(lambda: call(world, world.db.upper()))
+    with world.catalog.lock_operation({Resource((world.db.upper(),)): X}), pytest.raises(LockTimeout):
+        elsewhere(lambda: call(world, world.db))
+    assert (world.db,) in world.catalog.list_namespaces()
+
+
+def test_leases_are_found_and_ended_under_any_spelling(world: World) -> None:
+    upper = LeaseObject(world.db.upper(), "T")
+    lease = world.catalog.leases.grab_lease([upper], 60)
+    assert [(one.db_name, one.table_name) for one in world.catalog.leases.list_lease([upper])] == [(world.db, "t")]
+    world.catalog.leases.extend_lease(lease, [upper])
+    world.catalog.leases.drop_lease(lease, [upper])
+    lease = world.catalog.leases.grab_lease([LeaseObject(world.db, "t")], 60)
+    Session(world.catalog).run(f"DROP FORCE LEASE {world.db.upper()}.T")
+    assert not world.catalog.leases.confirm_lease(lease)
+
+
+def test_locks_are_listed_and_freed_under_any_spelling(world: World) -> None:
+    upper = Resource((world.db.upper(), "T"))
+    with world.catalog.lock_operation({upper: X}):
+        assert [str(entry.resource) for entry in world.catalog.show_locks(upper) if entry.mode is X] == [
+            f"{world.db}/t"
+        ]
+        assert [page for page in world.catalog.lock_pages(upper) if page]
+        assert world.catalog.unlock(resource=upper)
+    assert not world.catalog.show_locks()
+
+
+def test_a_table_is_written_under_a_lock_on_another_spelling_of_it(world: World) -> None:
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    with world.catalog.lock_operation({Resource((world.db.upper(), "T")): X}):
+        table.append(ids(1))
+        Session(world.catalog).run(f"DELETE FROM {world.db.upper()}.T WHERE id = 1")
+    assert table.refresh().scan().to_arrow().num_rows == 0
+
+
+def test_a_writer_that_locks_a_name_as_typed_is_reported_with_its_spelling(world: World) -> None:
+    """2.3.10 tells it from the table's own lock, so neither the latch nor the guard stops this writer."""
+    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+    spelled = f"{world.db.upper()}.T"
+    with HiveCatalog("s", uri=world.uri)._client as raw:
+        component = LockComponent(type=3, level=2, dbname=world.db.upper(), tablename="T", operationType=6)
+        lock = raw.lock(LockRequest(component=[component], user="u", hostname="h", agentInfo="somebody"))
+        try:
+            assert lock.state == 1
+            seen = watch(world.catalog.metastore, lambda: (), SYSTEM_CLOCK, seconds=0, own="")
+            (sighting,) = seen.at(f"{world.db}.t")
+            table.append(ids(1))
+        finally:
+            raw.unlock(UnlockRequest(lockid=lock.lockid))
+    assert sighting.spelled == spelled
+    assert sighting.kind.holds_up
+    assert f"1 lock on {spelled}" in str(sighting)

@@ -1,0 +1,586 @@
+"""What statements do to rows: values are stored as they were written, and queries see what was committed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import isnan
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from commit_coord import StatementError
+from commit_coord.errors import CommitNotApplied
+from commit_coord.sql import Session
+from commit_coord.table.transaction import CoordinatedTransaction
+from tests.catalog.kit import Kit, kit
+
+WIDE = "1234567890123456.78"
+
+
+class Shelf:
+    """One catalog and a session on it."""
+
+    def __init__(self, made: Kit) -> None:
+        self.made = made
+        self.session = Session(made.catalog, database=made.namespace)
+
+    def run(self, text: str) -> str:
+        """Return what a statement answers."""
+        return "\n".join(self.session.run(text).lines)
+
+    def table(self, *fields: NestedField, by: str | None = None) -> Any:
+        """Return a new table called t."""
+        schema = Schema(*fields)
+        spec = PartitionSpec()
+        if by is not None:
+            spec = PartitionSpec(PartitionField(schema.find_field(by).field_id, 1000, IdentityTransform(), by))
+        return self.made.catalog.create_table((self.made.namespace, "t"), schema, partition_spec=spec)
+
+    def column(self, kind: IcebergType, *, required: bool = False) -> Any:
+        """Return a new table with k and x, which is of *kind*."""
+        return self.table(NestedField(1, "k", LongType()), NestedField(2, "x", kind, required=required))
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the rows of t as PyIceberg's own catalog reads them, sorted."""
+        found = self.made.stock.load_table((self.made.namespace, "t")).scan().to_arrow().to_pylist()
+        return sorted((tuple(row[name] for name in columns or row) for row in found), key=repr)
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[Kit]:
+    """One catalog for all tests; each makes its tables anew."""
+    with kit("memory") as made:
+        yield made
+
+
+@pytest.fixture
+def shelf(catalog: Kit) -> Iterator[Shelf]:
+    """See :class:`Shelf`."""
+    yield Shelf(catalog)
+    catalog.check()
+    for identifier in catalog.catalog.list_tables(catalog.namespace):
+        catalog.catalog.drop_table(identifier)
+
+
+# Literals.
+
+
+def test_a_decimal_is_stored_and_found_as_it_was_written(shelf: Shelf) -> None:
+    shelf.column(DecimalType(18, 2))
+    shelf.run(f"INSERT INTO t VALUES (1, {WIDE}), (2, 1234567890123456.75)")
+    assert shelf.rows() == [(1, Decimal(WIDE)), (2, Decimal("1234567890123456.75"))]
+    assert shelf.run(f"SELECT k FROM t WHERE x = {WIDE}") == "1"
+    assert shelf.run(f"DELETE FROM t WHERE x = {WIDE}").startswith("1 rows")
+    shelf.run("UPDATE t SET x = -9999999999999999.99 WHERE x < 1234567890123456.76")
+    assert shelf.rows() == [(2, Decimal("-9999999999999999.99"))]
+
+
+def test_a_decimal_of_38_digits_is_compared_digit_by_digit(shelf: Shelf) -> None:
+    shelf.column(DecimalType(38, 10))
+    digits = "4028093312416675137268760953.8991191790"
+    shelf.run(f"INSERT INTO t VALUES (1, {digits}), (2, -{digits})")
+    assert shelf.rows() == [(1, Decimal(digits)), (2, Decimal(f"-{digits}"))]
+    assert shelf.run(f"SELECT k FROM t WHERE x > {digits[:-1]}") == ""
+    assert shelf.run(f"SELECT k FROM t WHERE x >= {digits}") == "1"
+    assert shelf.run(f"SELECT k FROM t WHERE x = -{digits}") == "2"
+    assert shelf.run("DELETE FROM t WHERE x < 6195038059513026081170181196.4685560692").startswith("2 rows")
+
+
+STORED: list[tuple[IcebergType, str, Any]] = [
+    (DecimalType(9, 0), "7", Decimal(7)),
+    (DecimalType(9, 2), "'7.10'", Decimal("7.10")),
+    (DecimalType(38, 38), "-0." + "9" * 38, Decimal("-0." + "9" * 38)),
+    (DecimalType(38, 0), "9" * 38, Decimal("9" * 38)),
+    (DecimalType(9, 2), "1.5BD", Decimal("1.50")),
+    (DecimalType(5, 2), "1.23000", Decimal("1.23")),
+    (LongType(), "9223372036854775807", 2**63 - 1),
+    (LongType(), "-9223372036854775808", -(2**63)),
+    (LongType(), "1e3", 1000),
+    (IntegerType(), "'-2147483648'", -(2**31)),
+    (IntegerType(), "3.000", 3),
+    (DoubleType(), "0.1", 0.1),
+    (DoubleType(), "CAST('-Infinity' AS DOUBLE)", float("-inf")),
+    (FloatType(), "0.1", 0.10000000149011612),
+    (BooleanType(), "'TRUE'", True),
+    (StringType(), "5", "5"),
+    (StringType(), "1.50", "1.50"),
+    (StringType(), r"'it\'s a \\ and \n;--'", "it's a \\ and \n;--"),
+    (StringType(), "'it''s'", "its"),
+    (DateType(), "DATE '0001-01-01'", date(1, 1, 1)),
+    (DateType(), "'9999-12-31'", date(9999, 12, 31)),
+    (TimestampType(), "'2026-01-31 12:00:00.1234560'", datetime.fromisoformat("2026-01-31 12:00:00.123456")),
+    (TimestampType(), "DATE '2026-01-31'", datetime.fromisoformat("2026-01-31")),
+    (TimestamptzType(), "'2026-01-31 12:00:00+02:00'", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    (TimestamptzType(), "'2026-01-31T12:00:00Z'", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+    (TimestamptzType(), "'2026-01-31 12:00:00'", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+    (BinaryType(), "X'00ff'", b"\x00\xff"),
+    (BinaryType(), "'é'", "é".encode()),
+    (FixedType(3), "X'00ff01'", b"\x00\xff\x01"),
+    (ListType(5, IntegerType(), element_required=True), "ARRAY(1, 2)", [1, 2]),
+    (MapType(5, StringType(), 6, DecimalType(9, 2)), "MAP('a', 1.5)", [("a", Decimal("1.50"))]),
+    (
+        StructType(NestedField(5, "y", DecimalType(9, 2), required=True), NestedField(6, "z", DateType())),
+        "NAMED_STRUCT('y', 2)",
+        {"y": Decimal("2.00"), "z": None},
+    ),
+]
+
+
+@pytest.mark.parametrize("kind, written, stored", STORED, ids=[f"{kind} {text}"[:60] for kind, text, _ in STORED])
+def test_a_literal_gets_the_type_of_its_column(shelf: Shelf, kind: IcebergType, written: str, stored: Any) -> None:
+    shelf.column(kind, required=True)
+    shelf.run(f"INSERT INTO t VALUES (1, {written})")
+    shelf.run(f"INSERT INTO t SELECT 1, {written}")
+    shelf.run(f"INSERT INTO t SELECT k, {written} FROM t LIMIT 1")
+    assert shelf.rows() == [(1, stored)] * 3
+    shelf.run(f"UPDATE t SET x = {written}")
+    assert shelf.rows() == [(1, stored)] * 3
+    if kind.is_primitive and not (isinstance(kind, StringType) and written[0] != "'"):
+        assert shelf.run(f"SELECT k FROM t WHERE x = {written}") == "1\n1\n1"
+        assert shelf.run(f"DELETE FROM t WHERE x <> {written}").startswith("0 rows")
+        assert shelf.run(f"DELETE FROM t WHERE x = {written}").startswith("3 rows")
+        assert shelf.rows() == []
+
+
+REFUSED: list[tuple[IcebergType, str]] = [
+    (DecimalType(9, 2), "1.234"),
+    (DecimalType(9, 2), "12345678.00"),
+    (DecimalType(9, 2), "'NaN'"),
+    (IntegerType(), "2147483648"),
+    (IntegerType(), "2.5"),
+    (IntegerType(), "'1_000'"),
+    (IntegerType(), "TRUE"),
+    (IntegerType(), "1e999999999"),
+    (LongType(), "9223372036854775808"),
+    (LongType(), "1e-999999999"),
+    (FloatType(), "1e39"),
+    (DoubleType(), "1e400"),
+    (BooleanType(), "1"),
+    (DateType(), "'2026-02-30'"),
+    (DateType(), "TIMESTAMP '2026-01-31 12:00:00'"),
+    (TimestampType(), "'2026-01-31 12:00:00.1234567'"),
+    (TimestampType(), "'2026-01-31 12:00:00+02:00'"),
+    (TimestamptzType(), "'0001-01-01 00:00:00+02:00'"),
+    (TimeType(), "'25:00:00'"),
+    (BinaryType(), "5"),
+    (FixedType(3), "X'00'"),
+    (UUIDType(), "'no uuid'"),
+    (ListType(5, IntegerType(), element_required=True), "ARRAY(1, NULL)"),
+    (StructType(NestedField(5, "y", IntegerType(), required=True)), "NAMED_STRUCT('z', 1)"),
+    (StructType(NestedField(5, "y", IntegerType(), required=True)), "NULL"),
+    (MapType(5, StringType(), 6, IntegerType()), "MAP('a', 1, 'a', 2)"),
+    (IntegerType(), "CAST(1.5 AS INT)"),
+    (IntegerType(), "unknown_function(1)"),
+]
+
+
+@pytest.mark.parametrize("kind, written", REFUSED, ids=[f"{kind} {text}"[:60] for kind, text in REFUSED])
+def test_a_literal_that_its_column_can_t_hold_is_refused_with_words(
+    shelf: Shelf, kind: IcebergType, written: str
+) -> None:
+    shelf.column(kind, required=True)
+    for text in (f"INSERT INTO t VALUES (1, {written})", f"UPDATE t SET x = {written}"):
+        with pytest.raises(StatementError):
+            shelf.run(text)
+    assert shelf.rows() == []
+
+
+def test_a_uuid_and_a_time_are_stored_and_found(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "u", UUIDType()), NestedField(2, "at", TimeType()))
+    shelf.run("INSERT INTO t VALUES ('00000000-0000-0000-0000-0000000000ff', '23:59:59.999999'), (NULL, NULL)")
+    assert shelf.run("SELECT at FROM t WHERE u = '00000000-0000-0000-0000-0000000000FF'") == "23:59:59.999999"
+    assert shelf.run("DELETE FROM t WHERE at > '23:59:59'").startswith("1 rows")
+    assert shelf.rows() == [(None, None)]
+
+
+def test_a_required_column_is_never_null(shelf: Shelf) -> None:
+    shelf.column(StructType(NestedField(5, "y", LongType(), required=True)), required=True)
+    for text in ("INSERT INTO t (k) VALUES (1)", "INSERT INTO t VALUES (1, NULL)", "UPDATE t SET x = NULL"):
+        with pytest.raises(StatementError, match="NULL"):
+            shelf.run(text)
+
+
+def test_an_optional_struct_with_a_required_field_may_be_left_out(shelf: Shelf) -> None:
+    shelf.column(StructType(NestedField(5, "y", LongType(), required=True)))
+    shelf.run("INSERT INTO t (k) VALUES (1)")
+    assert shelf.rows() == [(1, None)]
+
+
+def test_a_partition_s_literal_is_exact(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "x", DecimalType(18, 2)), by="x")
+    shelf.run(f"INSERT INTO t PARTITION (x={WIDE}) (k) VALUES (1)")
+    shelf.run("INSERT INTO t PARTITION (x=1234567890123456.75) (k) VALUES (2)")
+    shelf.run(f"INSERT OVERWRITE t PARTITION (x={WIDE}) (k) VALUES (3)")
+    assert shelf.rows() == [(2, Decimal("1234567890123456.75")), (3, Decimal(WIDE))]
+    shelf.run(f"ALTER TABLE t DROP PARTITION (x={WIDE})")
+    assert shelf.rows("k") == [(2,)]
+    with pytest.raises(StatementError, match="no value of this partition column"):
+        shelf.run("INSERT INTO t PARTITION (x=1.234) (k) VALUES (4)")
+
+
+def test_values_of_another_column_are_copied_exactly_or_not_at_all(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "d", DecimalType(9, 2)), NestedField(2, "n", IntegerType()))
+    shelf.run("INSERT INTO t VALUES (2.00, NULL)")
+    shelf.run("UPDATE t SET n = d")
+    assert shelf.rows() == [(Decimal("2.00"), 2)]
+    shelf.run("UPDATE t SET d = 2.5")
+    with pytest.raises(StatementError, match="rounded"):
+        shelf.run("UPDATE t SET n = d")
+    assert shelf.rows() == [(Decimal("2.50"), 2)]
+
+
+# WHERE.
+
+
+@pytest.mark.parametrize(
+    "where, found",
+    [
+        ("NOT (x = 1)", "2 3"),
+        ("x <> 1", "2 3"),
+        ("x NOT IN (1, NULL)", ""),
+        ("x IN (1, NULL)", "1"),
+        ("NOT (x = 1 AND y = 1)", "2 3"),
+        ("x = 1 OR NULL", "1"),
+        ("x NOT BETWEEN 1 AND 2", "3"),
+        ("x IS NOT DISTINCT FROM NULL", "4"),
+        ("x IS DISTINCT FROM 1", "2 3 4"),
+        ("x <=> 1", "1"),
+        ("x = NULL", ""),
+        ("NOT (x = NULL)", ""),
+        ("x < 2.5", "1 2"),
+        ("2.5 > x", "1 2"),
+        ("x = 2.5", ""),
+        ("x <> 2.5", "1 2 3"),
+        ("x < 1e30", "1 2 3"),
+        ("NOT x < -1e30", "1 2 3"),
+        ("x = '2'", "2"),
+        ("t.x = 2", "2"),
+        ("X = 2 AND K = 2 -- said twice", "2"),
+        ("s LIKE 'a\\_%'", "1"),
+        ("s LIKE 'a!_%' ESCAPE '!'", "1"),
+        ("s NOT LIKE '%b'", "1"),
+        ("NOT (s LIKE '%b')", "1"),
+        ("s LIKE 'A%'", ""),
+        ("TRUE", "1 2 3 4"),
+        ("FALSE OR x = 3", "3"),
+    ],
+)
+def test_where_has_three_truth_values(shelf: Shelf, where: str, found: str) -> None:
+    shelf.table(
+        *(NestedField(i, name, LongType()) for i, name in enumerate("kxy", 1)), NestedField(4, "s", StringType())
+    )
+    shelf.run("INSERT INTO t VALUES (1, 1, NULL, 'a_\\nb c'), (2, 2, 1, 'axb'), (3, 3, 3, NULL), (4, NULL, 1, 'b')")
+    assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == found.split()
+    assert shelf.run(f"DELETE FROM t WHERE {where}").startswith(f"{len(found.split())} rows")
+    assert {str(row[0]) for row in shelf.rows("k")} == set("1234") - set(found.split())
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "s = 5",
+        "s < 5",
+        "x IN ()",
+        "x = 'five'",
+        "gone = 1",
+        "u.x = 1",
+        "b < TRUE",
+        "b = 1",
+        "x LIKE '5'",
+        "s LIKE 'a\\\\'",
+        "l = 1",
+        "x = 1 AND s = 5",
+        "x = y + 1",
+        "x IN (SELECT 1)",
+        "s RLIKE 'a'",
+    ],
+)
+def test_what_can_t_be_compared_is_refused_with_words_rows_or_none(shelf: Shelf, where: str) -> None:
+    shelf.table(
+        NestedField(1, "x", LongType()),
+        NestedField(2, "s", StringType()),
+        NestedField(3, "b", BooleanType()),
+        NestedField(4, "l", ListType(5, LongType())),
+    )
+    for text in (f"SELECT x FROM t WHERE {where}", f"DELETE FROM t WHERE {where}", f"UPDATE t SET x = 1 WHERE {where}"):
+        with pytest.raises(StatementError):
+            shelf.run(text)
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_nan_equals_itself_and_is_above_all_numbers(shelf: Shelf, kind: IcebergType) -> None:
+    shelf.column(kind)
+    everything = "(1, 'NaN'), (2, 5), (3, NULL), (4, 'Infinity'), (5, -0.0)"
+    for where, found in (
+        ("x > 5", "1 4"),
+        ("NOT (x < 5)", "1 2 4"),
+        ("x <> 5", "1 4 5"),
+        ("x = 'NaN'", "1"),
+        ("x <> 'NaN'", "2 4 5"),
+        ("x < 'NaN'", "2 4 5"),
+        ("x >= 'NaN'", "1"),
+        ("x <= 'NaN'", "1 2 4 5"),
+        ("x > 'NaN'", ""),
+        ("x = 0", "5"),
+        ("x BETWEEN 5 AND 'Infinity'", "2 4"),
+    ):
+        shelf.run("TRUNCATE TABLE t")
+        shelf.run(f"INSERT INTO t VALUES {everything}")
+        assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == found.split(), where
+        shelf.run(f"DELETE FROM t WHERE {where}")
+        assert {str(row[0]) for row in shelf.rows("k")} == set("12345") - set(found.split()), where
+    shelf.run("INSERT INTO t VALUES (6, 'NaN')")
+    assert [k for k, x in shelf.rows() if x is not None and isnan(x)] == [1, 6]
+    shelf.run("UPDATE t SET x = 6 WHERE x = 'NaN'")  # What is compared afterwards has to equal itself.
+    assert (6, 6.0) in shelf.rows()
+
+
+def test_nan_is_found_in_a_file_whose_bounds_are_below(shelf: Shelf) -> None:
+    shelf.column(DoubleType())
+    shelf.run("INSERT INTO t VALUES (1, 'NaN'), (2, 1)")
+    assert shelf.run("SELECT k FROM t WHERE x > 5") == "1"
+    assert shelf.run("DELETE FROM t WHERE x > 5").startswith("1 rows")
+    assert shelf.rows() == [(2, 1.0)]
+
+
+@pytest.mark.parametrize("number", ["'NaN'", "-0.0"])
+def test_a_partition_that_pyiceberg_would_lose_or_double_is_refused(shelf: Shelf, number: str) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "x", DoubleType()), by="x")
+    shelf.run("INSERT INTO t VALUES (1, 0.0), (2, 5)")
+    for text in (f"INSERT INTO t VALUES (3, {number}), (4, 0.0)", f"UPDATE t SET x = {number}"):
+        with pytest.raises(StatementError, match="partition"):
+            shelf.run(text)
+    assert shelf.rows() == [(1, 0.0), (2, 5.0)]
+
+
+# Schemas that changed.
+
+
+def test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value(shelf: Shelf) -> None:
+    table = shelf.table(
+        NestedField(1, "k", LongType()), *(NestedField(i, n, StringType()) for i, n in ((2, "a"), (3, "b")))
+    )
+    shelf.run("INSERT INTO t VALUES (1, 'from a', 'from b'), (2, 'a', 'b')")
+    table.refresh()
+    with table.transaction() as tx:
+        for old, new in (("a", "tmp"), ("b", "a"), ("tmp", "b")):
+            with tx.update_schema() as update:
+                update.rename_column(old, new)
+    with table.update_schema() as update:
+        update.add_column("d", LongType())
+    shelf.run("UPDATE t SET k = 3, d = 9 WHERE k = 1")
+    assert shelf.rows("k", "a", "b", "d") == [(2, "b", "a", None), (3, "from b", "from a", 9)]
+    shelf.run("UPDATE t SET a = b, b = a WHERE k = 3")
+    assert shelf.rows("k", "a", "b", "d") == [(2, "b", "a", None), (3, "from a", "from b", 9)]
+
+
+def test_columns_that_differ_by_case_alone_are_written_as_they_are(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "a", LongType()), NestedField(2, "A", LongType()))
+    shelf.run("INSERT INTO t (A, a) VALUES (2, 1)")
+    assert shelf.run("SELECT a, A FROM t WHERE A = 2") == "1\t2"
+
+
+@pytest.mark.parametrize("name", ["a b", "a`b", "select", "ä", 'quo"te', "back\\slash", "a.b"])
+def test_a_column_of_any_name_is_written_and_found(shelf: Shelf, name: str) -> None:
+    shelf.table(NestedField(1, name, LongType()), NestedField(2, "p", StringType()), by="p")
+    quoted = "`" + name.replace("`", "``") + "`"
+    shelf.run(f"INSERT INTO t ({quoted}, p) VALUES (1, 'it\\'s \\\\ \\t'), (2, NULL)")
+    assert shelf.run(f"SELECT {quoted} FROM t WHERE {quoted} = 1 AND p = 'it\\'s \\\\ \\t'") == "1"
+    shelf.run(f"UPDATE t SET {quoted} = 3 WHERE {quoted} IN (2)")
+    shelf.run(f"DELETE FROM t WHERE {quoted} <= 1")
+    assert shelf.rows() == [(3, None)]
+
+
+# What others commit meanwhile.
+
+
+@pytest.fixture
+def unlocked() -> Iterator[Shelf]:
+    """See :class:`Shelf`, without locks that keep others away from a statement: its commit alone decides."""
+    with kit("memory", **{"operation-locks": "off"}) as made:
+        yield Shelf(made)
+        made.check()
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Return what has another client act once, between what the next statement reads and its commit."""
+    real, waiting = CoordinatedTransaction.commit_transaction, list[Callable[[], Any]]()
+
+    def commit(self: CoordinatedTransaction) -> Any:
+        while waiting:
+            waiting.pop()()
+        return real(self)
+
+    monkeypatch.setattr(CoordinatedTransaction, "commit_transaction", commit)
+    return waiting.append
+
+
+def pairs(shelf: Shelf, *values: tuple[int, str]) -> Callable[[], None]:
+    """Return an append by another client."""
+    data = pa.table(
+        {"k": [k for k, _ in values], "p": [p for _, p in values]}, pa.schema([("k", pa.int64()), ("p", pa.string())])
+    )
+    return lambda: shelf.made.open().load_table((shelf.made.namespace, "t")).append(data)
+
+
+BESIDE = [
+    ("INSERT OVERWRITE t SELECT k, p FROM t WHERE k > 0", [(1, "a"), (2, "b"), (9, "a")]),
+    ("INSERT INTO t SELECT k, 'z' FROM t WHERE p = 'a'", [(1, "a"), (1, "z"), (2, "b"), (9, "a"), (9, "z")]),
+    ("INSERT OVERWRITE t PARTITION (p='a') SELECT k FROM t WHERE p = 'a'", [(1, "a"), (2, "b"), (9, "a")]),
+    ("INSERT OVERWRITE t PARTITION (p) SELECT k, p FROM t WHERE p = 'a'", [(1, "a"), (2, "b"), (9, "a")]),
+    ("INSERT OVERWRITE t PARTITION (p='a') SELECT 5", [(2, "b"), (5, "a")]),
+    ("INSERT OVERWRITE t PARTITION (p='z') SELECT k FROM t WHERE k = 9", [(1, "a"), (2, "b"), (9, "a"), (9, "z")]),
+    ("UPDATE t SET k = 7 WHERE p = 'a'", [(2, "b"), (7, "a"), (7, "a")]),
+    ("UPDATE t SET k = 7 WHERE k = 9", [(1, "a"), (2, "b"), (7, "a")]),
+    ("DELETE FROM t WHERE p = 'a'", [(2, "b")]),
+    ("DELETE FROM t WHERE k = 9", [(1, "a"), (2, "b")]),
+    ("DELETE FROM t", []),
+    ("TRUNCATE TABLE t", []),
+    ("TRUNCATE TABLE t PARTITION (p='a')", [(2, "b")]),
+    ("ALTER TABLE t DROP PARTITION (p='a')", [(2, "b")]),
+]
+
+
+@pytest.mark.parametrize("statement, after", BESIDE, ids=[text for text, _ in BESIDE])
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_rows_that_were_appended_meanwhile_are_seen(
+    shelf: Shelf,
+    meanwhile: Callable[[Callable[[], Any]], None],
+    statement: str,
+    after: list[tuple[int, str]],
+    *,
+    partitioned: bool,
+) -> None:
+    if not partitioned and "PARTITION" in statement:
+        statement = statement.replace("PARTITION (p) ", "")
+        if "PARTITION" in statement or "OVERWRITE" in statement:
+            return
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p" if partitioned else None)
+    shelf.run("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    meanwhile(pairs(shelf, (9, "a")))
+    answer = shelf.run(statement)
+    assert shelf.rows() == after
+    if statement.startswith(("UPDATE", "DELETE")):
+        touched = {"UPDATE": len([row for row in after if row[0] == 7]), "DELETE": 3 - len(after)}
+        assert answer.startswith(f"{touched[statement[:6]]} rows")
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM t WHERE k = 9", "UPDATE t SET k = 7 WHERE k = 9", "TRUNCATE TABLE t"]
+)
+def test_a_statement_that_had_nothing_to_do_looks_again(
+    shelf: Shelf, meanwhile: Callable[[Callable[[], Any]], None], statement: str
+) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()))
+    meanwhile(pairs(shelf, (9, "a")))
+    shelf.run(statement)
+    assert shelf.rows() == ([(7, "a")] if statement.startswith("UPDATE") else [])
+
+
+def test_a_partition_that_went_meanwhile_is_neither_dropped_nor_touched(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    unlocked.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    unlocked.run("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    for command in ("DROP", "TOUCH"):
+        unlocked.run("INSERT OVERWRITE t PARTITION (p='a') SELECT 1")
+        other = unlocked.made.open().load_table((unlocked.made.namespace, "t"))
+        meanwhile(lambda other=other: other.delete("p = 'a'"))  # type: ignore[misc]
+        with pytest.raises((CommitNotApplied, StatementError), match="no such partition"):
+            unlocked.run(f"ALTER TABLE t {command} PARTITION (p='a')")
+    assert unlocked.rows() == [(2, "b")]
+
+
+def test_a_query_of_another_table_runs_again_too(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    unlocked.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()))
+    unlocked.run("CREATE TABLE u (k bigint)")
+    unlocked.run("INSERT INTO u VALUES (1)")
+    other = Session(unlocked.made.open(), database=unlocked.made.namespace)
+    meanwhile(lambda: (other.run("INSERT INTO u VALUES (2)"), other.run("INSERT INTO t VALUES (9, 'a')")))
+    unlocked.run("INSERT INTO t SELECT k, 'u' FROM u")
+    assert unlocked.rows() == [(1, "u"), (2, "u"), (9, "a")]
+
+
+def test_a_table_has_the_columns_and_partitions_that_the_last_statement_says(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    unlocked.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    other = Session(unlocked.made.open(), database=unlocked.made.namespace)
+    meanwhile(lambda: other.run("ALTER TABLE t SET PARTITION SPEC (p, truncate(3, p))"))
+    assert unlocked.run("ALTER TABLE t SET PARTITION SPEC (bucket(2, k))").endswith("is partitioned by k_bucket_2")
+    meanwhile(lambda: other.run("ALTER TABLE t ADD COLUMNS (z bigint)"))
+    unlocked.run("ALTER TABLE t REPLACE COLUMNS (p string, k bigint)")
+    unlocked.run("INSERT INTO t VALUES ('a', 1)")
+    assert unlocked.rows() == [("a", 1)]
+
+
+def test_an_expiry_says_how_many_snapshots_are_gone(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    table = unlocked.table(NestedField(1, "k", LongType()))
+    for number in range(3):
+        unlocked.run(f"INSERT INTO t VALUES ({number})")
+    other = Session(unlocked.made.open(), database=unlocked.made.namespace)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    meanwhile(lambda: other.run(f"ALTER TABLE t CREATE TAG kept FOR SYSTEM_VERSION AS OF {first}"))
+    assert unlocked.run("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 1").startswith("1 snapshots")
+    assert len(table.refresh().metadata.snapshots) == 2
+
+
+def test_a_location_is_registered_once(shelf: Shelf) -> None:
+    table = shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    folder = shelf.made.folder / "elsewhere"
+    folder.mkdir()
+    pq.write_table(pa.table({"k": [1], "p": ["a"]}), folder / "one.parquet")
+    shelf.run(f"ALTER TABLE t ADD PARTITION (p='a') LOCATION '{folder}'")
+    with pytest.raises(StatementError, match="has this file already"):
+        shelf.run(f"ALTER TABLE t ADD PARTITION (p='a') LOCATION '{folder}'")
+    shelf.run(f"ALTER TABLE t ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{folder}'")
+    assert shelf.rows() == [(1, "a")]
+    assert len(table.refresh().metadata.snapshots) == 1
+
+
+def test_a_statement_that_changes_no_row_makes_no_snapshot(shelf: Shelf) -> None:
+    table = shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    shelf.run("INSERT INTO t VALUES (1, 'a')")
+    for text in (
+        "INSERT INTO t SELECT k, p FROM t WHERE k = 5",
+        "INSERT OVERWRITE t SELECT k, p FROM t WHERE k = 5",
+        "DELETE FROM t WHERE k = 5",
+        "UPDATE t SET k = 5 WHERE k = 6",
+        "SELECT k FROM t LIMIT 0",
+    ):
+        shelf.run(text)
+    assert len(table.refresh().metadata.snapshots) == 1
+    assert shelf.rows() == [(1, "a")]
