@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.table import DataScan, Table, TableProperties, Transaction
+from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import IsolationLevel, Operation
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+_EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
 
 Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
@@ -110,6 +112,8 @@ class CoordinatedTransaction(Transaction):
         self._by_name = False
         """Whether a call has named columns."""
         self._repeating = False
+        self._matching: tuple[str | None, ...] = ()
+        """The branch that an upsert looks for matches in."""
         self._sent = False
         self._lease: Lease | None = None
 
@@ -128,6 +132,9 @@ class CoordinatedTransaction(Transaction):
         base, updates = self._table.metadata, self._updates
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
+        if self._matching and self._depth == 1:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(self._view[2], *self._matching).model_copy(update={"refs": {}})
         return self._view[2]
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
@@ -137,7 +144,13 @@ class CoordinatedTransaction(Transaction):
                 requirement.validate(self.table_metadata)
             except CommitFailedException as error:
                 raise self._conflict(str(error)) from error
-        self._updates += updates
+        self._updates, before = (*self._updates, *updates), self._updates
+        if any(isinstance(update, _EVOLUTIONS) for update in updates):
+            try:
+                _ = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
+            except BaseException:
+                self._updates = before
+                raise
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
         return self
@@ -200,7 +213,14 @@ class CoordinatedTransaction(Transaction):
         return any(isinstance(update, SetSnapshotRefUpdate) and update.ref_name in refs for update in updates)
 
     def pend(self, producer: PureAppend) -> None:
-        """Take the append of *producer* without a look at the table, if it is the only one so far."""
+        """Take the append of *producer* without a look at the table, if it is the only one so far.
+
+        Raises:
+            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could stand on.
+        """
+        branch = producer._target_branch
+        if branch not in (None, MAIN_BRANCH) and not self._updates and self._table.metadata.current_snapshot_id is None:
+            self._refuse_a_first_branch(str(branch))
         self._register_snapshot_producer(producer)
         if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
             self._apply(*producer._commit())
@@ -208,6 +228,14 @@ class CoordinatedTransaction(Transaction):
         self._pending = producer
         if self._autocommit:
             self.commit_transaction()
+
+    def _refuse_a_first_branch(self, branch: str) -> None:
+        if branch not in self._table.metadata.refs:
+            raise CommitNotApplied(
+                "the commit did not land: a table without a snapshot can only be written to its main branch",
+                table=table_name(self._table.name()),
+                branch=branch,
+            )
 
     def _materialise(self) -> None:
         """Make an ordinary PyIceberg snapshot of the pending append: something wants to look at it."""
@@ -309,12 +337,33 @@ class CoordinatedTransaction(Transaction):
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
-    def upsert(self, *args: Any, **kwargs: Any) -> Any:
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self._names_columns()
         self._reads = True
-        return super().upsert(*args, **kwargs)
+        self._matching, outer = (branch,), self._matching
+        try:
+            return super().upsert(
+                df,
+                join_cols,
+                when_matched_update_all,
+                when_not_matched_insert_all,
+                case_sensitive,
+                branch,
+                snapshot_properties,
+            )
+        finally:
+            self._matching = outer
 
     @recorded
     def update_rows(
@@ -899,8 +948,7 @@ class CoordinatedTransaction(Transaction):
 
     def _evolves(self) -> bool:
         """Return whether schemas, specs or sort orders are added: on another head their ids may be taken."""
-        kinds = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
-        return any(isinstance(update, kinds) for update in self._updates)
+        return any(isinstance(update, _EVOLUTIONS) for update in self._updates)
 
     def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         return kind(
@@ -976,7 +1024,6 @@ class CoordinatedTransaction(Transaction):
 
 
 def _is(name: str, value: Any) -> BooleanExpression:
-    column = Reference(name)
     if value is None:
-        return IsNull(column)
-    return IsNaN(column) if value != value else EqualTo(column, value)  # noqa: PLR0124 - NaN alone is not itself
+        return IsNull(term=name)
+    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone

@@ -4,4 +4,151 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+_TX = "table/transaction.py"
+_ISOLATION = "tests/catalog/test_isolation.py::test_"
+_STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "rows computed from old ones land",
+        _TX,
+        "            if change is not None:\n",
+        "            if change is None and not head:\n",
+        _ISOLATION + "rows_that_were_computed_from_old_ones_are_refused",
+    ),
+    Mutant(
+        "rows computed from old ones land: the generator",
+        _TX,
+        "            if change is not None:\n",
+        "            if change is None and not head:\n",
+        _STALE,
+    ),
+    Mutant(
+        "a lock hides that a handle is stale",
+        _TX,
+        "        self._seen = seen or self._base\n",
+        "        self._seen = self._base\n",
+        _STALE,
+    ),
+    Mutant(
+        "a delete and an append in one transaction are no overwrite",
+        _TX,
+        "*(self._removed if self._rows_given else ())",
+        "*(() if self._rows_given else ())",
+        _STALE,
+    ),
+    Mutant(
+        "a refused call moves the handle to the head",
+        "table/table.py",
+        "            self.metadata, self.metadata_location = seen\n            raise\n",
+        "            raise\n",
+        _ISOLATION + "the_same_rows_are_refused_again",
+    ),
+    Mutant(
+        "a snapshot that is gone proves that nothing changed",
+        "table/isolation.py",
+        "        if snapshot is None:\n            return f",
+        "        if snapshot is None:\n            return None and f",
+        _ISOLATION + "a_snapshot_that_is_gone_is_no_proof",
+    ),
+    Mutant(
+        "a compaction is a change of rows",
+        "table/isolation.py",
+        "snapshot.summary.operation is Operation.REPLACE",
+        "snapshot.summary.operation is None",
+        _ISOLATION + "a_compaction_is_no_change",
+    ),
+    Mutant(
+        "snapshot isolation is planned on the head",
+        _TX,
+        "            self._move_to(*self._seen)\n",
+        "            pass\n",
+        _ISOLATION + "snapshot_isolation_keeps_what_was_added_and_refuses_what_was_removed",
+    ),
+    Mutant(
+        "a stale delete that found nothing is acknowledged",
+        _TX,
+        "            self._look_again()\n",
+        "            pass\n",
+        _ISOLATION + "a_stale_call_that_finds_nothing_looks_at_the_table_as_it_is",
+    ),
+    Mutant(
+        "a stale delete that found nothing is acknowledged: the generator",
+        _TX,
+        "            self._look_again()\n",
+        "            pass\n",
+        _STALE,
+    ),
+    Mutant(
+        "a schema is known by its id",
+        _TX,
+        "            or self._evolves()\n            or any(not isinstance(p, PureAppend)",
+        "            or any(not isinstance(p, PureAppend)",
+        _ISOLATION + "a_column_that_a_stale_handle_adds_is_the_one_that_it_meant",
+    ),
+    Mutant(
+        "an update reads with the columns of the last snapshot",
+        "table/isolation.py",
+        "    return metadata.model_copy(update=",
+        "    return metadata if branch in metadata.refs else metadata.model_copy(update=",
+        _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
+    ),
+    Mutant(
+        "an upsert matches with the columns of the last snapshot",
+        _TX,
+        "        if self._matching and self._depth == 1:\n",
+        "        if self._matching and self._depth == 99:\n",
+        _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
+    ),
+    Mutant(
+        "a name may mean another column",
+        _TX,
+        "        if self._by_name and (name :=",
+        "        if not head and (name :=",
+        _ISOLATION + "a_name_that_means_another_column_now_is_refused",
+    ),
+    Mutant(
+        "a lock ends with the collector",
+        _TX,
+        "            if outermost and self._autocommit and not self._sent:\n                self._unlock()\n",
+        "            if outermost and self._autocommit and not self._sent:\n",
+        _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
+    ),
+    Mutant(
+        "a table that was made again keeps the lock",
+        _TX,
+        "                self._unlock()\n                raise\n        return True\n",
+        "                raise\n        return True\n",
+        _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
+    ),
+    Mutant(
+        "a transaction ignores a refresh of its table",
+        _TX,
+        "        if shown is self._shown:\n            return\n",
+        "        if shown is self._shown or True:\n            return\n",
+        _ISOLATION + "a_transaction_follows_a_refresh_of_its_table",
+    ),
+    Mutant(
+        "files stay when the attempt can't be made",
+        _TX,
+        "            attempt = self._attempt() if self._updates or self._pending is not None else None\n"
+        "        except BaseException:\n            self._abandon()\n",
+        "            attempt = self._attempt() if self._updates or self._pending is not None else None\n"
+        "        except BaseException:\n            self._unlock()\n",
+        _ISOLATION + "files_of_a_call_that_fails_before_its_attempt_are_deleted",
+    ),
+    Mutant(
+        "a column that partitions need is dropped in vain",
+        _TX,
+        "        if any(isinstance(update, _EVOLUTIONS) for update in updates):\n            try:\n",
+        "        if not updates:\n            try:\n",
+        _ISOLATION + "a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error",
+    ),
+    Mutant(
+        "a branch stands on nothing",
+        _TX,
+        "        if branch not in self._table.metadata.refs:\n",
+        "        if not branch:\n",
+        _ISOLATION + "a_branch_needs_a_snapshot_to_stand_on",
+    ),
+)

@@ -1,0 +1,462 @@
+"""What a commit has read must not have changed when it lands; what it did not read may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
+from pyiceberg.expressions.parser import parse
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from commit_coord import NOTHING, CommitConflict, StaleRead
+from commit_coord.table.isolation import NO_SNAPSHOT
+from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, kit, names, orphans, row_ids, rows
+
+pytestmark = pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+
+BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
+
+Call = Callable[[Any, pa.Table], None]
+
+
+@pytest.fixture(scope="module", params=["off", "iceberg", "hive"])
+def made(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    """A catalog for each way to take operation locks: what is refused does not depend on them."""
+    with kit("memory", None, **{"operation-locks": request.param}) as found:
+        yield found
+
+
+def marked(df: pa.Table) -> pa.Table:
+    """Return rows computed from *df*."""
+    return df.set_column(1, "s", pc.binary_join_element_wise(df["s"], pa.scalar("!"), ""))
+
+
+def in_transaction(stage: Callable[[Any, pa.Table], Any]) -> Call:
+    def call(table: Any, df: pa.Table) -> None:
+        with table.transaction() as tx:
+            stage(tx, df)
+
+    return call
+
+
+def delete_and_append(tx: Any, df: pa.Table) -> None:
+    tx.delete("id > 0")
+    tx.append(marked(df))
+
+
+def append_and_delete(tx: Any, df: pa.Table) -> None:
+    tx.append(marked(df))
+    tx.delete("s in ('1', '2', '3')")
+
+
+COMPUTED: dict[str, Call] = {
+    "overwrite": lambda table, df: table.overwrite(marked(df)),
+    "overwrite by filter": lambda table, df: table.overwrite(marked(df), "id > 0"),
+    "overwrite in a transaction": in_transaction(lambda tx, df: tx.overwrite(marked(df))),
+    "overwrite behind a property": in_transaction(
+        lambda tx, df: (tx.set_properties(a="1"), tx.overwrite(marked(df), "id > 0"))
+    ),
+    "delete and append in a transaction": in_transaction(delete_and_append),
+    "declared": in_transaction(lambda tx, df: (tx.depends_on("id > 0"), tx.append(ids(df.num_rows)))),
+    "append that says so": in_transaction(lambda tx, df: tx.append(marked(df), reads="id > 0")),
+}
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "append": lambda table: table.append(ids(9)),
+    "delete of a row": lambda table: table.delete("id = 1"),
+    "delete of all": lambda table: table.delete("id > 0"),
+    "overwrite": lambda table: table.overwrite(frame((1, "theirs"), (2, "theirs"), (3, "theirs"))),
+    "update": lambda table: table.upsert(frame((2, "theirs")), ["id"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("call", COMPUTED)
+def test_rows_that_were_computed_from_old_ones_are_refused(made: Kit, call: str, change: str) -> None:
+    """Otherwise what somebody else committed would be undone."""
+    table = made.table(ids(1, 2, 3))
+    stale = made.again(table)
+    read = stale.scan().to_arrow()
+    CHANGES[change](made.again(table))
+    theirs = rows(made.again(table))
+    with pytest.raises(StaleRead) as refused:
+        COMPUTED[call](stale, read)
+    assert isinstance(refused.value, CommitConflict)
+    assert isinstance(refused.value, ValidationException), "what PyIceberg's callers handle"
+    assert rows(made.again(table)) == theirs
+    assert names(orphans(made.again(table))) == []
+    assert made.held() == []
+
+
+@pytest.mark.parametrize("call", ["overwrite", "overwrite by filter"])
+def test_the_same_rows_are_refused_again(made: Kit, call: str) -> None:
+    """A program that repeats whatever failed must not succeed with what it read long ago."""
+    table = made.table(ids(1, 2, 3))
+    stale = made.again(table)
+    read = stale.scan().to_arrow()
+    made.again(table).append(ids(9))
+    for _ in range(2):
+        with pytest.raises(StaleRead):
+            COMPUTED[call](stale, read)
+    stale.refresh()
+    COMPUTED[call](stale, stale.scan().to_arrow())
+    assert rows(made.again(table)) == [(1, "1!"), (2, "2!"), (3, "3!"), (9, "9!")]
+
+
+def test_rows_that_do_not_depend_on_the_table_replace_what_is_there_by_then(made: Kit) -> None:
+    table = made.table(ids(1, 2, 3))
+    stale = made.again(table)
+    made.again(table).append(ids(9))
+    stale.overwrite(ids(5), reads=NOTHING)
+    assert row_ids(made.again(table)) == [5]
+
+
+def test_what_the_rows_depend_on_can_be_more_than_what_they_replace(made: Kit) -> None:
+    table = made.table(ids(1, 2, 3))
+    stale = made.again(table)
+    made.again(table).append(ids(9))
+    with pytest.raises(StaleRead):
+        stale.overwrite(ids(1), "id = 1", reads="id >= 1")
+    stale.overwrite(ids(1), "id = 1")
+    assert row_ids(made.again(table)) == [1, 2, 3, 9]
+
+
+def test_what_was_read_may_be_older_than_the_table_object(made: Kit) -> None:
+    table = made.table(ids(1, 2, 3))
+    read_at = table.current_snapshot().snapshot_id
+    table.append(ids(9))
+    with pytest.raises(StaleRead):
+        table.overwrite(ids(5), read_at=read_at)
+    with pytest.raises(StaleRead):
+        table.overwrite(ids(5), read_at=NO_SNAPSHOT)
+    table.overwrite(ids(5), read_at=table.current_snapshot().snapshot_id)
+    assert row_ids(made.again(table)) == [5]
+
+
+def test_a_snapshot_that_is_gone_is_no_proof(made: Kit) -> None:
+    """What came behind it can't be known any more."""
+    table = made.table(ids(1), ids(2))
+    first, second = (snapshot.snapshot_id for snapshot in table.snapshots())
+    table.append(ids(3))
+    table.maintenance.expire_snapshots().by_ids([second]).commit()
+    with pytest.raises(StaleRead, match="history"):
+        table.overwrite(ids(5), "id = 7", read_at=first)
+
+
+def test_a_compaction_is_no_change(made: Kit) -> None:
+    table = made.table(ids(1), ids(2), ids(3))
+    stale = made.again(table)
+    read = stale.scan().to_arrow()
+    made.again(table).compact()
+    stale.overwrite(marked(read))
+    assert rows(made.again(table)) == [(1, "1!"), (2, "2!"), (3, "3!")]
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_change_in_another_partition_is_no_change(made: Kit, dynamic: bool) -> None:
+    table = made.table(frame((1, "a"), (2, "b")), partition_spec=BY_S)
+    stale = made.again(table)
+    made.again(table).append(frame((9, "b")))
+    if dynamic:
+        stale.dynamic_partition_overwrite(frame((5, "a")))
+    else:
+        stale.overwrite(frame((5, "a")), parse("s = 'a'"))
+    assert row_ids(made.again(table)) == [2, 5, 9]
+
+
+def test_a_dynamic_overwrite_depends_on_its_partitions(made: Kit) -> None:
+    table = made.table(frame((1, "a"), (2, "b"), (3, None)), partition_spec=BY_S)
+    for value in ("a", None):
+        stale = made.again(table)
+        made.again(table).append(frame((9, value)))
+        with pytest.raises(StaleRead):
+            stale.dynamic_partition_overwrite(frame((5, value)))
+        stale.dynamic_partition_overwrite(frame((5, value)), reads=NOTHING)
+    assert row_ids(made.again(table)) == [2, 5, 5]
+
+
+def test_snapshot_isolation_keeps_what_was_added_and_refuses_what_was_removed(made: Kit) -> None:
+    """Iceberg's meaning of ``write.update.isolation-level``."""
+    table = made.table(ids(1, 2, 3), properties={"write.update.isolation-level": "snapshot"})
+    stale = made.again(table)
+    made.again(table).append(ids(9))
+    stale.overwrite(ids(5), "id > 0")
+    assert row_ids(made.again(table)) == [5, 9]
+    stale = made.again(table)
+    made.again(table).delete("id = 9")
+    with pytest.raises(StaleRead):
+        stale.overwrite(ids(6), "id > 0")
+    assert row_ids(made.again(table)) == [5]
+
+
+def test_an_update_reads_again_and_an_upsert_matches_again(made: Kit) -> None:
+    """They name rows by a predicate, so they are planned again on whatever is there."""
+    table = made.table(ids(1, 2, 3))
+    updates, upserts = made.again(table), made.again(table)
+    made.again(table).append(ids(9))
+    with updates.transaction() as tx:
+        tx.update_rows(parse("id > 2"), marked)
+    upserts.upsert(frame((9, "new"), (10, "new")), ["id"])
+    assert rows(made.again(table)) == [(1, "1"), (10, "new"), (2, "2"), (3, "3!"), (9, "new")]
+
+
+def test_a_plan_is_carried_out_on_the_table_as_it_is_when_it_lands(made: Kit) -> None:
+    table = made.table(ids(1, 2))
+    tx = made.again(table).transaction()
+    tx.perform(lambda tx: tx.overwrite(marked(tx.scan().to_arrow())))
+    made.again(table).append(ids(3))
+    tx.commit_transaction()
+    assert rows(made.again(table)) == [(1, "1!"), (2, "2!"), (3, "3!")]
+    assert names(orphans(made.again(table))) == []
+
+
+NOTHING_YET: dict[str, Callable[[Any], Any]] = {
+    "delete": lambda tx: tx.delete("id = 7"),
+    "update": lambda tx: tx.update_rows(parse("id = 7"), lambda df: frame((7, "updated"))),
+    "upsert": lambda tx: tx.upsert(frame((7, "updated")), ["id"], when_not_matched_insert_all=False),
+    "plan": lambda tx: tx.perform(lambda tx: tx.delete("id = 7") if tx.scan("id = 7").count() else None),
+}
+
+
+@pytest.mark.parametrize("call", NOTHING_YET)
+def test_a_stale_call_that_finds_nothing_looks_at_the_table_as_it_is(made: Kit, call: str) -> None:
+    table = made.table(ids(1))
+    stale = made.again(table)
+    tx = stale.transaction()
+    NOTHING_YET[call](tx)
+    made.again(table).append(ids(7))
+    tx.commit_transaction()
+    expected = [(1, "1"), (7, "updated")] if call in ("update", "upsert") else [(1, "1")]
+    assert rows(made.again(table)) == expected
+    assert rows(stale) == expected, "the table object shows what the commit left"
+
+
+def test_a_stale_call_that_finds_nothing_in_a_new_table_of_the_same_name_is_refused() -> None:
+    with kit("memory", None, **{"operation-locks": "off"}) as made:
+        table = made.table(ids(1))
+        stale = made.again(table).transaction()
+        stale.delete("id = 7")
+        made.catalog.drop_table(table.name())
+        made.catalog.create_table(table.name(), SCHEMA).append(ids(7))
+        with pytest.raises(CommitConflict, match="made again"):
+            stale.commit_transaction()
+        assert row_ids(made.again(table)) == [7]
+
+
+# Columns, specs and orders.
+
+
+def test_a_column_that_a_stale_handle_adds_is_the_one_that_it_meant(made: Kit) -> None:
+    """The schema's id is what it was, and the schema is not: its next id is taken by what was dropped."""
+    table = made.table(ids(1))
+    stale = made.again(table)
+    with table.update_schema() as changes:
+        changes.add_column("dropped", StringType())
+    with table.update_schema() as changes:
+        changes.delete_column("dropped")
+    with stale.update_schema() as changes:
+        changes.add_column("wanted", LongType())
+    assert [field.name for field in made.again(table).schema().fields] == ["id", "s", "wanted"]
+
+
+def test_a_name_that_a_stale_handle_gives_is_the_one_that_it_meant(made: Kit) -> None:
+    table = made.table(ids(1))
+    stale = made.again(table)
+    for old, new in (("s", "t"), ("t", "s")):
+        with table.update_schema() as changes:
+            changes.rename_column(old, new)
+    with stale.update_schema() as changes:
+        changes.rename_column("s", "mine")
+    assert [field.name for field in made.again(table).schema().fields] == ["id", "mine"]
+
+
+def test_a_partition_field_that_a_stale_handle_adds_is_the_one_that_it_meant(made: Kit) -> None:
+    table = made.table(ids(1))
+    stale = made.again(table)
+    with table.update_spec() as changes:
+        changes.add_identity("s")
+    with table.update_spec() as changes:
+        changes.remove_field("s")
+    with stale.update_spec() as changes:
+        changes.add_identity("id")
+    assert [field.name for field in made.again(table).spec().fields if field.transform == IdentityTransform()] == ["id"]
+
+
+def test_a_sort_order_that_a_stale_handle_sets_is_the_one_that_it_meant(made: Kit) -> None:
+    table = made.table(ids(1))
+    stale = made.again(table)
+    with table.update_sort_order() as order:
+        order.desc("s", IdentityTransform())
+    table.update_sort_order().commit()
+    with stale.update_sort_order() as order:
+        order.asc("id", IdentityTransform())
+    assert [field.source_id for field in made.again(table).sort_order().fields] == [1]
+
+
+@pytest.mark.parametrize("call", ["update", "upsert", "overwrite"])
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_rows_are_read_with_the_columns_that_the_table_has_now(made: Kit, call: str, branch: str) -> None:
+    """Two columns have swapped their names since the last snapshot was written."""
+    table = made.catalog.create_table(
+        made.identifier(),
+        Schema(*SCHEMA.fields, NestedField(3, "t", StringType())),
+    )
+    table.append(pa.table({"id": [1, 2], "s": ["s", "s"], "t": ["t", "t"]}))
+    if branch != "main":
+        table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, branch).commit()
+    with table.transaction() as tx:
+        for old, new in (("s", "tmp"), ("t", "s"), ("tmp", "t")):
+            with tx.update_schema() as changes:
+                changes.rename_column(old, new)
+        with tx.update_schema() as changes:
+            changes.add_column("added", LongType())
+    with table.transaction() as tx:
+        if call == "update":
+            tx.update_rows(parse("id = 1"), lambda df: df.set_column(0, "id", pa.array([7])), branch=branch)
+        elif call == "overwrite":
+            tx.overwrite(pa.table({"id": [7], "t": ["s"], "s": ["t"]}), parse("id = 1"), branch=branch)
+        else:
+            same = pa.table({"id": [2], "t": ["s"], "s": ["t"], "added": pa.array([None], pa.int64())})
+            assert tx.upsert(same, ["id"], branch=branch).rows_updated == 0, "nothing differs"
+            tx.upsert(pa.table({"id": [1], "t": ["s"], "s": ["x"], "added": [5]}), ["id"], branch=branch)
+    found = made.again(table).transaction().scan(branch=branch).to_arrow().to_pylist()
+    one = {"id": 7, "t": "s", "s": "t", "added": None}
+    if call == "upsert":
+        one = {"id": 1, "t": "s", "s": "x", "added": 5}
+    assert sorted(found, key=str) == sorted([one, {"id": 2, "t": "s", "s": "t", "added": None}], key=str)
+
+
+def test_a_name_that_means_another_column_now_is_refused(made: Kit) -> None:
+    """The caller named what the table object showed it."""
+    table = made.catalog.create_table(made.identifier(), Schema(*SCHEMA.fields, NestedField(3, "t", StringType())))
+    table.append(pa.table({"id": [1], "s": ["s"], "t": ["t"]}))
+    stale = [made.again(table) for _ in range(4)]
+    with table.transaction() as tx:
+        for old, new in (("s", "tmp"), ("t", "s"), ("tmp", "t")):
+            with tx.update_schema() as changes:
+                changes.rename_column(old, new)
+    before = rows(made.again(table))
+    with pytest.raises(CommitConflict):
+        stale[0].delete(parse("s = 't'"))
+    with pytest.raises(CommitConflict):
+        stale[1].overwrite(pa.table({"id": [1], "s": ["x"], "t": ["t"]}))
+    with pytest.raises(CommitConflict):
+        stale[2].upsert(pa.table({"id": [1], "s": ["x"], "t": ["t"]}), ["id"])
+    with pytest.raises(CommitConflict), stale[3].transaction() as tx:
+        tx.update_rows(parse("s = 't'"), lambda df: df)
+    assert rows(made.again(table)) == before
+    assert made.held() == []
+
+
+# Errors, and what they leave.
+
+
+def test_a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error(made: Kit) -> None:
+    """Nothing else stands in the way, so nobody is told to try it once more."""
+    partitioned = made.table(frame((1, "a")), partition_spec=BY_S)
+    ordered = made.table(ids(1), sort_order=SortOrder(SortField(2, IdentityTransform())))
+    for table in (partitioned, ordered):
+        with pytest.raises(ValidationError, match="source column"), table.update_schema() as changes:
+            changes.delete_column("s")
+        with (
+            pytest.raises(ValidationError, match="source column"),
+            table.transaction() as tx,
+            tx.update_schema() as changes,
+        ):
+            changes.delete_column("s")
+        assert names(orphans(made.again(table))) == []
+    assert made.held() == []
+
+
+def test_a_branch_needs_a_snapshot_to_stand_on(made: Kit) -> None:
+    """As with PyIceberg."""
+    table = made.table()
+    with pytest.raises(CommitFailedException, match="main"):
+        table.append(ids(1), branch="dev")
+    assert made.again(table).refs() == {}
+    assert names(orphans(made.again(table))) == []
+
+
+def test_no_lock_stays_while_somebody_keeps_the_error(made: Kit) -> None:
+    table = made.table(ids(1))
+    tagged, changed, set_up = (made.again(table) for _ in range(3))
+    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "x").commit()
+    kept = []
+    refused: list[Callable[[], None]] = [
+        lambda: tagged.manage_snapshots().create_tag(tagged.current_snapshot().snapshot_id, "x").commit(),
+        lambda: changed.update_schema().add_column("s", LongType()).commit(),
+        lambda: set_up.update_spec().add_identity("nothing").commit(),
+    ]
+    for call in refused:
+        with pytest.raises((CommitConflict, ValueError)) as error:
+            call()
+        kept.append(error)
+        assert made.held() == []
+    made.catalog.drop_table(table.name())
+    made.catalog.create_table(table.name(), SCHEMA)
+    with pytest.raises(CommitConflict) as error:
+        changed.update_schema().add_column("new", LongType()).commit()
+    assert made.held() == []
+    tx = changed.transaction()
+    with pytest.raises(CommitConflict) as error:
+        tx.delete("id = 1")
+        tx.commit_transaction()
+    assert made.held() == []
+    made.again(table).append(ids(1))
+
+
+def test_a_transaction_follows_a_refresh_of_its_table(made: Kit) -> None:
+    """As PyIceberg's do: they share the table object."""
+    table = made.table(ids(1))
+    stale = made.again(table)
+    with table.update_schema() as changes:
+        changes.add_column("x", LongType())
+    with stale.transaction() as tx:
+        tx.set_properties(a="1")
+        stale.refresh()
+        tx.append(pa.table({"id": [2], "s": ["2"], "x": [2]}))
+    assert made.again(table).properties["a"] == "1"
+    assert row_ids(made.again(table)) == [1, 2]
+
+
+def test_files_of_a_call_that_fails_before_its_attempt_are_deleted(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made.table(ids(1))
+    monkeypatch.setattr("commit_coord.iceberg.manifests.write_added", _no_space)
+    with pytest.raises(OSError, match="no space"):
+        table.append(ids(2))
+    assert names(orphans(made.again(table))) == []
+    monkeypatch.undo()
+    table.append(ids(2))
+    assert row_ids(made.again(table)) == [1, 2]
+
+
+def _no_space(*args: Any, **kwargs: Any) -> Any:
+    raise OSError("no space")
+
+
+def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:
+    table = made.table(ids(1))
+    stages: list[Callable[[Any], Any]] = [
+        lambda tx: tx.append(frame((2, None))),
+        lambda tx: tx.overwrite(frame((2, None)), "id = 2", reads=NOTHING),
+        lambda tx: tx.upsert(frame((2, None)), ["id"]),
+        lambda tx: tx.delete("id = 1"),
+    ]
+    for stage in stages:
+        tx = made.again(table).transaction()
+        stage(tx)
+        with made.again(table).update_schema(allow_incompatible_changes=True) as changes:
+            changes.update_column("s", required=True)
+        with pytest.raises(CommitConflict, match="required|does not fit"):
+            tx.commit_transaction()
+        assert rows(made.again(table)) == [(1, "1")]
+        with made.again(table).update_schema() as changes:
+            changes.update_column("s", required=False)
