@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, cast
 
 from pyiceberg.typedef import RecursiveDict
@@ -64,18 +65,35 @@ def _one_of(*accepted: str) -> Callable[[str], str]:
     return parse
 
 
-def _hive_time_ms(text: str, *, bare_unit_ms: int = 1000) -> str:
-    """Turn Hive's ``60s``, ``500ms``, ``2min`` into milliseconds; a bare number is seconds there, mostly."""
-    match = re.fullmatch(r"(\d+)\s*(ms|msec|s|sec|m|min|h|hour)?", text.strip())
-    if match is None:
-        raise ValueError("a Hive time such as 60s")
-    units = {"ms": 1, "msec": 1, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000}
-    return str(int(match[1]) * (units.get(match[2], 1000) if match[2] else bare_unit_ms))
+_HIVE_UNITS_NS = {
+    "day": 86_400_000_000_000,
+    "hour": 3_600_000_000_000,
+    "min": 60_000_000_000,
+    "sec": 1_000_000_000,
+    "msec": 1_000_000,
+    "usec": 1_000,
+    "nsec": 1,
+}
+_HIVE_SHORT = {"d": "day", "h": "hour", "m": "min", "s": "sec", "ms": "msec", "us": "usec", "ns": "nsec"}
+
+
+def _hive_time_ms(text: str, *, bare_unit: str = "sec") -> str:
+    """Turn Hive's ``60s``, ``500ms``, ``2mins``, ``1day`` into milliseconds; a bare number is seconds there, mostly.
+
+    Source: ``HiveConf.unitFor``: one of the short forms, or any word that begins with one of the long ones.
+    """
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    word = match[2] if match is not None else ""
+    unit = bare_unit if word in ("", "l") else _HIVE_SHORT.get(word)
+    unit = unit or next((long for long in _HIVE_UNITS_NS if word.startswith(long)), None)
+    if match is None or unit is None:
+        raise ValueError("a Hive time such as 60s, with the unit d, h, m, s, ms, us or ns")
+    return str(int(match[1]) * _HIVE_UNITS_NS[unit] // 1_000_000)
 
 
 def _hive_session_ms(text: str) -> str:
     """Turn the time of ``hive.zookeeper.session.timeout`` into milliseconds, which a bare number is there."""
-    return _hive_time_ms(text, bare_unit_ms=1)
+    return _hive_time_ms(text, bare_unit="msec")
 
 
 def _no_slashes(text: str) -> str:
@@ -162,7 +180,7 @@ PROPERTIES: tuple[Property, ...] = (
         "milliseconds, a whole number, at least 1000",
         "15000",
         "Length of a lease: what a holder that died or stalls keeps its locks for. The session timeout that "
-        "`zookeeper` asks its servers for.",
+        "`zookeeper` asks its servers for; a holder that hears nothing from them gives up about a third earlier.",
         _number(1000),
         lock_zk_session__timeout__ms=str,
         hive_zookeeper_session_timeout=_hive_session_ms,
@@ -415,6 +433,24 @@ _OURS = re.compile(
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
 
 
+_HIVES_OWN: Mapping[str, str] = MappingProxyType(
+    {
+        **{
+            f"hive.zookeeper.ssl.{store}.{part}": f"PEM files in {key}: Java's key stores can't be read here"
+            for store, key in (("keystore", "lock.zk.tls-cert and lock.zk.tls-key"), ("truststore", "lock.zk.tls-ca"))
+            for part in ("location", "password", "type")
+        },
+        "hive.zookeeper.kerberos.enabled": "lock.zk.auth=kerberos, or none",
+        "hive.zookeeper.connection.max.retries": "leave it out: tries end by time, lock.zk.connection-timeout-ms",
+        "hive.zookeeper.connection.basesleeptime": "leave it out: tries end by time, lock.zk.connection-timeout-ms",
+        "hive.zookeeper.clean.extra.nodes": "leave it out: nodes that are empty are always removed",
+        "hive.zookeeper.killquery.enable": "leave it out: it is for HiveServer2 alone",
+        "hive.zookeeper.killquery.namespace": "leave it out: it is for HiveServer2 alone",
+    }
+)
+"""Keys of Hive 2 to 4 that can't be honoured here → what to set instead."""
+
+
 _OPTIONS = {"zookeeper": "lock_zk_", "hms-to-zookeeper": "lock_zk_"}
 """Lock manager → how the names of the settings begin that are for it, and those that share them, alone."""
 
@@ -608,6 +644,8 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
                 if given.get("lock-impl") == "none":
                     raise ConfigError("two settings clash", key=key, value=value, other="lock-impl", other_value="none")
                 continue
+        elif key in _HIVES_OWN:
+            raise ConfigError("a setting of Hive's that has no meaning here", key=key, accepted=_HIVES_OWN[key])
         elif _OURS.match(key):
             close = difflib.get_close_matches(key, [*_BY_KEY, *_BY_ALIAS], n=1)
             raise ConfigError(
@@ -676,6 +714,13 @@ def render() -> str:
         "Everything else (`uri`, `warehouse`, `s3.*`, …) is PyIceberg's and goes through unchanged. Put `coord+` in",
         "front of the URI: plain PyIceberg then refuses the catalog instead of opening it without coordination.",
         "An unknown or malformed setting is an error at start.",
+        "",
+        "`Could not infer the catalog type from the uri: coord+…` and",
+        "`Can't load plugin: sqlalchemy.dialects:coord.…` are such refusals: a program opened the catalog through",
+        "PyIceberg's own `load_catalog`. In a program of your own call `commit_coord.load_catalog`. Where a library",
+        "makes the call (dlt, for example), call `commit_coord.catalog.open_coord_uris()` before, or hand the library",
+        "`py-catalog-impl` as an argument; PyIceberg ignores that key in `.pyiceberg.yaml` and in the environment.",
+        "`commit-coord pyiceberg …` is PyIceberg's command line for such catalogs.",
         "",
         "| property | value | default | meaning | also called |",
         "| --- | --- | --- | --- | --- |",

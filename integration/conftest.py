@@ -23,7 +23,7 @@ from commit_coord.testing.containers import (
     remove_stale,
 )
 
-pytest_plugins = ["commit_coord.testing.servers"]
+pytest_plugins = ["commit_coord.testing.servers", "tests.limits"]
 
 METASTORES = [
     pytest.param(f"{version}-{database}", marks=pytest.mark.hms)

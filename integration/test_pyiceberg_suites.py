@@ -1,8 +1,8 @@
 """PyIceberg's own suites, run on our catalogs: what passes on PyIceberg's catalogs passes on ours.
 
 The suites come from PyIceberg's source distribution, pinned by its hash. They run on PyIceberg's own classes; what
-passes there runs on ours in the same way (``suites/shim.py``). A test that passes on theirs and not on ours is a deviation:
-``suites/deviations.py`` declares it with its reason, or this fails. A declared one that passes fails as well.
+passes there runs on ours in the same way (``suites/shim.py``). A test that passes on theirs and not on ours is a
+deviation: ``suites/deviations.py`` declares it with its reason, or this fails. A declared one that passes fails too.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE = 60.0
-"""Seconds until a test says that something hangs."""
+from commit_coord.testing.contract import PATIENCE
 
 _PREAMBLE = """
 import json, os, signal, sys, threading, time

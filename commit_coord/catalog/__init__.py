@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from commit_coord.catalog.by_name import open_coord_uris
 from commit_coord.catalog.load import catalog_class, load_catalog
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 
 if TYPE_CHECKING:
     from commit_coord.catalog.hive import CoordinatedHiveCatalog
 
-__all__ = ["CoordinatedHiveCatalog", "CoordinatedSqlCatalog", "load_catalog"]
+__all__ = ["CoordinatedHiveCatalog", "CoordinatedSqlCatalog", "load_catalog", "open_coord_uris"]
 
 
 def __getattr__(name: str) -> Any:

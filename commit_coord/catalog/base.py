@@ -44,7 +44,7 @@ GC_ENABLED = "gc.enabled"
 """Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
-class NoSuchName(NoSuchTableError, ValueError):
+class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
@@ -139,8 +139,21 @@ class CoordinatedCatalog(MetastoreCatalog):
             request_id=str(uuid.uuid4()),
             database_parents=self.settings.lock_database_parents,
         )
-        deadline = self.coordinator.clock.now() + self.settings.lock_acquire_timeout_ms / 1000
-        return self.locks.acquire(request, deadline=deadline, policy=self._policy())
+        return self.acquire_operation(request)
+
+    def acquire_operation(self, request: LockRequest) -> Lease:
+        """Take what *request* asks for by ``lock.policy``.
+
+        Under ``deny`` the number of retries ends the wait, as in Hive, unless ``lock.acquire-timeout-ms`` was set, too:
+        then what comes first does.
+
+        Raises:
+            LockError: As :meth:`lock_operation`.
+        """
+        policy, seconds = self._policy(), self.settings.lock_acquire_timeout_ms / 1000
+        if isinstance(policy, DenyPolicy) and self.configuration.origins["lock.acquire-timeout-ms"] == "default":
+            seconds += policy.longest_s
+        return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
     def lock_call(
         self,
@@ -169,7 +182,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, self.spelled(on), partitions, live_specs=live_specs)
+        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = [(self.spelled(resource), mode) for resource, mode in planned]
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)
@@ -220,6 +234,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         if not dry_run:
             self._forced("reap", found, why)
         return found
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        return False
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return all whose locks can stand on this catalog's tables."""
@@ -576,7 +594,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         refuses a table without a namespace, with *error*. A table without a name has no lock, so it is refused too.
         """
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
-        return (*Catalog.identifier_to_tuple(namespace), _named(Catalog.table_name_from(identifier), identifier))
+        name = Catalog.table_name_from(identifier)
+        if not name:
+            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+        return (*_levels(namespace), name)
 
     @staticmethod
     def _namespace_identifier(namespace: str | Identifier) -> Identifier:
@@ -585,21 +606,27 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             NoSuchNamespaceError: There is no level, or an empty one.
         """
-        return Catalog.identifier_to_tuple(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
+        return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
 
 
-def _named(name: str, identifier: str | Identifier) -> str:
-    if not name:
-        raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
-    return name
+def _levels(namespace: str) -> Identifier:
+    """Return the levels of a namespace that is stored as *namespace*.
+
+    Raises:
+        NoSuchName: One is empty. PyIceberg stores the level ``..``, lists it as three empty ones, and finds none.
+    """
+    levels = Catalog.identifier_to_tuple(namespace)
+    if not all(level.strip() for level in levels):
+        raise NoSuchName(f"a level of a namespace can't begin or end with a dot: {namespace!r}")
+    return levels
 
 
 def _refuse_shared_files(table: Table) -> None:
     """Refuse to delete the files of a table that says that they are not its own alone."""
     if not property_as_bool(table.properties, GC_ENABLED, True):
         raise ValidationException(
-            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables may "
-            f"need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
+            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
+            f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
         )
 
 

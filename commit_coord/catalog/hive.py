@@ -3,8 +3,8 @@
 The tables are those of PyIceberg's and Java's ``HiveCatalog``. Their pointer is the parameter ``metadata_location``,
 and the swap is an ``alter_table`` on the condition that it still has the value that was read.
 
-HMS replaces a whole table by an alter. So each swap starts from the table as it was read under the latch, and whatever
-must not get lost lives in Iceberg's metadata.
+HMS replaces a whole table by an alter. So each swap starts from the table as it is read right before the alter, and
+whatever must not get lost lives in Iceberg's metadata.
 
 Where the server ignores the condition
     The probe (``hms/probe.py``) finds out before the first swap. Then the swap is made under the EXCLUSIVE lock that
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -209,7 +208,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             configuration = dataclasses.replace(configuration, settings=settings)
         self._probe = Probe(self.metastore, assumed(settings.hive_compare_and_set))
         self._warned: set[str] = set()
-        self._read = threading.local()
         self._hms_locks: HmsLockManager | None = None
         self._in_doubt: set[str] = set()
         """What was, or may have been, swapped in while the common lock was lost."""
@@ -232,6 +230,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 interval_ms=settings.lock_heartbeat_timeout_ms,
                 clock=self.coordinator.clock,
                 wanted=self._is_ours,
+                left=self._is_left,
             )
 
     def _lock_space(self) -> str:
@@ -271,8 +270,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
-        """See :meth:`CoordinatedCatalog.spelled`: names of databases and tables are folded, partitions are not."""
-        return Resource((*folded(*resource.path[:2]), *resource.path[2:]))
+        """See :meth:`CoordinatedCatalog.spelled`: names are folded, values of partitions are not."""
+        names, levels = resource.path[:2], [level.partition("=") for level in resource.path[2:]]
+        return Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))
 
     # The pointer store.
 
@@ -470,6 +470,50 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
             return False
         return found is not None and found.parameters.get(LOCK_IMPL) == self._guarded_impl
 
+    def _is_left(self, table: tuple[str, ...]) -> bool | None:
+        """Return whether there is no Iceberg table of that name; None where there is one that wants no guard."""
+        try:
+            found = self._find(table)
+        except NoSuchIcebergTableError:
+            return True
+        if found is None:
+            return True
+        # What the metastore shows may have been reverted by a writer that knows nothing of it; the metadata was not.
+        if self._guarded_impl in (found.parameters.get(LOCK_IMPL), self._declared(found.parameters[METADATA_LOCATION])):
+            return False
+        return None
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
+        return entry.guard and len(entry.resource.path) == 2 and self._is_left(entry.resource.path) is True
+
+    def unlock(
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+    ) -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.unlock`; a guard is freed under the name of a table that is gone, too."""
+        freed = list(super().unlock(request_id=request_id, resource=resource, why=why))
+        if self._guards is not None and resource is not None:
+            wanted = self.spelled(resource)
+            left = [one for one in self._left_guards() if one.resource == wanted]
+            freed += self._free_guards(left, "unlock", why)
+        return freed
+
+    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+        """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
+        found = list(super().reap(dry_run=dry_run, why=why))
+        if self._guards is None:
+            return found
+        left = self._left_guards()
+        return [*found, *(left if dry_run else self._free_guards(left, "reap", why))]
+
+    def _left_guards(self) -> list[LockEntry]:
+        return [entry for entry in self._metastore_locks().locks(scope=LockScope.COMMIT) if self.is_left(entry)]
+
+    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str) -> list[LockEntry]:
+        freed = [one for guard in guards for one in self._metastore_locks().unlock(request_id=guard.request_id)]
+        self._forced(how, freed, why)
+        return freed
+
     def _refuse_other_locks(self, table: tuple[str, ...], found: Any) -> None:
         declared, own = found.parameters.get(LOCK_IMPL), self._impl(found.parameters)
         if declared not in (None, own):
@@ -539,7 +583,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         self._unguard(table)
 
     def _compare_and_set(self, table: tuple[str, ...], base: str, location: str, server: str) -> SwapResult:
-        found = self._as_read(table, base) or self._find(table)
+        # Read again, whatever was read under the latch: the alter replaces all parameters, and sets back what others
+        # have changed since. The condition is on the pointer alone, so between this call and the next that remains.
+        found = self._find(table)
         if found is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
         if found.parameters[METADATA_LOCATION] != base:
@@ -688,9 +734,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return SwapResult.SWAPPED
 
     def _find(self, table: tuple[str, ...]) -> Any:
-        """Return the metastore's table, None when there is none; keep it for the swap that may follow."""
+        """Return the metastore's table, None when there is none."""
         database, name = table
-        self._read.last = None
         try:
             found = self.metastore.get_table(database, name)
         except NoSuchObject:
@@ -701,15 +746,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
                 f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
                 f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
             )
-        self._read.last = found
-        return found
-
-    def _as_read(self, table: tuple[str, ...], base: str) -> Any:
-        """Return the table as this thread read it last, which a commit did under the latch, if that fits."""
-        found = getattr(self._read, "last", None)
-        self._read.last = None
-        if found is None or (found.dbName, found.tableName) != table or found.parameters[METADATA_LOCATION] != base:
-            return None
         return found
 
     def _altered(self, found: Any, base: str, location: str) -> Any:

@@ -332,7 +332,8 @@ def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resourc
         if ids:
             return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
     for resource in map(catalog.spelled, _resources(what)):
-        requests = {entry.request_id for entry in entries if entry.resource == resource and not entry.guard}
+        named = [entry for entry in entries if entry.resource == resource]
+        requests = {entry.request_id for entry in named if not entry.guard or catalog.is_left(entry)}
         if requests:
             return None, resource, [entry for entry in entries if entry.request_id in requests]
     raise CommandFailed(
@@ -725,6 +726,23 @@ def _confirm_stopped(output: Output, declared: str) -> None:
 
 
 app.add_typer(migrate)
+
+
+# -- PyIceberg's own command line ----------------------------------------------------------------------------
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def pyiceberg(context: typer.Context) -> None:
+    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
+    from pyiceberg.cli.console import run
+
+    from commit_coord.catalog import open_coord_uris
+
+    open_coord_uris()
+    run(args=context.args, prog_name="commit-coord pyiceberg")
 
 
 # -- local, demo and bench ---------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def render() -> str:
         "",
         "Catalogs come from PyIceberg's ordinary configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`); what",
         "`--uri`, `--warehouse` and `--property` say goes before it. No command here makes a database file or a table,",
-        "but for `demo`, `bench` and `local up`, in folders of their own.",
+        "but for `demo`, `bench` and `local up`, in folders of their own, and for `pyiceberg`, which is PyIceberg's.",
         "",
         "With `--json`, stdout holds one JSON document and nothing else; progress and errors go to stderr. A failed",
         'command prints `{"error": {"kind", "message", "exit_code"}}`.',

@@ -7,9 +7,13 @@ methods have Thrift's names, and the client can stand where ``HiveCatalog`` expe
 
 from __future__ import annotations
 
+import math
 import re
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self
@@ -26,7 +30,14 @@ from hive_metastore.ttypes import (
     ShowLocksRequest,
     UnlockRequest,
 )
-from tenacity import RetryCallState, Retrying, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_any,
+    wait_random_exponential,
+)
 
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import (
@@ -45,6 +56,9 @@ from commit_coord.hms.pool import Pool
 _NO_TXN = 6
 """``DataOperationType.NO_TXN``: servers that run with ``hive.in.test`` refuse locks whose operation is unset."""
 
+
+_SHORTEST = 0.5
+"""Seconds that an answer has in any case."""
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f'\"\\]")
 _LONGEST_DB = 128
@@ -149,7 +163,8 @@ class MetastoreClient:
         """Round trips so far, by call."""
         self.failures = 0
         """Calls so far that were not answered: the servers were away, or seemed so."""
-        self._pool = Pool(self.addresses, lambda address: Connection(address, access))
+        self._limits = threading.local()
+        self._pool = Pool(self.addresses, lambda address: Connection(address, access, connect_ms=self._limit_ms()))
         # What is sent may be carried out, so only what was not sent is sent again…
         self._once = self._retrying(NotSent)
         # … and what changes nothing, or ends the same way when it is done twice.
@@ -379,6 +394,33 @@ class MetastoreClient:
 
     # How.
 
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have this thread's calls in the block fail after *seconds* in all, instead of a time limit each.
+
+        Each server has an equal part of that for its answer: one that hangs leaves time to ask the next.
+        """
+        outer = self._until, self._each
+        until, each = time.monotonic() + seconds, max(_SHORTEST, seconds / len(self.addresses))
+        self._limits.until, self._limits.each = min(until, self._until), min(each, self._each)
+        try:
+            yield
+        finally:
+            self._limits.until, self._limits.each = outer
+
+    @property
+    def _until(self) -> float:
+        return getattr(self._limits, "until", math.inf)
+
+    @property
+    def _each(self) -> float:
+        return getattr(self._limits, "each", math.inf)
+
+    def _limit_ms(self) -> int | None:
+        """Return how long this thread may wait for the next answer; None where the timeout alone limits it."""
+        seconds = min(self._each, max(_SHORTEST, self._until - time.monotonic()))
+        return None if seconds == math.inf else math.ceil(seconds * 1000)
+
     def _repeat(self, name: str, *arguments: Any) -> Any:
         return self._again(self._call, name, arguments, None, 0)
 
@@ -391,7 +433,9 @@ class MetastoreClient:
                 if server not in (None, connection.address):
                     raise FailedOver("another metastore is in use now", uri=connection.address, meant=server)
                 self.calls[name] += 1
-                return connection.call(name, *arguments, patience_ms=patience_ms)
+                limit_ms = self._limit_ms()
+                limit = {} if limit_ms is None else {"limit_ms": limit_ms}
+                return connection.call(name, *arguments, patience_ms=patience_ms, **limit)
         except (NotSent, LostReply):
             self.failures += 1
             raise
@@ -410,7 +454,10 @@ class MetastoreClient:
         return Retrying(
             retry=lambda state: self._passes(state, errors),
             wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
+            stop=stop_any(
+                stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
+                lambda _: time.monotonic() >= self._until,
+            ),
             reraise=True,
         )
 

@@ -104,12 +104,13 @@ class Connection:
     Args:
         address: ``thrift://host:port``.
         access: How to talk to it.
+        connect_ms: For connecting, where that is less than for calls.
 
     Raises:
         NotSent: The server can't be reached, or does not let us in.
     """
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, access: Access, *, connect_ms: int | None = None) -> None:
         self.address = address
         self.clean = True
         """Whether every call was answered to its end, so that the next answer belongs to the next call."""
@@ -118,10 +119,11 @@ class Connection:
         self._socket = TSocket()
         self._transport = _transport(self._socket, str(parts.hostname), access)
         self._timeout_ms = access.timeout_ms
+        limit_ms = min(access.timeout_ms, connect_ms or access.timeout_ms)
         self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(self._transport))
         try:
             # Not by Thrift, which logs an error for each server that does not answer.
-            self._socket.setHandle(create_connection((parts.hostname, parts.port), access.timeout_ms / 1000))
+            self._socket.setHandle(create_connection((parts.hostname, parts.port), limit_ms / 1000))
             if access.kerberos_service is not None:
                 self._authenticate(address, access)
             if access.ugi:
@@ -150,8 +152,8 @@ class Connection:
         """Whether the other end still stands, as far as can be seen without a call."""
         return bool(self._socket.isOpen())
 
-    def call(self, name: str, *arguments: Any, patience_ms: int = 0) -> Any:
-        """Return what the server answers to *name*; wait *patience_ms* longer for it than for other calls.
+    def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
+        """Return what the server answers to *name*; wait *patience_ms* longer than usual, at most *limit_ms*.
 
         Raises:
             LostReply: It was sent, and no answer came.
@@ -159,7 +161,8 @@ class Connection:
             ServerFailed: The server broke in it.
             Exception: What the server declares for this call.
         """
-        self.clean, limit_ms = False, self._timeout_ms + patience_ms
+        self.clean, usual_ms = False, self._timeout_ms + patience_ms
+        limit_ms = usual_ms if limit_ms is None else min(usual_ms, limit_ms)
         self._socket.handle.settimeout(limit_ms / 1000)
         try:
             result = getattr(self._client, name)(*arguments)

@@ -194,6 +194,13 @@ class LazyModels(Sequence[M], Generic[M]):
         """Return the entries with none of *snapshot_ids*, unparsed."""
         return LazyModels([item for item in self._items if _snapshot_id(item) not in snapshot_ids], self._parse)
 
+    def behind(self, snapshot_ids: set[int]) -> LazyModels[M]:
+        """Return the entries behind the last one with one of *snapshot_ids*, unparsed; itself when there is none."""
+        for position in range(len(self._items), 0, -1):
+            if _snapshot_id(self._items[position - 1]) in snapshot_ids:
+                return self.last(len(self._items) - position)
+        return self
+
     def map_raw(self, change: Callable[[Any], Any]) -> LazyModels[M]:
         """Return the sequence of ``change(item)``, where an item is a raw object or a model."""
         return LazyModels([change(item) for item in self._items], self._parse)
@@ -550,7 +557,8 @@ def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMet
     return metadata.model_copy(
         update={
             "snapshots": snapshots.without(snapshot_ids).map_raw(orphaned),
-            "snapshot_log": snapshot_log.without(snapshot_ids),
+            # With a gap, the entry before it would answer for the time of the one that is gone.
+            "snapshot_log": snapshot_log.behind(snapshot_ids),
             "refs": refs,
             "current_snapshot_id": None if main_gone else metadata.current_snapshot_id,
             "statistics": [s for s in metadata.statistics if s.snapshot_id not in snapshot_ids],

@@ -116,6 +116,8 @@ def follow(
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return Stale(reason=str(error)) if moved and replannable else Refused(reason=str(error))
     if moved:
+        if taken := _taken_column_ids(attempt, head):
+            return Stale(reason=f"the column ids {taken} were given to other columns since the schema was read")
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
             return Refused(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
@@ -151,6 +153,22 @@ def follow(
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
     """Return whether any update is of one of *kinds*."""
     return any(isinstance(update, kinds) for update in updates)
+
+
+def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
+    """Return the ids of new columns of *attempt* that *head* gave to other columns, which may be dropped by now.
+
+    1. We read schema 0 and give our new column the id 2.   2. Others add a column with the id 2, write it, and drop it.
+    3. The schema is 0 again, as our requirement says. Under the id 2 our column would show what the other one held.
+    """
+    there = head.schema().field_ids
+    added = {
+        field_id
+        for update in attempt.updates
+        if isinstance(update, AddSchemaUpdate)
+        for field_id in update.schema_.field_ids - there
+    }
+    return sorted(field_id for field_id in added if field_id <= head.last_column_id)
 
 
 def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:

@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 BRIEFLY = 2.0
 """Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
 
+DENY_JITTER = 0.1
+"""Of a sleep between two tries: Hive's clients that were refused together would come back together."""
+
 PAGE = 1000
 """Locks of the first page of a listing, about."""
 
@@ -123,6 +126,11 @@ class DenyPolicy:
 
     numretries: int = 100
     sleep_between_retries_ms: int = 60_000
+
+    @property
+    def longest_s(self) -> float:
+        """What all the sleeps between its tries may take, with their jitter."""
+        return self.numretries * self.sleep_between_retries_ms / 1000 * (1 + DENY_JITTER)
 
 
 Policy = WaitPolicy | DenyPolicy

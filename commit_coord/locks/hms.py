@@ -50,7 +50,7 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
-from commit_coord.locks.base import Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.hms_beats import Beats, is_over
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
 from commit_coord.locks.memory import MemoryLockManager
@@ -90,6 +90,9 @@ _PATIENCE = 0.25
 
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
+
+_ANSWERED = 2 / 3
+"""The part of a lease within which the metastore's servers have to answer a heartbeat, all of them together."""
 
 _LOOK_FOR_STRAYS = 0.2
 """Seconds between two looks for second places."""
@@ -290,7 +293,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
         """See :meth:`LockManager.acquire`."""
         try:
-            return super().acquire(request, deadline=deadline, policy=policy)
+            with self.metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
+                return super().acquire(request, deadline=deadline, policy=policy)
         except LockError as error:
             # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
             # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
@@ -650,7 +654,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     def _is_renewed(self, ticket: _Ticket) -> bool:
         try:
-            with _translated(ticket.request):
+            # One server that hangs must not cost the lease: there is time left to ask the next.
+            with _translated(ticket.request), self.metastore.within(self._lease_seconds * _ANSWERED):
                 self.metastore.heartbeat(ticket.lock_id)
         except NoSuchLock:
             return False
@@ -680,7 +685,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     def _release_strays(self) -> None:
         for request_id, (request, until) in dict(self._strays).items():
             try:
-                with _translated(request):
+                with _translated(request), self.metastore.within(BRIEFLY):
                     for standing in self._own(request):
                         if not self._is_place(request_id, standing.lock_id):
                             self.metastore.unlock(standing.lock_id)
@@ -703,7 +708,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
     # Give back.
 
     def _remove_ticket(self, ticket: _Ticket) -> None:
-        with _translated(ticket.request):
+        with _translated(ticket.request), self.metastore.within(BRIEFLY):
             self.metastore.unlock(ticket.lock_id)
         if ticket.lease is not None and ticket.request.scope is LockScope.COMMIT:
             self._hold += (self._clock.now() - ticket.granted - self._hold) / 4

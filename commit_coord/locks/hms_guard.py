@@ -20,6 +20,16 @@ Two guards
     1. A and B find none.   2. Both set one.   3. Both list again, and whoever is second finds both.
     The one with the smallest lock id stays, and the other one is given back by whoever set it.
 
+A guard that is left
+    Whoever drops or renames a table without us leaves its guard on a name, under which Java then can't create one. So
+    whoever extends a guard looks whether the table is there, and removes the guard of one that is not:
+
+    1. We find no table.   2. Somebody makes one of that name, and finds our guard.   3. We remove it.
+    4. We look again, find the table, and set the guard again.
+
+    A table that is there and declares no lock manager of ours is looked at twice: its first guarded swap may be on
+    its way.
+
 A guard that is gone
     Freed by force, or by a server that reaps what nobody extended. Extending it finds out, at the latest at the first
     swap after one lease. Before it is set again in the background, and after, *wanted* is asked: the table may have
@@ -39,6 +49,7 @@ from commit_coord.errors import LockError, LockServiceUnavailable, LockTimeout, 
 from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
+from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms_beats import Beats, is_over
 from commit_coord.locks.queueing import holder_facts
@@ -59,6 +70,8 @@ class _Guard:
     lock_id: int
     word: float
     """When the last confirmed renewal was sent."""
+    doubted: bool = False
+    """Whether the table was seen once without wanting it."""
 
 
 class HmsGuards:
@@ -70,6 +83,7 @@ class HmsGuards:
         interval_ms: A word of the service that is younger than this is good enough; older guards are extended.
         clock: Time and chance.
         wanted: Whether a table is still to be guarded, by what the metastore says of it now.
+        left: Whether there is no table of that name, or (False) one; None for one whose writers want no guard.
     """
 
     def __init__(
@@ -80,12 +94,14 @@ class HmsGuards:
         interval_ms: int,
         clock: Clock,
         wanted: Callable[[Table], bool],
+        left: Callable[[Table], bool | None],
     ) -> None:
         self._metastore = metastore
         self._statement = statement
         self._interval = interval_ms / 1000
         self._clock = clock
         self._wanted = wanted
+        self._left = left
         self._client = uuid.uuid4().hex[:8]
         self._known: dict[Table, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
@@ -102,7 +118,8 @@ class HmsGuards:
         guard = self._known.get(table)
         if guard is not None and (self._clock.now() - guard.word < self._interval or self._extended(table, guard)):
             return
-        self._known[table] = self._set(table, deadline)
+        with self._metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
+            self._known[table] = self._set(table, deadline)
 
     def remove(self, table: Table) -> None:
         """Remove every guard of *table*, whoever set it.
@@ -235,12 +252,22 @@ class HmsGuards:
         for table, guard in dict(self._known).items():
             now = self._clock.now()
             try:
-                if guard is not None and (now - guard.word < self._interval * 0.9 or self._extended(table, guard)):
+                if guard is not None and now - guard.word < self._interval * 0.9:
+                    continue
+                if guard is not None and self._is_left(table, guard):
+                    logger.info("the guard of %s is removed: the table is gone, or its writers want none", table)
+                    self.remove(table)
+                elif guard is not None and self._extended(table, guard):
                     continue
                 self._again(table, now + self._interval)
             except (LockError, MetastoreUnavailable, MetaError, ServerFailed) as error:
                 logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
         return self._interval if self._known else None
+
+    def _is_left(self, table: Table, guard: _Guard) -> bool:
+        left = self._left(table)
+        doubted, guard.doubted = guard.doubted, left is None
+        return bool(left) or (left is None and doubted)
 
     def _again(self, table: Table, deadline: float) -> None:
         if self._wanted(table):

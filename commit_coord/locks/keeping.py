@@ -349,6 +349,8 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
                 elif ticket.is_dropped:
                     self._telling.ended(ticket.request.request_id)
                     self._give_back(ticket)
+            # Once more: whoever was away may be back, and nobody tries again after this.
+            self._release_late()
 
     def _persist(self, attempt: Callable[[], T], deadline: float) -> T:
         """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease.

@@ -150,6 +150,8 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         first = self._clock.now()
         if not (request.offer and self._store.remote):
             return self._persist(lambda: self._enter_once(request, first), deadline)
+        # Where no connection can be had, nothing is sent, and nobody can take the offer.
+        self._persist(self._store.connection.reach, deadline)
         try:
             return self._enter_once(request, first)
         except Interrupted:

@@ -58,6 +58,14 @@ class Connection(ABC):
     """Where a wake-up for this thread is sent to."""
 
     @abstractmethod
+    def reach(self) -> None:
+        """Return once the database is open, as far as that can be told without asking it.
+
+        Raises:
+            LockServiceUnavailable: It can't be opened. Nothing was sent.
+        """
+
+    @abstractmethod
     def run(
         self,
         steps: Sequence[Step],
@@ -299,6 +307,9 @@ class SqliteConnection(Connection):
         """A thread ended."""
         self._close_now()
 
+    def reach(self) -> None:
+        """See :meth:`Connection.reach`. A file is not away."""
+
     def run(
         self,
         steps: Sequence[Step],
@@ -472,6 +483,22 @@ _CREATION = 0x636F6D6D69745F63
 """The advisory lock of whoever creates the tables, ``commit_c`` in ASCII."""
 
 
+_FOR_GOOD = ("28", "3D", "54")
+"""Classes of errors that psycopg calls operational and that no repeat ends: no right, no such database, a limit."""
+
+
+def _is_cut(db: psycopg.Connection[Any]) -> bool:
+    """Return whether the other end has closed *db*, as far as the system knows without asking."""
+    import psycopg
+
+    try:
+        for _ in range(2):  # the first one may read a farewell
+            db.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return False
+
+
 def _postgres_words(text: str) -> str:
     for word, meaning in _POSTGRES_WORDS.items():
         text = text.replace(word, meaning)
@@ -543,6 +570,13 @@ class PostgresConnection(Connection):
         """A thread ended."""
         if self._pid == os.getpid():
             self._close_now()
+
+    def reach(self) -> None:
+        """See :meth:`Connection.reach`. A connection that the other end has closed is opened anew."""
+        with self._lock, self._translated():
+            if self._db is not None and _is_cut(self._db):
+                self._close_now()
+            self._open()
 
     def run(
         self,
@@ -677,6 +711,7 @@ class PostgresConnection(Connection):
             raise DuplicateRequest from error
         except psycopg.Error as error:
             cut = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            cut = cut and (error.sqlstate or "")[:2] not in _FOR_GOOD
             # A server that was never reached is a wrong URL more often than a short outage: say so at once.
             kind = Interrupted if cut and self._store.reached else LockServiceUnavailable
             raise kind("the lock database failed", url=self._store.shown, reason=str(error).strip()) from error

@@ -336,7 +336,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             return self._advance(ticket, deadline)
         except LockServiceUnavailable as error:
             # 1. The multi is done, and its answer lost.   2. A holder takes the offer.   3. No server answers us.
-            if not request.offer or self._retract(request):
+            # Where nothing was sent, nobody can have taken it.
+            sent = ticket.doubtful or any(part.sent for part in ticket.parts)
+            if not request.offer or not sent or self._retract(request):
                 raise
             raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
 
@@ -503,6 +505,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         glanced = [one for one, mode in marked.items() if mode is LockMode.SHARED]
         resources = [self._path(request, one) for one in part.unclear if one not in glanced]
         notes = [] if request.table is None else [request.table]
+        self._session.reach(patience)
         part.sent, sent = True, self._clock.now()
         if first:
             ticket.session = self._session.number

@@ -279,6 +279,14 @@ class Session:
 
     # Verbs. ``patience`` is how many seconds each bunch of answers may take.
 
+    def reach(self, patience: float = BRIEFLY) -> None:
+        """Return once there is a connection. Nothing is sent.
+
+        Raises:
+            LockServiceUnavailable: There is none.
+        """
+        self._connected(self._clock.now() + patience)
+
     def multi(
         self,
         operations: Sequence[Operation],

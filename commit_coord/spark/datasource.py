@@ -36,7 +36,7 @@ import commit_coord
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchReader, BatchWriter
-from commit_coord.spark.files import Target, check_version, delete_folder
+from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.listings import register_listings
@@ -45,6 +45,7 @@ from commit_coord.spark.read import plan, travel
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
 from commit_coord.spark.write import QUERY_ID, Batch, drop_repeated, publish
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
+from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,15 +30,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import Record
 
-from commit_coord.errors import CommitNotApplied, InternalError
+from commit_coord.errors import InternalError
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
+from commit_coord.table.writable import refuse_unwritable
 
 logger = logging.getLogger(__name__)
 
 _READERS = 16
 _FIELD_ID = b"PARQUET:field_id"
-_NEWEST_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Target:
         Raises:
             CommitNotApplied: The table has a format version that can't be written.
         """
-        check_version(table.metadata.format_version, table.name())
+        refuse_unwritable(table)
         data = table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
         return cls(
             schema=table.schema(),
@@ -105,21 +105,6 @@ class Target:
         )
         data_file.spec_id = self.spec.spec_id  # no field of the struct, so from_args leaves it out
         return data_file
-
-
-def check_version(format_version: int, name: Sequence[str]) -> None:
-    """Return if tables of *format_version* can be written.
-
-    Raises:
-        CommitNotApplied: They can't.
-    """
-    if format_version > _NEWEST_VERSION:
-        raise CommitNotApplied(
-            "nothing was written: tables of this format version can be read, and not written yet",
-            table=".".join(name),
-            format_version=format_version,
-            newest=_NEWEST_VERSION,
-        )
 
 
 def written_files(target: Target) -> list[DataFile]:

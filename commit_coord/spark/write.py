@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from commit_coord.errors import CommitNotApplied, ConfigError, LockError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchWriter
-from commit_coord.spark.files import Target, check_version, delete_folder, tidy_folder, written_files
+from commit_coord.spark.files import Target, delete_folder, tidy_folder, written_files
 from commit_coord.spark.filters import parse
 from commit_coord.spark.locks import Mode, check_inside, holding
 from commit_coord.spark.read import reads_of
@@ -36,6 +36,7 @@ from commit_coord.spark.schema import FIELD_ID, beyond_parquet, check_fits, conf
 from commit_coord.spark.session import Scratch, require_classic, spark_path
 from commit_coord.spark.transforms import FOLDER, partition_columns
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable

@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType, NestedField
 from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import StatementError
+from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.names import Names
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import (
@@ -31,6 +32,8 @@ from commit_coord.sql.statement import (
     RollBack,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.table import CoordinatedTable
+from commit_coord.table.transaction import CoordinatedTransaction
 
 FORMATS = ("parquet", "orc", "avro")
 
@@ -146,19 +149,25 @@ def _resolved(part: PartitionedBy, schema: Schema) -> tuple[NestedField, Transfo
     return source, transform
 
 
-def set_partition_spec(table: Table, partitioned: Sequence[PartitionedBy]) -> Answer:
+def set_partition_spec(table: CoordinatedTable, partitioned: Sequence[PartitionedBy]) -> Answer:
     """Partition what is written from now on by *partitioned*; what is there stays where it lies."""
-    schema = table.schema()
-    wanted = [_resolved(part, schema) for part in partitioned]
-    keys = {(source.field_id, str(transform)) for source, transform in wanted}
-    there = {(field.source_id, str(field.transform)): field for field in table.spec().fields}
-    with table.update_spec() as update:
-        for key, field in there.items():
-            if key not in keys:
-                update.remove_field(field.name)
-        for source, transform in wanted:
-            if (source.field_id, str(transform)) not in there:
-                update.add_field(schema.find_column_name(source.field_id) or source.name, transform)
+
+    def plan(tx: CoordinatedTransaction) -> None:
+        schema, spec = tx.view.schema(), tx.view.spec()
+        wanted = [_resolved(part, schema) for part in partitioned]
+        keys = {(source.field_id, str(transform)) for source, transform in wanted}
+        there = {(field.source_id, str(field.transform)): field for field in spec.fields}
+        with tx.update_spec() as update:
+            for key, field in there.items():
+                if key not in keys:
+                    update.remove_field(field.name)
+            for source, transform in wanted:
+                if (source.field_id, str(transform)) not in there:
+                    update.add_field(schema.find_column_name(source.field_id) or source.name, transform)
+
+    transaction = table.transaction()
+    with transaction:
+        transaction.perform(plan, Operation.EVOLVE_PARTITIONS)
     by = ", ".join(field.name for field in table.spec().fields)
     return said(
         f"{'.'.join(table.name())} is partitioned by {by}" if by else f"{'.'.join(table.name())} has no partitions"
@@ -240,6 +249,7 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     doomed -= protected
     if doomed:
         table.maintenance.expire_snapshots().by_ids(sorted(doomed)).commit()
+        doomed -= {snapshot.snapshot_id for snapshot in table.metadata.snapshots}  # Tagged meanwhile.
     return said(f"{len(doomed)} snapshots of {'.'.join(table.name())} expired")
 
 

@@ -150,17 +150,22 @@ def _set_properties(table: Table, properties: Mapping[str, str | None]) -> Answe
     return said(f"set {', '.join(properties)} of {'.'.join(table.name())}")
 
 
-def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table: Table) -> Answer:
-    try:
-        with table.update_schema() as update:
+def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table: CoordinatedTable) -> Answer:
+    def plan(tx: CoordinatedTransaction) -> None:
+        with tx.update_schema() as update:
             match statement:
                 case AddColumns(columns=columns):
                     for column in columns:
                         update.add_column(column.name, iceberg_type(column.type), column.comment or None)
                 case ReplaceColumns(columns=columns):
-                    _replace(update, table, columns)
+                    _replace(update, tx.view, columns)
                 case ChangeColumn(name=name, column=column, after=after):
                     _change(update, name, column, after)
+
+    transaction = table.transaction()
+    try:
+        with transaction:
+            transaction.perform(plan, Operation.EVOLVE_SCHEMA)
     except (ValueError, ValidationError) as error:
         raise StatementError(str(error), table=".".join(table.name())) from error
     return said(f"the columns of {'.'.join(table.name())} are changed")

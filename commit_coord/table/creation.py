@@ -10,12 +10,14 @@ from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 from commit_coord.errors import CommitNotApplied
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.nulls import keep_nulls
 
 
 class CoordinatedCreation(CreateTableTransaction):
     """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
 
     def __init__(self, table: StagedTable) -> None:
+        keep_nulls()
         self._created: list[str] = []
         table.io = recording(table.io, self._created)
         super().__init__(table)

@@ -32,7 +32,9 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.nulls import keep_nulls
 from commit_coord.table.transaction import CoordinatedTransaction
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 class CoordinatedTable(Table):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        keep_nulls()
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -162,6 +168,7 @@ class CoordinatedTable(Table):
 
         What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
         """
+        refuse_unwritable(self)
         catalog: Any = self.catalog
         if not calls_take(operation, catalog.settings.operation_locks):
             yield None
@@ -293,6 +300,7 @@ class CoordinatedTable(Table):
             CommitNotApplied: The locks were lost meanwhile, or rows were deleted. Nothing was published.
             CommitStateUnknown: It is not known whether it landed.
         """
+        refuse_unwritable(self)
         operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
         catalog: Any = self.catalog
         while True:

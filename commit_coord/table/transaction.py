@@ -62,6 +62,7 @@ from commit_coord.table.isolation import (
     seen_from,
 )
 from commit_coord.table.replaced import replaced
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +89,7 @@ class CoordinatedTransaction(Transaction):
     def __init__(
         self, table: Table, autocommit: bool = False, *, operation: Operates | None = None, seen: Seen | None = None
     ) -> None:
+        refuse_unwritable(table)
         self._target = table
         self._created: list[str] = []
         tracked = copy.copy(table)

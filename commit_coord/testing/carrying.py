@@ -20,6 +20,7 @@ from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, R
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
     EACH_LINE,
+    PATIENCE,
     TABLE,
     Service,
     blocked,
@@ -95,7 +96,7 @@ class Submitter:
         return self.error
 
     def _end(self) -> None:
-        self._thread.join(30.0)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), f"still waiting: {self.request}"
 
 
@@ -317,7 +318,7 @@ class CarryingContract(_TwoClients):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert [] == errors
         assert sorted(done) == sorted(f"{number}-{turn}" for number in range(8) for turn in range(10))
         until(lambda: not clients[0].locks(), "an empty queue")

@@ -59,8 +59,8 @@ TABLE = Resource(("db", "t"))
 PART_A = Resource(("db", "t", "day=1"))
 PART_B = Resource(("db", "t", "day=2"))
 
-PATIENCE = 20.0
-"""Seconds until a test says that something hangs; nothing here takes that long."""
+PATIENCE = 120.0
+"""Seconds until a test says that something hangs; nothing here takes that long, on whatever machine."""
 
 
 EACH_LINE = pytest.mark.parametrize(
@@ -337,6 +337,19 @@ class LockContract:
             assert not blocked(other, request((S, TABLE)))
             assert not blocked(other, request((X, PART_B)))
             assert exclusive == blocked(other, request((S, PART_A)))
+
+    def test_a_thread_does_not_wait_for_what_it_holds_by_another_client(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        """It would wait for itself until the deadline: two catalogs of one service in one script."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        for wanted, again in ((request((X, TABLE)), request((X, TABLE))), (latch(), latch())):
+            with manager.acquire(wanted, deadline=soon()):
+                with pytest.raises(LockReentered):
+                    other.acquire(again, deadline=soon())
+                assert again.request_id not in standing(manager)
+            other.acquire(again, deadline=soon()).release()
 
     def test_a_request_is_granted_all_or_none(self, manager: LockManager, other: LockManager) -> None:
         """A request that waits for one of its locks holds none of the others, for good."""
@@ -774,9 +787,9 @@ class LockContract:
         time.sleep(1.3)
         assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
         heartbeat.pause()
-        started = time.monotonic()
-        with other.acquire(request((X, TABLE)), deadline=soon()) as next_lease:
-            assert time.monotonic() - started < 5
+        next_lease = Contender(other, request((X, TABLE))).ended().lease
+        assert next_lease is not None
+        with next_lease:
             assert LeaseState.LOST is lease.state
             with pytest.raises(LockLost):
                 lease.ensure_active()
@@ -1099,7 +1112,7 @@ class LockContract:
 
         with ThreadPoolExecutor(10) as pool:
             for future in [pool.submit(work, number) for number in range(10)]:
-                future.result(100)
+                future.result(PATIENCE)
         assert bool(clashes) != clients[0].guarantees.mutual_exclusion
         until(lambda: not clients[0].locks(), "an empty queue")
 

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -47,14 +47,14 @@ class _Absent(ModuleType):
 for _name in ("boto3", "botocore", "botocore.awsrequest", "botocore.exceptions", "moto", "moto.server"):
     sys.modules.setdefault(_name, _Absent(_name))
 
-_sql: Any
-_hive: Any
+_Sql: Any
+_Hive: Any
 if OURS:
-    from commit_coord.catalog.hive import CoordinatedHiveCatalog as _hive
-    from commit_coord.catalog.sql import CoordinatedSqlCatalog as _sql
+    from commit_coord.catalog.hive import CoordinatedHiveCatalog as _Hive
+    from commit_coord.catalog.sql import CoordinatedSqlCatalog as _Sql
 else:
-    from pyiceberg.catalog.hive import HiveCatalog as _hive
-    from pyiceberg.catalog.sql import SqlCatalog as _sql
+    from pyiceberg.catalog.hive import HiveCatalog as _Hive
+    from pyiceberg.catalog.sql import SqlCatalog as _Sql
 
 
 def _coordinated(properties: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _coordinated(properties: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
-class SqlCatalog(_sql):  # type: ignore[misc]
+class SqlCatalog(_Sql):  # type: ignore[misc]
     """PyIceberg's SQL catalog, or ours under its name."""
 
     def __init__(self, name: str, **properties: Any) -> None:
@@ -88,7 +88,7 @@ class SharedCatalog(SqlCatalog):
         self.create_namespace_if_not_exists("default")
 
 
-class HiveCatalog(_hive):  # type: ignore[misc]
+class HiveCatalog(_Hive):  # type: ignore[misc]
     """PyIceberg's Hive catalog, or ours, on the metastore that is there."""
 
     def __init__(self, name: str, **properties: Any) -> None:
@@ -105,13 +105,16 @@ if OURS:
     from commit_coord.coordinator import commit as _commit
 
     class _AtOnce:
-        """Deletes old metadata files at once: the suites look right after the commit, ours deletes behind it."""
+        """Runs what it is given, and returns when that is done."""
 
         @staticmethod
         def get_or_create() -> Any:
             return MagicMock(submit=lambda call, *arguments: call(*arguments))
 
-    _commit.ExecutorFactory = _AtOnce  # type: ignore[attr-defined]
+    # The suites look right after the commit whether old metadata files are gone; ours deletes them behind it.
+    _commit._delete_old_metadata = FunctionType(
+        _commit._delete_old_metadata.__code__, {**vars(_commit), "ExecutorFactory": _AtOnce}
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -244,6 +244,15 @@ def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> 
         ({"hive.lock.sleep.between.retries": "500ms"}, ("lock_sleep_between_retries_ms", 500)),
         ({"hive.lock.sleep.between.retries": "2min"}, ("lock_sleep_between_retries_ms", 120_000)),
         ({"hive.lock.sleep.between.retries": "1h"}, ("lock_sleep_between_retries_ms", 3_600_000)),
+        ({"hive.lock.sleep.between.retries": "1d"}, ("lock_sleep_between_retries_ms", 86_400_000)),
+        ({"hive.lock.sleep.between.retries": "2mins"}, ("lock_sleep_between_retries_ms", 120_000)),
+        ({"hive.lock.sleep.between.retries": "3 Minutes"}, ("lock_sleep_between_retries_ms", 180_000)),
+        ({"hive.lock.sleep.between.retries": "2 days"}, ("lock_sleep_between_retries_ms", 172_800_000)),
+        ({"hive.lock.sleep.between.retries": "30seconds"}, ("lock_sleep_between_retries_ms", 30_000)),
+        ({"hive.lock.sleep.between.retries": "7msec"}, ("lock_sleep_between_retries_ms", 7)),
+        ({"hive.lock.sleep.between.retries": "9000us"}, ("lock_sleep_between_retries_ms", 9)),
+        ({"hive.lock.sleep.between.retries": "5000000ns"}, ("lock_sleep_between_retries_ms", 5)),
+        ({"hive.lock.sleep.between.retries": "60L"}, ("lock_sleep_between_retries_ms", 60_000)),
         ({"iceberg.hive.lock-timeout-ms": "5000"}, ("lock_acquire_timeout_ms", 5000)),
         ({"iceberg.hive.lock-heartbeat-interval-ms": "500"}, ("lock_heartbeat_interval_ms", 500)),
         ({"lock.num-retries": "5", "hive.lock.numretries": "5"}, ("lock_num_retries", 5)),
@@ -294,6 +303,32 @@ def test_names_of_hive_and_iceberg_are_understood(
 ) -> None:
     key, value = expected
     assert getattr(configure("t", given(tmp_path, **settings)).settings, key) == value
+
+
+@pytest.mark.parametrize(
+    "key, advice",
+    [
+        ("hive.zookeeper.ssl.keystore.location", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.keystore.password", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.keystore.type", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.truststore.location", "lock.zk.tls-ca"),
+        ("hive.zookeeper.ssl.truststore.password", "lock.zk.tls-ca"),
+        ("hive.zookeeper.ssl.truststore.type", "lock.zk.tls-ca"),
+        ("hive.zookeeper.kerberos.enabled", "lock.zk.auth=kerberos"),
+        ("hive.zookeeper.connection.max.retries", "lock.zk.connection-timeout-ms"),
+        ("hive.zookeeper.connection.basesleeptime", "lock.zk.connection-timeout-ms"),
+        ("hive.zookeeper.clean.extra.nodes", "leave it out"),
+        ("hive.zookeeper.killquery.enable", "HiveServer2"),
+        ("hive.zookeeper.killquery.namespace", "HiveServer2"),
+    ],
+)
+def test_a_setting_of_hives_that_can_not_be_honoured_says_what_to_set_instead(
+    tmp_path: Path, key: str, advice: str
+) -> None:
+    with pytest.raises(ConfigError, match="of Hive's") as error:
+        configure("t", given(tmp_path, **ZOOKEEPER, **{key: "x"}))
+    assert key in str(error.value)
+    assert advice in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def coord(request: pytest.FixtureRequest) -> Iterator[Kit]:
         yield made
 
 
-NO_NAMESPACES = ["", (), ("",), ("", ""), " ", ("a", ""), "a.", ".a", "a..b"]
+NO_NAMESPACES = ["", (), ("",), ("", ""), " ", ("a", ""), "a.", ".a", "a..b", ("..",), ("a.",), ("a. .b",)]
 
 
 @pytest.mark.parametrize("namespace", NO_NAMESPACES, ids=repr)
@@ -46,3 +46,12 @@ def test_no_table_is_made_without_a_name(coord: Kit) -> None:
         with pytest.raises(ValueError, match="needs a name"):
             call()
     assert coord.catalog.table_exists(table.name())
+
+
+def test_a_table_below_a_level_of_dots_is_not_there(coord: Kit) -> None:
+    identifier = ("..", "t")
+    with pytest.raises(NoSuchNamespaceError):
+        coord.catalog.create_table(identifier, SCHEMA)
+    for call in ("load_table", "drop_table", "purge_table"):
+        with pytest.raises(NoSuchTableError):
+            getattr(coord.catalog, call)(identifier)

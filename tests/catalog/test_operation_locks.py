@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +17,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, UnknownTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from commit_coord.errors import LockTimeout
+import commit_coord
+from commit_coord.errors import LockRefused, LockTimeout
 from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
+from commit_coord.sql import Session
+from tests import limits
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 
 Call = Callable[[Kit, Any], object]
@@ -266,7 +270,7 @@ def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collect
 
         collecting = threading.Thread(target=collect, daemon=True)
         collecting.start()
-        collecting.join(10)
+        collecting.join(limits.PATIENCE)
         assert not collecting.is_alive()
         table.delete("id = 1")
         assert [] == row_ids(made.again(table))
@@ -281,3 +285,39 @@ def test_blanks_around_a_namespace_make_no_other_one_of_it() -> None:
             with ThreadPoolExecutor(1) as other, pytest.raises(LockTimeout):
                 other.submit(made.catalog.drop_namespace, " ops").result()
         assert ("ops",) in made.catalog.list_namespaces()
+
+
+DENY = {"operation-locks": "iceberg", "lock.policy": "deny", "lock.num-retries": "3"}
+
+
+def test_under_deny_the_retries_end_the_wait_and_not_a_timeout_that_nobody_set(tmp_path: Path) -> None:
+    """Hive's are 100 of 60 s: hours, which the default of three minutes must not cut off unsaid."""
+    with commit_coord.load_catalog(
+        "t", uri=f"coord+sqlite:///{tmp_path}/c.db", **DENY, **{"lock.sleep-between-retries-ms": "120000"}
+    ) as catalog:
+        seen = []
+        asked = catalog.locks.acquire
+
+        def acquire(*request: Any, deadline: float, policy: Any) -> Any:
+            seen.append(deadline - catalog.coordinator.clock.now())
+            return asked(*request, deadline=deadline, policy=policy)
+
+        catalog.locks.acquire = acquire
+        catalog.lock_operation({Resource(("db", "t")): LockMode.EXCLUSIVE}).release()
+        assert seen[0] > 3 * 120
+
+
+@pytest.mark.parametrize("statement", [False, True], ids=["lock_operation", "LOCK TABLE"])
+def test_whoever_is_denied_is_told_after_its_tries(statement: bool) -> None:
+    with kit("memory", **DENY, **{"lock.sleep-between-retries-ms": "1"}) as made:
+        name = made.table(ids(1)).name()
+
+        def take() -> object:
+            if statement:
+                return Session(made.catalog).run(f"LOCK TABLE {'.'.join(name)} EXCLUSIVE")
+            return made.catalog.lock_operation({Resource(name): LockMode.EXCLUSIVE})
+
+        with made.catalog.lock_operation({Resource(name): LockMode.SHARED}), ThreadPoolExecutor(1) as other:
+            with pytest.raises(LockRefused) as denied:
+                other.submit(take).result()
+            assert denied.value.details["tries"] == 4

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from commit_coord.cli import app
 from commit_coord.cli.failures import ExitCode
+from tests import limits
 from tests.local.test_server import ended
 
 
@@ -147,7 +148,7 @@ def test_foreground_and_temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert up.stdout is not None
         state = json.loads(up.stdout.readline())
         up.terminate()
-        assert 0 == up.wait(60)
+        assert 0 == up.wait(limits.PATIENCE)
 
     assert ["postgres", "zookeeper", "hms"] == [server["kind"] for server in state["servers"]]
     assert all(server["healthy"] for server in state["servers"])

@@ -28,6 +28,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import TABLE, Contender, Interrupt, Service, latch, request, soon, standing, until
+from tests import limits
 from tests.sockets import silence_ms
 
 X = LockMode.EXCLUSIVE
@@ -176,7 +177,7 @@ def test_an_offer_is_in_one_hand_only(on_postgres: Service) -> None:
         next_holder = first.lease()
         slow.execute("UPDATE commit_coord_offers SET taken = 99 WHERE request_id = %s", (second.request.request_id,))
         slow.commit()
-        assert second.request.request_id not in {offer.request_id for offer in taking.result(20)}
+        assert second.request.request_id not in {offer.request_id for offer in taking.result(limits.PATIENCE)}
     next_holder.release()
     second.lease().release()
 
@@ -204,13 +205,13 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
             real(wanted, first)
             other._tickets.pop(wanted.request_id)
             entered.set()
-            assert carried.wait(20)
+            assert carried.wait(limits.PATIENCE)
             raise Interrupted("the connection was cut")
 
         monkeypatch.setattr(other, "_enter_once", enter_once)
         monkeypatch.setattr(other._store, "remote", True)
         waiter = Submitter(other, offering("a"))
-        assert entered.wait(20)
+        assert entered.wait(limits.PATIENCE)
         (offer,) = holder.take(10)
         holder.settle([answer(offer.request_id)], [])
         holder.release()
@@ -336,18 +337,18 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
     def pausing(connection: Any, query: Any, *arguments: Any, **named: Any) -> Any:
         if query == "COMMIT" and threading.current_thread().name.startswith("pausing"):
             stopped.set()
-            go_on.wait(60)
+            go_on.wait(limits.PATIENCE)
         return execute(connection, query, *arguments, **named)
 
     monkeypatch.setattr(psycopg.Connection, "execute", pausing)
     with ThreadPoolExecutor(1, "pausing") as pool:
         acquiring = pool.submit(manager.acquire, latch(), deadline=soon())
         try:
-            assert stopped.wait(20)
+            assert stopped.wait(limits.PATIENCE)
             other.acquire(latch(), deadline=soon()).release()
         finally:
             go_on.set()
-        acquiring.result(20).release()
+        acquiring.result(limits.PATIENCE).release()
 
 
 @pytest.mark.postgres

@@ -17,6 +17,7 @@ from commit_coord.locks.base import DenyPolicy, LockManager
 from commit_coord.model import LockMode, LockRequest, Resource
 from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.testing.contract import Contender, S, Service, X, clashing, request, soon, standing, until
+from tests import limits
 from tests.contract.conftest import CARRYING, NOT_CARRYING
 
 # The manual's rows: what the command does to which partition, and the locks that the manual names. One differs: it
@@ -125,7 +126,7 @@ def test_a_writer_passes_an_endless_stream_of_readers(service: Service) -> None:
         finally:
             enough.set()
         for reader in readers:
-            reader.result(60)
+            reader.result(limits.PATIENCE)
     assert {} == standing(manager)
 
 

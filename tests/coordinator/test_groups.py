@@ -27,6 +27,7 @@ from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.keeping import CarryingLease
 from commit_coord.model import LockScope, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
+from tests import limits
 
 TABLE = ("db", "t")
 Action = Callable[[Any], object]
@@ -127,7 +128,7 @@ def in_line(catalog: Any, *actions: Action) -> list[Any]:
             thread.start()
             await_queue(catalog, position + 2)
     for thread in threads:
-        thread.join(30)
+        thread.join(limits.PATIENCE)
         assert not thread.is_alive()
     return results
 
@@ -417,7 +418,7 @@ def run_together(catalog: Any, values: Sequence[int]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(limits.PATIENCE)
         assert not thread.is_alive()
     return results
 
@@ -451,7 +452,7 @@ def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
 
     def swap(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         broken.set()
-        member.join(30)
+        member.join(limits.PATIENCE)
         return real(*arguments)
 
     catalog.coordinator.store = Counting(catalog, swap)
@@ -572,7 +573,7 @@ def test_a_lone_commit_does_not_wait_for_pyicebergs_threads(catalog: Any) -> Non
     assert not busy.is_set()
     busy.set()
     for blocker in blockers:
-        blocker.result(60)
+        blocker.result(limits.PATIENCE)
     assert len(catalog.load_table("db.t").metadata.snapshots) == 2
 
 

@@ -29,6 +29,9 @@ class Proxy:
         self.refuse: list[str] = []
         """Calls that are lost on their way: the connection is cut before the server has them."""
         self.seen: list[str] = []
+        self.passing = threading.Event()
+        """Cleared: connections are taken, and nothing that is sent on them arrives."""
+        self.passing.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -52,6 +55,7 @@ class Proxy:
                     if name in self.refuse:
                         self.refuse.remove(name)
                         break
+                self.passing.wait()
                 server.sendall(data)
         _cut(client, server)
 

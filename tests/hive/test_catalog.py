@@ -38,6 +38,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
+from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
 
@@ -98,8 +99,8 @@ def parameters(catalog: CoordinatedHiveCatalog, db: str, table: str = "t") -> di
 @pytest.mark.parametrize(
     "impl, expected",
     [
-        ("hms", {"lock": 1, "get_table_req": 1, "alter_table_with_environment_context": 1, "unlock": 1}),
-        ("none", {"get_table_req": 1, "alter_table_with_environment_context": 1}),
+        ("hms", {"lock": 1, "get_table_req": 2, "alter_table_with_environment_context": 1, "unlock": 1}),
+        ("none", {"get_table_req": 2, "alter_table_with_environment_context": 1}),
     ],
 )
 def test_a_commit_makes_so_many_round_trips(hms: HiveMetastore, db: str, impl: str, expected: dict[str, int]) -> None:
@@ -197,6 +198,24 @@ def test_columns_are_those_of_the_schema_and_what_others_set_stays(catalog: Coor
     assert found.sd.inputFormat == "org.apache.iceberg.mr.hive.HiveIcebergInputFormat"
     assert found.parameters["comment"] == "by hand"
     assert found.sd.location == table.location()
+
+
+def test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays(
+    catalog: CoordinatedHiveCatalog, db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alter replaces all parameters, so they are read again right before it."""
+    table, swap = catalog.create_table((db, "t"), SCHEMA), catalog.swap
+
+    def after_somebody_else(*of: Any) -> Any:
+        found = catalog.metastore.get_table(db, "t")
+        found.parameters["comment"] = "by hand"
+        catalog.metastore.alter_table(db, "t", found, expected=None)
+        return swap(*of)
+
+    monkeypatch.setattr(catalog, "swap", after_somebody_else)
+    table.append(ids(1))
+    assert parameters(catalog, db)["comment"] == "by hand"
+    assert row_ids(catalog.load_table((db, "t"))) == [1]
 
 
 def test_a_table_for_hive_itself_has_hives_formats(catalog: CoordinatedHiveCatalog, db: str) -> None:
@@ -474,7 +493,7 @@ def test_ours_and_pyicebergs_own_lose_nothing(catalog: CoordinatedHiveCatalog, h
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(100)
+        writer.join(limits.PATIENCE)
     assert row_ids(catalog.load_table((db, "t"))) == sorted(acknowledged)
     assert len(acknowledged) == 26
 
@@ -722,7 +741,7 @@ def test_without_compare_and_set_the_common_lock_is_held(
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(100)
+        writer.join(limits.PATIENCE)
     assert row_ids(catalog.load_table((db, "t"))) == [10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33]
     assert set(sent) == {(None, True)}
     assert "can't compare and set (ignored)" in caplog.text

@@ -21,10 +21,12 @@ from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import hms_names
 from commit_coord.locks.hms import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.testing.contract import until
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
 
 LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
+QUICK = {"lock.heartbeat-timeout-ms": "1500", "lock.heartbeat-interval-ms": "500"}
 PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "5"}
 
 
@@ -114,7 +116,7 @@ def test_on_zookeeper_a_guarded_commit_is_one_get_and_one_alter(world: World, zo
     table.append(ids(1))
     before = Counter(catalog.metastore.calls)
     table.append(ids(2))
-    assert Counter(catalog.metastore.calls) - before == {"get_table_req": 1, "alter_table_with_environment_context": 1}
+    assert Counter(catalog.metastore.calls) - before == {"get_table_req": 2, "alter_table_with_environment_context": 1}
     (guard,) = world.standing()
     assert guard.guard
     catalog.drop_table((world.db, "t"))
@@ -151,7 +153,7 @@ def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) ->
         before = Counter(catalog.metastore.calls)
         table.append(ids(2))
         asked = Counter(catalog.metastore.calls) - before - Counter({"getVersion": 1})
-        assert asked == Counter(more) + Counter({"get_table_req": 1, "alter_table_with_environment_context": 1})
+        assert asked == Counter(more) + Counter({"get_table_req": 2, "alter_table_with_environment_context": 1})
 
 
 def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
@@ -410,3 +412,59 @@ def test_what_a_guard_says_of_itself_is_read_back() -> None:
     )  # fmt: skip
     assert hms_names.Agent.parse(str(agent)) == agent
     assert len(str(agent)) <= 128
+
+
+def guards(world: World) -> list[LockEntry]:
+    return [entry for entry in world.standing() if entry.guard]
+
+
+def test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live(world: World) -> None:
+    """Java's CREATE takes the metastore's lock under that name, and would wait for as long as they extend the guard."""
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    table = catalog.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    assert guards(world)
+    world.stock().drop_table((world.db, "t"))
+    until(lambda: not guards(world), "the guard is removed")
+
+
+def test_the_guard_of_a_name_that_others_use_for_another_table_goes(world: World) -> None:
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    world.stock().drop_table((world.db, "t"))
+    theirs = world.stock().create_table((world.db, "t"), SCHEMA)
+    until(lambda: not guards(world), "the guard is removed")
+    theirs.append(ids(2))
+
+
+def test_the_guard_of_a_table_that_is_used_stays(world: World) -> None:
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    (guard,) = guards(world)
+    before = _heard(world)
+    until(lambda: _heard(world) > before, "it is extended")
+    assert [guard.request_id] == [one.request_id for one in guards(world)]
+
+
+def _heard(world: World) -> int:
+    return max(one.heartbeat_ms for one in world.plain.show_locks() if one.part.db == world.db)
+
+
+@pytest.mark.parametrize("how", ["reap", "unlock"])
+def test_a_guard_that_nobody_extends_is_freed_when_its_table_is_gone_and_not_before(world: World, how: str) -> None:
+    def free() -> list[LockEntry]:
+        if how == "reap":
+            assert [e.guard for e in world.catalog.reap(dry_run=True) if e.resource == name] == [True] * gone
+            return [entry for entry in world.catalog.reap() if entry.resource == name]
+        return list(world.catalog.unlock(resource=Resource((world.db.upper(), "T"))))
+
+    name, gone = Resource((world.db, "t")), False
+    writer = world.open()
+    writer.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    writer.close()
+    assert not free()
+    assert guards(world)
+    world.stock().drop_table((world.db, "t"))
+    gone = True
+    assert [True] == [entry.guard for entry in free()]
+    assert not guards(world)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
-from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockTimeout, OfferLost
+from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access, LostReply
 from commit_coord.local import HiveMetastore
@@ -512,3 +512,52 @@ def test_an_id_of_another_client_is_refused(service: Service) -> None:
     with manager.acquire(wanted, deadline=soon()):
         waiter = Contender(other, wanted).ended()
         assert isinstance(waiter.error, LockRefused)
+
+
+def test_one_metastore_of_two_that_hangs_costs_no_lease(hms: HiveMetastore) -> None:
+    """The heartbeat asks the next server while the lease still lives."""
+    with Proxy(hms.uri) as first, Proxy(hms.uri) as second, Service("hms", f"{first.uri},{second.uri}") as service:
+        manager = hive(service.open(lease_ms=9_000, heartbeat_interval_ms=2_000))
+        with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+            first.passing.clear()
+            until(lambda: manager.metastore.address == second.uri, "the second server is used")
+            lease.ensure_active(0)
+            assert lease.state is LeaseState.HELD
+        first.passing.set()
+
+
+def test_a_release_does_not_wait_for_a_metastore_that_hangs(service: Service, proxy: Proxy) -> None:
+    manager = hive(Service("hms", proxy.uri).open())
+    lease = manager.acquire(latch(), deadline=soon())
+    proxy.passing.clear()
+    started = time.monotonic()
+    lease.release()
+    assert time.monotonic() - started < PATIENCE
+    proxy.passing.set()
+    until(lambda: not service.open().locks(TABLE), "the lock is given back in the background")
+    manager.close()
+
+
+def test_an_acquire_does_not_wait_much_longer_than_its_deadline_for_a_metastore_that_hangs(proxy: Proxy) -> None:
+    manager = hive(Service("hms", proxy.uri).open())
+    manager.acquire(latch(), deadline=soon()).release()
+    proxy.passing.clear()
+    started = time.monotonic()
+    with pytest.raises(LockServiceUnavailable):
+        manager.acquire(latch(), deadline=soon(1))
+    assert time.monotonic() - started < PATIENCE
+    proxy.passing.set()
+    manager.close()
+
+
+def test_a_client_that_is_closed_gives_back_what_it_could_not_release_before(service: Service, proxy: Proxy) -> None:
+    """Else it stays until a waiter of ours frees it, and other programs have none."""
+    manager = hive(Service("hms", proxy.uri).open())
+    lease = manager.acquire(latch(), deadline=soon())
+    proxy.refuse = ["unlock"] * 1_000
+    lease.release()
+    manager.heartbeat.stop()
+    assert service.open().locks(TABLE)
+    proxy.refuse = []
+    manager.close()
+    assert not service.open().locks(TABLE)

@@ -19,6 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from commit_coord.local.maven import maven_jar
+from tests import limits
 from tests.catalog.kit import Kit, frame, ids, kit, row_ids, rows
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
@@ -104,7 +105,7 @@ class Java:
         """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(limits.PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()

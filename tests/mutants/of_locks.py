@@ -11,6 +11,8 @@ _ANY_NAME = (
     "test_a_name_excludes_as_any_other_or_is_refused_in_words_before_anything_is_locked"
 )
 
+_OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
+
 _LOCKS = (
     Mutant(
         "what-proc-does-not-show-has-ended",
@@ -36,7 +38,7 @@ _LOCKS = (
     Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
-        "Resource((*folded(*resource.path[:2]), *resource.path[2:]))",
+        "Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))",
         "resource",
         "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise[drop_namespace]",
     ),
@@ -61,6 +63,112 @@ _LOCKS = (
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
     ),
+    Mutant(
+        "what-was-not-sent-is-in-doubt",
+        "locks/zookeeper.py",
+        "if not request.offer or not sent or self._retract(request):",
+        "if not request.offer or self._retract(request):",
+        f"{_OUTAGE}[never reached-zookeeper]",
+    ),
+    Mutant(
+        "a-connection-that-is-refused-is-in-doubt",
+        "locks/lease.py",
+        "        self._persist(self._store.connection.reach, deadline)\n",
+        "",
+        f"{_OUTAGE}[reached before-lease]",
+    ),
+    Mutant(
+        "a-heartbeat-waits-for-one-server",
+        "locks/hms.py",
+        "self.metastore.within(self._lease_seconds * _ANSWERED)",
+        "self.metastore.within(3600)",
+        "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
+    ),
+    Mutant(
+        "a-release-waits-for-a-hung-server",
+        "locks/hms.py",
+        "with _translated(ticket.request), self.metastore.within(BRIEFLY):",
+        "with _translated(ticket.request):",
+        "tests/hive/test_locks.py::test_a_release_does_not_wait_for_a_metastore_that_hangs",
+    ),
+    Mutant(
+        "a-closed-client-forgets-what-it-could-not-release",
+        "locks/keeping.py",
+        "            self._release_late()\n\n    def _persist",
+        "\n    def _persist",
+        "tests/hive/test_locks.py::test_a_client_that_is_closed_gives_back_what_it_could_not_release_before",
+    ),
+    Mutant(
+        "parameters-are-those-of-an-earlier-read",
+        "hms/client.py",
+        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+""",
+        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+            first = self.__dict__.setdefault("first", {})
+            return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
+""",
+        "tests/hive/test_catalog.py::test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays",
+    ),
+    Mutant(
+        "a-guard-outlives-its-table",
+        "locks/hms_guard.py",
+        "return bool(left) or (left is None and doubted)",
+        "return False",
+        "tests/hive/test_guard.py::test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live",
+    ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_LOCKS,)
+_ZOOKEEPER = (
+    Mutant(
+        "zookeeper-counts-from-the-last-answer",
+        "locks/zookeeper.py",
+        "        return min(ticket.word, self._session.heard.since)",
+        "        return ticket.word",
+        "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
+    ),
+    Mutant(
+        "zookeeper-hears-of-a-packet-at-once",
+        "locks/zookeeper_heard.py",
+        "answered <= sent - relay:",
+        "answered <= sent:",
+        "tests/unit/test_zookeeper_heard.py::test_a_client_never_believes_that_the_leader_heard_of_it_later_than_it_did",
+    ),
+    Mutant(
+        "zookeeper-packets-outlive-their-connection",
+        "locks/zookeeper_heard.py",
+        "            self._packets.clear()\n",
+        "",
+        "tests/unit/test_zookeeper_heard.py::test_a_packet_of_an_earlier_connection_is_nothing_to_go_by",
+    ),
+    Mutant(
+        "zookeeper-lives-on-when-dropped",
+        "locks/zookeeper_client.py",
+        "                    self._opening.ends_with(self)\n",
+        "",
+        "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
+    ),
+    Mutant(
+        "partition-keys-as-typed",
+        "catalog/hive.py",
+        "(folded(key)[0] + equals",
+        "(key + equals",
+        "tests/hive/test_names.py::test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is",
+    ),
+    Mutant(
+        "waits-for-its-own-other-catalog",
+        "locks/queueing.py",
+        "lease.request.request_id == blocker.request_id:",
+        "False:",
+        "tests/contract/test_lock_managers.py::TestLockManagers::"
+        "test_a_thread_does_not_wait_for_what_it_holds_by_another_client[memory]",
+    ),
+    Mutant(
+        "a-pickled-catalog-forgets-the-environment",
+        "config.py",
+        "origins=origins, given=given",
+        "origins=origins, given=dict(arguments)",
+        "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)

@@ -26,6 +26,7 @@ from commit_coord.testing.sim.zookeeper import (
     SimulatedZooKeeperManager,
     ticket_of,
 )
+from tests import limits
 
 Told = list[Any]
 Deed = tuple[int, str, Any]
@@ -159,7 +160,7 @@ def _simulated(deeds: list[Deed]) -> Told:
 
     def opened() -> SimulatedKazoo:
         client = SimulatedKazoo(process, ensemble, 10.0, lambda _: None)
-        assert client._live.wait(10.0)
+        assert client._live.wait(limits.PATIENCE)
         return client
 
     def work() -> None:
@@ -193,7 +194,7 @@ def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
     def flushed(client: KazooClient) -> None:
         done = threading.Event()
         client.handler.dispatch_callback(Callback("watch", done.set, ()))
-        assert done.wait(10)
+        assert done.wait(limits.PATIENCE)
 
     cleaner = opened()
     cleaner.delete(_BASE, recursive=True)

@@ -1,10 +1,11 @@
-"""One Spark session for all tests of this folder, and a catalog of our own for each test."""
+"""One Spark session for all tests of this folder as long as none hangs, and a catalog of our own for each test."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from commit_coord.local.maven import maven_jar
+from tests import limits
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
@@ -37,9 +40,63 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("jvm")
 
 
+class Sessions:
+    """One session after the other: who was stopped in the middle of a call to the JVM leaves it half read.
+
+    Args:
+        make: Opens one.
+    """
+
+    def __init__(self, make: Callable[[], SparkSession]) -> None:
+        self._make = make
+        self._session: SparkSession | None = None
+        self._strikes = 0
+
+    def current(self) -> SparkSession:
+        """Return the session; another one, of another JVM, when a time limit has struck meanwhile."""
+        if self._strikes != limits.strikes():
+            self.abandon()
+            self._strikes = limits.strikes()
+        if self._session is None:
+            self._session = self._make()
+        return self._session
+
+    def abandon(self) -> None:
+        """Kill the JVM, ask it nothing, and have PySpark forget it."""
+        gateway: Any = SparkContext._gateway
+        self._session = None
+        if gateway is None:
+            return
+        gateway.proc.kill()
+        gateway.proc.wait(limits.PATIENCE)
+        for pipe in filter(None, (gateway.proc.stdin, gateway.proc.stdout, gateway.proc.stderr)):
+            pipe.close()
+        with suppress(Exception):  # What is left of it answers nothing.
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+    def close(self) -> None:
+        """Stop the session."""
+        if self._session is not None and self._strikes == limits.strikes():
+            self._session.stop()
+
+
 @pytest.fixture(scope="session")
-def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def sessions(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[Sessions]:
+    """Of the folder."""
+    made = Sessions(lambda: _opened(warehouse, request.config))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def spark(sessions: Sessions) -> SparkSession:
     """A session whose JVM also has Iceberg's runtime, as catalog ``jvm``, unless only other tests run."""
+    return sessions.current()
+
+
+def _opened(warehouse: Path, config: pytest.Config) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.master("local[2,3]")  # three tries a task
@@ -51,7 +108,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.warehouse.dir", str(warehouse / "spark"))
     )
-    if _jvm_wanted(request.config):
+    if _jvm_wanted(config):
         builder = (
             builder.config("spark.jars", str(maven_jar(RUNTIME)))
             .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
@@ -61,8 +118,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    return session
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from commit_coord.config import COALESCE
 from commit_coord.model import LockScope
 from commit_coord.spark import read_table, write_table
+from tests import limits
 from tests.spark.test_roundtrip import NESTED, PLAIN, same, sample
 
 pytestmark = pytest.mark.jvm
@@ -84,7 +85,7 @@ def test_the_jvm_reads_what_shares_a_snapshot(spark: SparkSession, catalog: Any,
             while len(catalog.locks.locks(scope=LockScope.COMMIT)) < number + 2:
                 thread.join(0.01)
     for thread in appending:
-        thread.join(60)
+        thread.join(limits.PATIENCE)
     theirs = as_jvm_table(spark, table, warehouse, "shared")
     assert 4 == theirs.count()
     assert 2 == len(table.refresh().metadata.snapshots)

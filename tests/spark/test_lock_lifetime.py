@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord.model import LockMode, LockScope, LockState, Resource
 from commit_coord.spark import read_table, register, write_table
+from tests import limits
 
 TABLE = Resource.table(("db", "t"))
 
@@ -137,11 +138,11 @@ def test_an_insert_as_hive_does_it_waits_before_its_first_file(
     holds = threading.Event()
     statement = threading.Thread(target=another, daemon=True)  # Spark finds the data source in the main thread alone
     statement.start()
-    assert holds.wait(30)
+    assert holds.wait(limits.PATIENCE)
     write_table(spark.range(1, 2), table)
     between = parquet_files(table)
     insert()
-    statement.join(60)
+    statement.join(limits.PATIENCE)
     assert seen == [between]
     assert between > before
     assert sorted(row.id for row in read_table(spark, table.refresh()).collect()) == [0, 1, 5, 6]
@@ -242,7 +243,7 @@ def test_an_executor_that_is_lost_leaves_no_lock(
         eventually(lambda: set(executors(driver.pid)) - {lost}, "another executor")
         assert len(held(catalog)) == 1
         go_on.touch()
-        assert driver.wait(90) == 0, log.read_text()
+        assert driver.wait(limits.PATIENCE) == 0, log.read_text()
     finally:
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)

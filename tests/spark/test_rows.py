@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
 from commit_coord.spark import datasource as ds
+from commit_coord.spark.filters import parse
+from commit_coord.spark.read import reads_of
 from tests.catalog.kit import orphans
 from tests.spark.conftest import rows
 from tests.spark.test_roundtrip import add_position_deletes
@@ -191,6 +194,16 @@ def test_days_that_the_calendar_skipped_are_found(spark: SparkSession, catalog: 
         assert 1 == read_table(spark, table, row_filter=text).count() == len(table.scan(text).to_arrow()), text
 
 
+def test_a_field_that_is_required_now_is_null_in_older_files(spark: SparkSession, catalog: Any) -> None:
+    table = made(catalog, id=pa.array([1, 2]), s=pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], POINT))
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column(("s", "a"), required=True)
+        update.add_column(("s", "c"), I.LongType(), required=True)
+    df = read_table(spark, table)
+    assert [(2,)] == rows(df.filter("s.a is null").select("id"))
+    assert [(1,), (2,)] == rows(df.filter("s.c is null").select("id"))
+
+
 def test_a_row_filter_may_name_a_number_that_the_column_can_t_hold(spark: SparkSession, catalog: Any) -> None:
     table = made(catalog, d=pa.array([Decimal("9.9"), Decimal("-9.9")], pa.decimal128(2, 1)))
     less, equal = "d < 1234567890.1", cast(Any, EqualTo)("d", Decimal("9.9"))
@@ -311,19 +324,19 @@ def test_any_text_can_be_a_partition(spark: SparkSession, catalog: Any) -> None:
         assert [number] == [row.id for row in read_table(spark, table, row_filter=condition).collect()]
 
 
-def upgraded(catalog: Any) -> Any:
-    """Return a table of format version 3 with rows."""
-    table = made(catalog, id=pa.array([1, 2]))
-    table.append(pa.table({"id": [3]}))
-    with table.transaction() as transaction:
-        transaction.upgrade_table_version(3)
-    return table.refresh()
+def of_version_3(catalog: Any, table: Any) -> Any:
+    """Return *table* as another engine upgrades it."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    document = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
+    (path.parent / "upgraded.metadata.json").write_text(json.dumps(document))
+    catalog.drop_table("db.t")
+    return catalog.register_table("db.t", f"file://{path.parent}/upgraded.metadata.json")
 
 
 def test_format_version_3_is_refused_before_a_file_or_a_lock(
     spark: SparkSession, catalog: Any, given: dict[str, str], tmp_path: Path
 ) -> None:
-    table = upgraded(catalog)
+    table = of_version_3(catalog, made(catalog, id=pa.array([1, 2])))
     before = set(tmp_path.rglob("*.parquet"))
     schema = spark.range(1).schema
     tries: list[Callable[[], Any]] = [
@@ -341,20 +354,7 @@ def test_format_version_3_is_refused_before_a_file_or_a_lock(
                 attempt()
     assert before == set(tmp_path.rglob("*.parquet"))
     assert not catalog.table_exists("db.new")
-    assert [(1,), (2,), (3,)] == rows(read_table(spark, table))
-
-
-def test_a_table_that_became_version_3_while_rows_were_written_gets_none_and_keeps_no_file(
-    spark: SparkSession, catalog: Any, given: dict[str, str]
-) -> None:
-    table = made(catalog, id=pa.array([1, 2]))
-    writer, messages, folder = job(spark, given, spark.range(5, 7))
-    with table.transaction() as transaction:
-        transaction.upgrade_table_version(3)
-    with pytest.raises(CommitNotApplied):
-        writer.commit(messages)
-    assert not folder.exists()
-    assert [(1,), (2,)] == rows(read_table(spark, table.refresh()))
+    assert [(1,), (2,)] == rows(read_table(spark, table))
 
 
 def test_an_error_before_the_commit_is_sent_leaves_no_file(
@@ -375,8 +375,7 @@ def test_an_error_before_the_commit_is_sent_leaves_no_file(
 
 def test_a_write_under_a_lease_of_its_own_does_not_wait_for_it(spark: SparkSession, catalog: Any) -> None:
     table = write_table(spark.range(3), (catalog, "db.t"), create=True)
-    lease = catalog.leases.create_lease("me", LeaseObject("db", "t"), 60_000)
-    with catalog.fenced(lease.lease_id):
+    with catalog.fenced(catalog.leases.grab_lease([LeaseObject("db", "t")], 60_000)):
         write_table(spark.range(5), table, "overwrite")
     assert 5 == read_table(spark, table).count()
 
@@ -416,6 +415,22 @@ def test_an_overwrite_depends_on_nothing_but_what_its_rows_were_read_from(spark:
     assert [(0, 0), (1, 1), (2, 0), (3, 1)] == rows(read_table(spark, table))
     with pytest.raises(StaleRead):
         write_table(df, table, "overwrite", reads="k = 1", read_at=first)
+
+
+def test_a_plan_shows_which_rows_of_a_table_it_reads(spark: SparkSession, catalog: Any, given: dict[str, str]) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    at = table.metadata.current_snapshot_id
+    part = read_table(spark, table, row_filter="id = 1")
+    some = reads_of(part.filter("id in (select id from range(5))"), table, "main")
+    assert some is not None
+    assert (at, parse("id = 1")) == (some.snapshot_id, some.condition)
+    part.createOrReplaceTempView("part")
+    nested = spark.sql("select * from range(5) where id in (select id from part)")
+    by_format = spark.read.format("commit_coord").options(**given).load()
+    for df in (by_format, spark.range(5).join(by_format, "id"), nested):
+        assert reads_of(df, table, "main") is not None
+    for df in (spark.range(5), read_table(spark, table, snapshot_id=at)):
+        assert reads_of(df, table, "main") is None
 
 
 def test_rows_of_an_empty_table_are_nothing_only_as_long_as_it_is_empty(spark: SparkSession, catalog: Any) -> None:
@@ -493,16 +508,19 @@ def test_compaction_by_spark_keeps_null_lists_maps_and_structs_through_evolution
     spark: SparkSession, catalog: Any
 ) -> None:
     """Columns that were added, renamed and swapped, names that differ in case, another partition spec."""
-    df = spark.range(2).selectExpr("id", "id as a", "id + 10 as b", "named_struct('x', id, 'X', id + 1) s").coalesce(1)
-    table = write_table(df.selectExpr("id", "a", "b", "struct(s.x as x) s"), (catalog, "db.t"), create=True)
+    point = I.StructType(I.NestedField(13, "y", I.IntegerType()))
     with settings(spark, spark__sql__caseSensitive="true"):
+        df = (
+            spark.range(2)
+            .selectExpr("id", "id as a", "id + 10 as b", "named_struct('x', id, 'X', id + 1) s")
+            .coalesce(1)
+        )
+        table = write_table(df.selectExpr("id", "a", "b", "struct(s.x as x) s"), (catalog, "db.t"), create=True)
         renamed(table, ("a", "c"), ("b", "a"), ("c", "b"))
         with table.update_schema() as update:
-            update.add_column(
-                "m", I.MapType(11, I.StringType(), 12, I.StructType(I.NestedField(13, "y", I.IntegerType())))
-            )
-            update.add_column("l", I.ListType(21, I.StructType(I.NestedField(22, "y", I.IntegerType()))))
-            update.add_column("p", I.StructType(I.NestedField(31, "y", I.IntegerType())))
+            update.add_column("m", I.MapType(11, I.StringType(), 12, point, value_required=False))
+            update.add_column("l", I.ListType(21, point, element_required=False))
+            update.add_column("p", point)
             update.add_column(("s", "X"), I.LongType())
             update.add_column("ID", I.LongType())
         with table.update_spec() as update:

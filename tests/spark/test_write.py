@@ -17,6 +17,7 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.spark import foreach_batch, read_table, write_table
 from commit_coord.spark.locks import write_locks
 from commit_coord.spark.write import iceberg_schema
+from tests import limits
 
 
 def ids(spark: SparkSession, table: Any) -> list[int]:
@@ -99,7 +100,7 @@ def test_two_jobs_on_one_partition_run_one_after_the_other(
     assert all(thread.is_alive() for thread in jobs)
     lease.release()
     for thread in jobs:
-        thread.join(60)
+        thread.join(limits.PATIENCE)
     assert not errors
     assert ids(spark, table) in ([0, 2, 101], [0, 2, 102])
     assert catalog.locks.locks() == []

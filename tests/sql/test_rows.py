@@ -74,12 +74,20 @@ class Shelf:
         return sorted((tuple(row[name] for name in columns or row) for row in found), key=repr)
 
 
-@pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    """See :class:`Shelf`."""
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[Kit]:
+    """One catalog for all tests; each makes its tables anew."""
     with kit("memory") as made:
-        yield Shelf(made)
-        made.check()
+        yield made
+
+
+@pytest.fixture
+def shelf(catalog: Kit) -> Iterator[Shelf]:
+    """See :class:`Shelf`."""
+    yield Shelf(catalog)
+    catalog.check()
+    for identifier in catalog.catalog.list_tables(catalog.namespace):
+        catalog.catalog.drop_table(identifier)
 
 
 # Literals.
@@ -99,6 +107,7 @@ def test_a_decimal_of_38_digits_is_compared_digit_by_digit(shelf: Shelf) -> None
     shelf.column(DecimalType(38, 10))
     digits = "4028093312416675137268760953.8991191790"
     shelf.run(f"INSERT INTO t VALUES (1, {digits}), (2, -{digits})")
+    assert shelf.rows() == [(1, Decimal(digits)), (2, Decimal(f"-{digits}"))]
     assert shelf.run(f"SELECT k FROM t WHERE x > {digits[:-1]}") == ""
     assert shelf.run(f"SELECT k FROM t WHERE x >= {digits}") == "1"
     assert shelf.run(f"SELECT k FROM t WHERE x = -{digits}") == "2"
@@ -354,6 +363,14 @@ def test_nan_equals_itself_and_is_above_all_numbers(shelf: Shelf, kind: IcebergT
     assert (6, 6.0) in shelf.rows()
 
 
+def test_nan_is_found_in_a_file_whose_bounds_are_below(shelf: Shelf) -> None:
+    shelf.column(DoubleType())
+    shelf.run("INSERT INTO t VALUES (1, 'NaN'), (2, 1)")
+    assert shelf.run("SELECT k FROM t WHERE x > 5") == "1"
+    assert shelf.run("DELETE FROM t WHERE x > 5").startswith("1 rows")
+    assert shelf.rows() == [(2, 1.0)]
+
+
 @pytest.mark.parametrize("number", ["'NaN'", "-0.0"])
 def test_a_partition_that_pyiceberg_would_lose_or_double_is_refused(shelf: Shelf, number: str) -> None:
     shelf.table(NestedField(1, "k", LongType()), NestedField(2, "x", DoubleType()), by="x")
@@ -513,6 +530,32 @@ def test_a_query_of_another_table_runs_again_too(
     meanwhile(lambda: (other.run("INSERT INTO u VALUES (2)"), other.run("INSERT INTO t VALUES (9, 'a')")))
     unlocked.run("INSERT INTO t SELECT k, 'u' FROM u")
     assert unlocked.rows() == [(1, "u"), (2, "u"), (9, "a")]
+
+
+def test_a_table_has_the_columns_and_partitions_that_the_last_statement_says(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    unlocked.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    other = Session(unlocked.made.open(), database=unlocked.made.namespace)
+    meanwhile(lambda: other.run("ALTER TABLE t SET PARTITION SPEC (p, truncate(3, p))"))
+    assert unlocked.run("ALTER TABLE t SET PARTITION SPEC (bucket(2, k))").endswith("is partitioned by k_bucket_2")
+    meanwhile(lambda: other.run("ALTER TABLE t ADD COLUMNS (z bigint)"))
+    unlocked.run("ALTER TABLE t REPLACE COLUMNS (p string, k bigint)")
+    unlocked.run("INSERT INTO t VALUES ('a', 1)")
+    assert unlocked.rows() == [("a", 1)]
+
+
+def test_an_expiry_says_how_many_snapshots_are_gone(
+    unlocked: Shelf, meanwhile: Callable[[Callable[[], Any]], None]
+) -> None:
+    table = unlocked.table(NestedField(1, "k", LongType()))
+    for number in range(3):
+        unlocked.run(f"INSERT INTO t VALUES ({number})")
+    other = Session(unlocked.made.open(), database=unlocked.made.namespace)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    meanwhile(lambda: other.run(f"ALTER TABLE t CREATE TAG kept FOR SYSTEM_VERSION AS OF {first}"))
+    assert unlocked.run("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 1").startswith("1 snapshots")
+    assert len(table.refresh().metadata.snapshots) == 2
 
 
 def test_a_location_is_registered_once(shelf: Shelf) -> None:

@@ -12,22 +12,39 @@ import pytest
 
 from commit_coord.interrupts import to_its_end
 from commit_coord.testing.contract import until
+from tests import limits
 
 
 @contextmanager
 def interrupts() -> Iterator[tuple[Callable[[], None], list[int]]]:
-    """Give what interrupts the main thread, and a list that grows with each interrupt that came."""
+    """Give what interrupts the main thread, and returns when that has noticed; and a list of the interrupts that came.
+
+    1. The main thread looks for signals, and finds none.   2. The signal comes.   3. The thread blocks, and sleeps on.
+    So another signal, which does nothing else, wakes it until it has noticed.
+    """
     came: list[int] = []
+
+    def interrupt() -> None:
+        main, before = threading.main_thread().ident or 0, len(came)
+        signal.pthread_kill(main, signal.SIGINT)
+
+        def noticed() -> bool:
+            signal.pthread_kill(main, signal.SIGUSR2)
+            return len(came) > before
+
+        until(noticed, "the interrupt")
 
     def handle(number: int, _: object) -> None:
         came.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, handle)
+    handlers = {signal.SIGINT: handle, signal.SIGUSR2: lambda *_: None}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT), came
+        yield interrupt, came
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_what_the_work_returns_or_raises_is_the_caller_s() -> None:
@@ -36,14 +53,12 @@ def test_what_the_work_returns_or_raises_is_the_caller_s() -> None:
         to_its_end(lambda: 1 // 0)
 
 
-@pytest.mark.timeout(30)
 def test_an_interrupt_comes_when_the_work_has_ended() -> None:
     ended: list[bool] = []
-    with interrupts() as (interrupt, came):
+    with interrupts() as (interrupt, _):
 
         def work() -> None:
             interrupt()
-            until(lambda: came, "the interrupt")
             ended.append(True)
 
         with pytest.raises(KeyboardInterrupt):
@@ -51,7 +66,6 @@ def test_an_interrupt_comes_when_the_work_has_ended() -> None:
         assert [True] == ended
 
 
-@pytest.mark.timeout(30)
 def test_a_second_interrupt_does_not_wait() -> None:
     """Once the first one is being put off: two in one moment are one."""
     may_end, ended = threading.Event(), threading.Event()
@@ -68,7 +82,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
             to_its_end(work)
         assert not ended.is_set()
         may_end.set()
-        assert ended.wait(10)
+        assert ended.wait(limits.PATIENCE)
 
 
 def functions_of_the_main_thread() -> set[str]:
@@ -80,7 +94,6 @@ def functions_of_the_main_thread() -> set[str]:
     return names
 
 
-@pytest.mark.timeout(30)
 def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[bool] = []
     started: list[threading.Thread] = []
@@ -95,6 +108,6 @@ def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         to_its_end(lambda: begun.append(True))
     (thread,) = started
-    thread.join(10)
+    thread.join(limits.PATIENCE)
     assert not thread.is_alive()
     assert [] == begun

@@ -165,11 +165,12 @@ def test_gzipped_metadata_is_written_and_read_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("ids", [{1}, {2, 3}, {1, 2, 3, 4}])
-def test_expiring_gives_what_pyiceberg_gives(ids: set[int]) -> None:
+def test_expiring_gives_what_pyiceberg_gives_but_a_log_without_gaps(ids: set[int]) -> None:
+    """PyIceberg leaves older entries in the log; for the time of an expired snapshot, one of them would answer."""
     update = (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),)
     ours, theirs = lean.apply_updates(parsed(5), update), update_table_metadata(stock(5), update)
     assert list(ours.snapshots) == theirs.snapshots
-    assert list(ours.snapshot_log) == theirs.snapshot_log
+    assert list(ours.snapshot_log) == [entry for entry in theirs.snapshot_log if entry.snapshot_id > max(ids)]
     assert ours.refs == theirs.refs
 
 

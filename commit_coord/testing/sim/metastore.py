@@ -22,7 +22,7 @@ What the lock table copies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -270,6 +270,10 @@ class SimulatedMetastoreClient(MetastoreClient):
         super().__init__(_URI, Access(timeout_ms=round(1000 * metastore.service.patience)))
         self._pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See :meth:`MetastoreClient.within`; simulated services give up after their patience."""
+        return nullcontext()
+
     def _retrying(self, *errors: type[Exception]) -> Any:
         clock, patience = self._process.clock, self.access.timeout_ms / 1000
 
@@ -316,6 +320,7 @@ class _SimulatedThreads(_Threads):
         super()._start_over()
         self._space = _Space()
         self._thread: Any = OfThread(self._process.world)
+        self._anywhere = self._thread
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         blocker = super()._enter(request, deadline)
@@ -354,6 +359,7 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
     def _start_over(self) -> None:
         super()._start_over()
         self._thread: Any = OfThread(self._process.world)
+        self._anywhere = self._thread
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         ticket, acquired = super()._sent(request, deadline)

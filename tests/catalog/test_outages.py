@@ -1,0 +1,115 @@
+"""What calls say while the lock service is away: nothing was sent to it, so nothing has landed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import commit_coord
+from commit_coord import CommitLockFailed
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import LockServiceUnavailable
+from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.contract.proxy import Proxy
+
+SERVICES = [
+    pytest.param("lease", marks=pytest.mark.postgres),
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("hms", marks=pytest.mark.hms),
+]
+
+
+class World:
+    """A SQL catalog, and its lock service behind a network that can be cut."""
+
+    def __init__(self, impl: str, uri: str, folder: Path) -> None:
+        self._folder, self._impl = folder, impl
+        address = urlsplit(uri if "//" in uri else f"//{uri}")
+        assert address.port is not None
+        self.proxy = Proxy(address.port)
+        user = f"{address.netloc.rpartition('@')[0]}@" if "@" in address.netloc else ""
+        self.behind = urlunsplit(address._replace(netloc=f"{user}127.0.0.1:{self.proxy.port}")).removeprefix("//")
+        self.opened: list[CoordinatedCatalog] = []
+
+    def open(self, uri: str | None = None) -> CoordinatedCatalog:
+        catalog = commit_coord.load_catalog(
+            "c",
+            **{
+                "uri": f"coord+sqlite:///{self._folder}/c.db",
+                "warehouse": f"file://{self._folder}/warehouse",
+                "lock-impl": self._impl,
+                "lock.uri": uri or self.behind,
+                "lock.acquire-timeout-ms": "1500",
+            },
+        )
+        assert isinstance(catalog, CoordinatedCatalog)
+        self.opened.append(catalog)
+        return catalog
+
+    def plain(self) -> SqlCatalog:
+        """Return PyIceberg's own catalog, which needs no lock service."""
+        return SqlCatalog("c", uri=f"sqlite:///{self._folder}/c.db", warehouse=f"file://{self._folder}/warehouse")
+
+    def files(self) -> set[Path]:
+        return {path for path in (self._folder / "warehouse").rglob("*") if path.is_file()}
+
+
+@pytest.fixture(params=SERVICES)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    match request.param:
+        case "lease":
+            uri = request.getfixturevalue("postgres").url
+        case "zookeeper":
+            uri = request.getfixturevalue("zookeeper").connect_string
+        case _:
+            uri = request.getfixturevalue("hms").uri
+    world = World(request.param, uri, tmp_path)
+    yield world
+    world.proxy.mend()
+    for catalog in world.opened:
+        catalog.close()
+    world.proxy.close()
+
+
+COMMITS: dict[str, Callable[[Any], object]] = {
+    "append": lambda table: table.append(ids(2)),
+    "delete": lambda table: table.delete("id = 1"),
+    "properties": lambda table: table.transaction().set_properties(a="b").commit_transaction(),
+}
+
+
+@pytest.mark.parametrize("reached", [True, False], ids=["reached before", "never reached"])
+def test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file(world: World, reached: bool) -> None:
+    """Also an append, which is offered to whoever holds the latch: what was not sent, nobody can have taken."""
+    catalog = world.open()
+    catalog.create_namespace("db")
+    table = catalog.create_table(("db", "t"), SCHEMA)
+    table.append(ids(1))
+    if not reached:
+        table = world.open().load_table(("db", "t"))
+    there = world.files()
+    world.proxy.cut()
+    for name, call in [*COMMITS.items(), ("append again", COMMITS["append"])]:
+        with pytest.raises((CommitLockFailed, LockServiceUnavailable)) as failed:
+            call(table)
+        assert isinstance(failed.value, CommitLockFailed) or name == "delete", "its operation's lock comes first"
+    assert world.files() == there
+    world.proxy.mend()
+    table.append(ids(3))
+    assert row_ids(catalog.load_table(("db", "t"))) == [1, 3]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:1"], ids=["refused", "no such name"])
+def test_a_lock_service_that_is_not_there_is_no_doubt(world: World, address: str) -> None:
+    world.plain().create_namespace("db")
+    world.plain().create_table(("db", "t"), SCHEMA)
+    there = world.files()
+    table = world.open(world.behind.replace(f"127.0.0.1:{world.proxy.port}", address)).load_table(("db", "t"))
+    with pytest.raises(CommitLockFailed):
+        table.append(ids(1))
+    assert world.files() == there

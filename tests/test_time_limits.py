@@ -1,0 +1,69 @@
+"""A slow machine fails no test: limits are for what hangs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import limits
+from tests.mutants.mutant import ROOT
+
+_WAITS = {"wait", "join", "result", "communicate"}
+_SHORT = 2.0
+"""Seconds: a pause, or what must not come; not a limit."""
+
+
+def _narrow(path: Path) -> list[str]:
+    """Return where *path* gives up a wait after some seconds of its own."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        limits_of = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "timeout")]
+        seconds = [one.value for one in limits_of if isinstance(one, ast.Constant)]
+        if node.func.attr in _WAITS and any(
+            isinstance(one, int | float) and _SHORT < one < limits.PATIENCE for one in seconds
+        ):
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
+
+
+def test_no_wait_for_another_thread_or_process_has_a_narrow_limit_of_its_own() -> None:
+    files = [*ROOT.glob("tests/**/*.py"), ROOT / "commit_coord/testing/contract.py"]
+    assert [] == [place for path in sorted(files) for place in _narrow(path)]
+
+
+def test_a_test_may_take_longer_the_more_the_machine_has_to_do() -> None:
+    assert 360 == limits.allowed_s(120, load=0.5, processors=2)
+    assert 2400 == limits.allowed_s(120, load=20, processors=2)
+
+
+def test_a_limit_that_has_passed_strikes_only_when_the_load_does_not_explain_it(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with much to do the test goes on, and is looked at again."""
+    struck: list[Any] = []
+    load = [1000.0]
+    monkeypatch.setattr(limits.pytest_timeout, "timeout_sigalrm", lambda *arguments: struck.append(arguments))
+    monkeypatch.setattr(limits, "_strikes", [])
+    monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
+    item: Any = SimpleNamespace(nodeid="a test")
+    own = request.node.cancel_timeout
+    own()
+    try:
+        assert limits.pytest_timeout_set_timer(item, SimpleNamespace(method="signal", timeout=60.0))
+        signal.raise_signal(signal.SIGALRM)
+        assert (0, []) == (limits.strikes(), struck)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 60
+        load[0] = -1000.0
+        monkeypatch.setattr(limits, "_LEAST", 0)
+        signal.raise_signal(signal.SIGALRM)
+        assert (1, 1) == (limits.strikes(), len(struck))
+    finally:
+        item.cancel_timeout()
