@@ -38,7 +38,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         f"{_CATALOG}test_update_schema_conflict": _SCHEMAS,
         f"{_CATALOG}test_update_table_spec_conflict": _SPECS,
         f"{_WRITES}test_merge_manifests": _MERGE,
-        f"{_WRITES}test_avro_compression_codecs": "manifest lists are always deflated; the property holds for manifests",
+        f"{_WRITES}test_avro_compression_codecs": "manifest lists are always deflated; the property is for manifests",
         f"{_WRITES}test_append_to_non_existing_branch": "refused with the same error class, in words of ours",
         f"{_RETRY}test_commit_retry_on_commit_failed": _RETRIES,
         f"{_RETRY}test_commit_retry_on_non_main_branch": _RETRIES,
