@@ -55,5 +55,8 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         f"{_RETRY}test_concurrent_delete_delete_raises_validation_exception": _SEES,
         f"{_RETRY}test_manifest_list_cleanup_on_abort": _SEES,
     },
-    "hive": {},
+    "hive": {
+        f"{_CATALOG}test_update_schema_conflict": _SCHEMAS,
+        f"{_CATALOG}test_update_table_spec_conflict": _SPECS,
+    },
 }
