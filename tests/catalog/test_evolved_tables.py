@@ -158,7 +158,7 @@ def test_nulls_do_not_land_in_a_column_that_became_required(memory: Kit) -> None
     for handle, said in ((table, None), (memory.again(table), schema_id)):
         for mode in ("append", "overwrite"):
             with pytest.raises(CommitConflict, match="the column 's' is required now"):
-                handle.commit_files(files, mode=mode, schema_id=said)  # type: ignore[arg-type]
+                handle.commit_files(files, mode=mode, schema_id=said)
     assert [] == row_ids(memory.again(table))
 
 
