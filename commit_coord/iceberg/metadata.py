@@ -266,12 +266,11 @@ class _Lean(BaseModel):
         """Return the level of ``write.update.isolation-level`` for an overwrite, else of ``write.delete…``.
 
         Raises:
-            ConfigError: It is neither ``serializable`` nor ``snapshot``. Java reads them in any case, PyIceberg does not.
+            ConfigError: It is neither ``serializable`` nor ``snapshot``, in whatever case, as Java reads them.
         """
-        is_update = operation is Operation.OVERWRITE
-        key = (
-            TableProperties.WRITE_UPDATE_ISOLATION_LEVEL if is_update else TableProperties.WRITE_DELETE_ISOLATION_LEVEL
-        )
+        key = TableProperties.WRITE_DELETE_ISOLATION_LEVEL
+        if operation is Operation.OVERWRITE:
+            key = TableProperties.WRITE_UPDATE_ISOLATION_LEVEL
         value = self.__dict__["properties"].get(key, TableProperties.WRITE_ISOLATION_LEVEL_DEFAULT)
         try:
             return IsolationLevel(value.lower())

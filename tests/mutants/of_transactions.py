@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _TX,
         "            or self._evolves()\n            or any(not isinstance(p, PureAppend)",
         "            or any(not isinstance(p, PureAppend)",
-        _ISOLATION + "a_column_that_a_stale_handle_adds_is_the_one_that_it_meant",
+        _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
     ),
     Mutant(
         "an update reads with the columns of the last snapshot",
@@ -157,12 +157,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "        except (TypeError, ArithmeticError, KeyError) as error:\n            raise StatementError",
         "        except LookupError as error:\n            raise StatementError",
         _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
-    ),
-    Mutant(
-        "a filter whose partition has no name is refused",
-        "table/table.py",
-        "        except (ValueError, TypeError, ArithmeticError, KeyError):",
-        "        except ValueError:",
-        _ISOLATION + "a_time_that_no_clock_shows_matches_nothing",
     ),
 )
