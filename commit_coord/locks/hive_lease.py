@@ -264,7 +264,7 @@ class Leases:
         """Extend a live lease: it ends as long from now as it was grabbed for. Return its ``end_utc``.
 
         Args:
-            lease_id: Whoever knows it may extend it.
+            lease_id: Anybody may extend it, in any process: ids are numbers, not secrets.
             objects: Of this lease, as a check; all objects of a lease end together.
 
         Raises:
@@ -285,7 +285,7 @@ class Leases:
         )
 
     def drop_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> None:
-        """Give a lease back, or some objects of it. On return nobody holds them by this lease.
+        """Give a lease back, or some objects of it. On return nobody holds them by this lease. Anybody may do so.
 
         Raises:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.

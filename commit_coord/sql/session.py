@@ -9,7 +9,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
-from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
@@ -148,14 +148,23 @@ class Session:
         resource = self._resource(statement)
         freed: list[LockEntry] = []
         by_request: dict[str, list[LockEntry]] = {}
-        for entry in self.catalog.locks.locks(resource, scope=LockScope.OPERATION):
+        standing = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
+        for entry in standing:
             if entry.explicit:
                 by_request.setdefault(entry.request_id, []).append(entry)
         for request_id, entries in by_request.items():
             # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
             if max(entry.resource for entry in entries) == resource:
                 freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
-        return show.said(f"freed {len(freed)} locks on {resource}" if freed else f"nobody has locked {resource}")
+        if freed:
+            return show.said(f"freed {len(freed)} locks on {resource}")
+        held = next((one for one in standing if one.resource == resource and one.state is LockState.ACQUIRED), None)
+        if held is None:
+            return show.said(f"nobody has locked {resource}")
+        return show.said(
+            f"no LOCK statement has locked {resource}: {held.owner} holds it until that operation ends; "
+            "`commit-coord unlock` frees it by force"
+        )
 
     def _resource(self, statement: ShowLocks | Lock | Unlock) -> Resource:
         if statement.database is not None:

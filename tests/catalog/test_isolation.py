@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
+from pyiceberg.expressions import EqualTo
 from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, TimeType
 
-from commit_coord import NOTHING, CommitConflict, StaleRead
+from commit_coord import NOTHING, CommitConflict, ConfigError, StaleRead
 from commit_coord.table.isolation import NO_SNAPSHOT
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, kit, names, orphans, row_ids, rows
 
@@ -440,6 +442,47 @@ def test_files_of_a_call_that_fails_before_its_attempt_are_deleted(made: Kit, mo
 
 def _no_space(*args: Any, **kwargs: Any) -> Any:
     raise OSError("no space")
+
+
+@pytest.mark.parametrize("value", [b"x", True, date(2020, 1, 1)])
+def test_a_filter_that_a_column_can_not_meet_is_refused_with_words(made: Kit, value: Any) -> None:
+    table = made.table(ids(1, 2), partition_spec=BY_S)
+    calls: list[Callable[[Any, Any], None]] = [
+        lambda table, where: table.delete(where),
+        lambda table, where: table.overwrite(ids(1), where),
+        in_transaction(lambda tx, where: tx.update_rows(where, lambda df: df)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="fit|convert"):
+            call(made.again(table), EqualTo(term="id", value=value))
+    assert row_ids(made.again(table)) == [1, 2]
+    assert names(orphans(made.again(table))) == []
+    assert made.held() == []
+
+
+def test_a_time_that_no_clock_shows_matches_nothing() -> None:
+    """PyIceberg compares it; the name of its partition, which is locked, can't be told."""
+    schema = Schema(NestedField(1, "t", TimeType()))
+    with kit("memory") as made:
+        table = made.table(
+            schema=schema, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "t"))
+        )
+        table.append(pa.table({"t": pa.array([1], pa.time64("us"))}))
+        table.delete(EqualTo(term="t", value=2**62))
+        assert made.again(table).scan().to_arrow().num_rows == 1
+
+
+def test_an_isolation_level_is_read_as_java_reads_it() -> None:
+    with kit("memory") as made:
+        table = made.table(ids(1), properties={"write.update.isolation-level": "SNAPSHOT"})
+        stale = made.again(table)
+        made.again(table).append(ids(9))
+        stale.overwrite(ids(5))
+        assert row_ids(made.again(table)) == [5, 9]
+        with table.transaction() as tx:
+            tx.set_properties({"write.update.isolation-level": "none"})
+        with pytest.raises(ConfigError, match="serializable"):
+            table.overwrite(ids(5))
 
 
 def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:

@@ -77,21 +77,23 @@ def test_what_a_manifest_says_of_its_partitions_is_what_pyiceberg_would_say(
     assert said[:2] == said[2:]
 
 
-def test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers(catalog: Any) -> None:
+@pytest.mark.parametrize("old", [2, 6], ids=["merged with newer ones", "merged alone"])
+def test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers(catalog: Any, old: int) -> None:
     """Version 1 writes none: its files are of number 0. No other engine reads an existing entry without one."""
-    table = catalog.create_table("db.t", rows(0).schema, properties={**MERGING, "format-version": "1"})
-    for number in range(3):
+    table = catalog.create_table("db.t", rows(0).schema, properties={"format-version": "1"})
+    for number in range(old):
         table.append(rows(number))
     with table.transaction() as transaction:
         transaction.upgrade_table_version(2)
-    for number in range(3, 9):
+        transaction.set_properties(MERGING)
+    for number in range(old, old + 6):
         table.append(rows(number))
         assert len(listed(table)) <= 5
         entries = [entry for manifest in listed(table) for entry in manifest.fetch_manifest_entry(table.io)]
-        expected = [0, 0, 0, *range(1, number - 1)]
+        expected = [*[0] * old, *range(1, number - old + 2)]
         assert expected == sorted(entry.sequence_number for entry in entries)
         assert expected == sorted(entry.file_sequence_number for entry in entries)
-    assert 18 == table.scan().to_arrow().num_rows
+    assert 2 * (old + 6) == table.scan().to_arrow().num_rows
 
 
 def test_manifests_are_merged_after_their_partition_column_was_dropped(catalog: Any) -> None:

@@ -420,6 +420,23 @@ def test_locks_survive_a_restart_and_a_failed_release_is_repeated(
     kept.release()
 
 
+@pytest.mark.postgres
+def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service) -> None:
+    """Psycopg calls limits of the server operational, as it calls a connection that was cut."""
+    manager = on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    assert not manager.locks(TABLE)
+    tries = []
+
+    def too_many_columns() -> object:
+        tries.append(None)
+        return manager._store.connection.ask(f"SELECT {', '.join(['1'] * 2_000)}", {})
+
+    with pytest.raises(LockServiceUnavailable, match="target list"):
+        manager._persist(too_many_columns, soon())
+    assert len(tries) == 1
+
+
 def _answers(manager: LockManager) -> bool:
     try:
         manager.locks()

@@ -207,9 +207,11 @@ def test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays(
     table, swap = catalog.create_table((db, "t"), SCHEMA), catalog.swap
 
     def after_somebody_else(*of: Any) -> Any:
-        found = catalog.metastore.get_table(db, "t")
-        found.parameters["comment"] = "by hand"
-        catalog.metastore.alter_table(db, "t", found, expected=None)
+        with MetastoreClient.of(catalog.metastore.service) as somebody:
+            found = somebody.get_table(db, "t")
+            found.parameters["comment"] = "by hand"
+            somebody.alter_table(db, "t", found, expected=None)
+            somebody.close()
         return swap(*of)
 
     monkeypatch.setattr(catalog, "swap", after_somebody_else)

@@ -17,7 +17,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/base.py",
         "self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace))",
         "self.operating(Operation.CREATE_DATABASE, Catalog.identifier_to_tuple(namespace))",
-        "tests/catalog/test_names.py::test_a_namespace_with_an_empty_level_is_refused",
+        "tests/catalog/test_names.py::test_a_namespace_with_an_empty_level_is_refused[memory-create_namespace-()]",
     ),
     Mutant(
         "level-of-dots",

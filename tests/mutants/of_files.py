@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/append.py",
         "                spec=self.spec(spec_id),\n",
         "                spec=metadata.spec(),\n",
-        f"{_EVOLVED}test_files_land_under_the_spec_that_they_were_written_with[overwrite-0]",
+        f"{_EVOLVED}test_files_land_under_their_spec_by_a_table_object_that_knows_a_later_one[append]",
     ),
     Mutant(
         "a-spec-is-what-it-says",

@@ -68,14 +68,14 @@ _LOCKS = (
         "locks/zookeeper.py",
         "if not request.offer or not sent or self._retract(request):",
         "if not request.offer or self._retract(request):",
-        f"{_OUTAGE}[never reached-zookeeper]",
+        f"{_OUTAGE}[zookeeper-never reached]",
     ),
     Mutant(
         "a-connection-that-is-refused-is-in-doubt",
         "locks/lease.py",
         "        self._persist(self._store.connection.reach, deadline)\n",
         "",
-        f"{_OUTAGE}[reached before-lease]",
+        f"{_OUTAGE}[lease-reached before]",
     ),
     Mutant(
         "a-heartbeat-waits-for-one-server",

@@ -9,7 +9,7 @@ import pytest
 
 from commit_coord import StatementError
 from commit_coord.errors import LockReentered, LockRefused
-from commit_coord.model import LockScope
+from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import carry_out
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
@@ -387,6 +387,16 @@ def test_what_a_session_locked_it_may_share(shop: Shop) -> None:
         shop.run("INSERT INTO t1 (a) VALUES (1)")
     assert ["freed 2 locks on db/t1"] == shop.run("UNLOCK TABLE t1")
     shop.run("INSERT INTO t1 (a) VALUES (4)")
+
+
+def test_unlock_names_an_operation_that_holds_the_table(shop: Shop) -> None:
+    """UNLOCK frees what LOCK took, and nothing else; it does not say that nobody has the rest."""
+    with shop.made.catalog.lock_operation({Resource(("db", "t1")): LockMode.EXCLUSIVE}, statement="a nightly job"):
+        (answer,) = shop.run("UNLOCK TABLE t1")
+        assert answer.startswith("no LOCK statement has locked db/t1")
+        assert "a nightly job" in answer
+        assert shop.made.catalog.show_locks()
+    assert ["nobody has locked db/t1"] == shop.run("UNLOCK TABLE t1")
 
 
 def test_lock_in_memory_says_how_long_it_lasts(shop: Shop) -> None:
