@@ -65,7 +65,7 @@ from commit_coord.table.isolation import NO_SNAPSHOT
 logger = logging.getLogger(__name__)
 
 _SETTINGS = {
-    # A relation of the other kind would take its settings from the session that runs the query.
+    # The kind of relation that is tested.
     "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.caseSensitive": "true",
     # The reader of single rows finds columns as the session that runs the query says: by name.

@@ -114,8 +114,8 @@ def write_table(
         table_properties: Set by the same commit.
         request_id: Names this write, a UUID or any text. A write that landed before under the same name is not
             repeated.
-        reads: For an overwrite, which rows of *table* were read to compute *df*; these must not have changed since
-            *read_at*. None: what the plan of *df* reads of it with :func:`read_table`, and no row when it reads none.
+        reads: Which rows of *table* were read to compute *df*; these must not have changed since *read_at*. None: for
+            an overwrite what the plan of *df* reads of it with :func:`read_table`; no row when it reads none.
             Name them when *df* was collected or checkpointed in between.
         read_at: For *reads*: the snapshot that was read; None is the one that *table* showed when this was called.
 
@@ -152,7 +152,7 @@ def write_table(
         check_fits(df.schema, found.schema(), case_sensitive=sensitive)
         target = Target.of(found)
         depends: dict[str, Any] = {}
-        if mode != "append":
+        if mode != "append" or reads is not None:
             depends = _depends(df, found, branch, reads, read_at, shown)
         try:
             files = _write_files(df, found, target, sensitive)

@@ -22,13 +22,6 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_renamed_columns_have_their_values_whatever_the_session_says[enableVectorizedReader]",
     ),
     Mutant(
-        "spark-relation-of-the-session",
-        "spark/read.py",
-        '    "spark.sql.sources.useV1SourceList": "parquet",\n',
-        "",
-        f"{_ROWS}test_renamed_columns_have_their_values_whatever_the_session_says[useV1SourceList]",
-    ),
-    Mutant(
         "spark-pruned-structs-by-name",
         "spark/read.py",
         "nullable(spark_type(field.field_type, table_name if field.field_id in by_name else hidden)),",
