@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, cast
 
 from pyiceberg.typedef import RecursiveDict
@@ -179,7 +180,7 @@ PROPERTIES: tuple[Property, ...] = (
         "milliseconds, a whole number, at least 1000",
         "15000",
         "Length of a lease: what a holder that died or stalls keeps its locks for. The session timeout that "
-        "`zookeeper` asks its servers for.",
+        "`zookeeper` asks its servers for; a holder that hears nothing from them gives up about a third earlier.",
         _number(1000),
         lock_zk_session__timeout__ms=str,
         hive_zookeeper_session_timeout=_hive_session_ms,
@@ -432,6 +433,24 @@ _OURS = re.compile(
 """Keys that can only be meant for us: an unknown one among them is a mistake."""
 
 
+_HIVES_OWN: Mapping[str, str] = MappingProxyType(
+    {
+        **{
+            f"hive.zookeeper.ssl.{store}.{part}": f"PEM files in {key}: Java's key stores can't be read here"
+            for store, key in (("keystore", "lock.zk.tls-cert and lock.zk.tls-key"), ("truststore", "lock.zk.tls-ca"))
+            for part in ("location", "password", "type")
+        },
+        "hive.zookeeper.kerberos.enabled": "lock.zk.auth=kerberos, or none",
+        "hive.zookeeper.connection.max.retries": "leave it out: tries end by time, lock.zk.connection-timeout-ms",
+        "hive.zookeeper.connection.basesleeptime": "leave it out: tries end by time, lock.zk.connection-timeout-ms",
+        "hive.zookeeper.clean.extra.nodes": "leave it out: nodes that are empty are always removed",
+        "hive.zookeeper.killquery.enable": "leave it out: it is for HiveServer2 alone",
+        "hive.zookeeper.killquery.namespace": "leave it out: it is for HiveServer2 alone",
+    }
+)
+"""Keys of Hive 2 to 4 that can't be honoured here → what to set instead."""
+
+
 _OPTIONS = {"zookeeper": "lock_zk_", "hms-to-zookeeper": "lock_zk_"}
 """Lock manager → how the names of the settings begin that are for it, and those that share them, alone."""
 
@@ -625,6 +644,8 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
                 if given.get("lock-impl") == "none":
                     raise ConfigError("two settings clash", key=key, value=value, other="lock-impl", other_value="none")
                 continue
+        elif key in _HIVES_OWN:
+            raise ConfigError("a setting of Hive's that has no meaning here", key=key, accepted=_HIVES_OWN[key])
         elif _OURS.match(key):
             close = difflib.get_close_matches(key, [*_BY_KEY, *_BY_ALIAS], n=1)
             raise ConfigError(
@@ -696,8 +717,8 @@ def render() -> str:
         "",
         "`Could not infer the catalog type from the uri: coord+…` and",
         "`Can't load plugin: sqlalchemy.dialects:coord.…` are such refusals: a program opened the catalog through",
-        "PyIceberg's own `load_catalog`. In a program of your own call `commit_coord.load_catalog`. Where a library makes",
-        "the call (dlt, for example), call `commit_coord.catalog.open_coord_uris()` before, or hand the library",
+        "PyIceberg's own `load_catalog`. In a program of your own call `commit_coord.load_catalog`. Where a library",
+        "makes the call (dlt, for example), call `commit_coord.catalog.open_coord_uris()` before, or hand the library",
         "`py-catalog-impl` as an argument; PyIceberg ignores that key in `.pyiceberg.yaml` and in the environment.",
         "`commit-coord pyiceberg …` is PyIceberg's command line for such catalogs.",
         "",

@@ -31,7 +31,7 @@ SUITES = (
     "tests/integration",
     "tests/table",
 )
-FEWEST = {"sql": 1_200, "hive": 80}
+FEWEST = {"sql": 1_650, "hive": 80}
 """Fewer passing tests on PyIceberg's own catalogs mean that the shim is broken, not that all is well."""
 
 
@@ -93,7 +93,10 @@ def test_what_passes_on_pyiceberg_s_catalogs_passes_on_ours_or_is_declared(
     catalog: str, suites: Path, servers: Servers
 ) -> None:
     def hms() -> str:
-        return servers.metastore().uri if catalog == "hive" else ""
+        if catalog != "hive":
+            return ""
+        uri: str = servers.metastore("4.0.1", "postgresql").uri  # earlier ones refuse a hyphen in a database's name
+        return uri
 
     folder = suites / catalog
     stock = outcomes("stock", folder, hms())

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import pytest_timeout
 
 from tests import limits
 from tests.mutants.mutant import ROOT
@@ -50,7 +51,7 @@ def test_a_limit_that_has_passed_strikes_only_when_the_load_does_not_explain_it(
     """On a machine with much to do the test goes on, and is looked at again."""
     struck: list[Any] = []
     load = [1000.0]
-    monkeypatch.setattr(limits.pytest_timeout, "timeout_sigalrm", lambda *arguments: struck.append(arguments))
+    monkeypatch.setattr(pytest_timeout, "timeout_sigalrm", lambda *arguments: struck.append(arguments))
     monkeypatch.setattr(limits, "_strikes", [])
     monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     item: Any = SimpleNamespace(nodeid="a test")

@@ -100,7 +100,7 @@ def render(found: Mapping[str, Any]) -> str:
     """Return what :func:`run` found as Markdown."""
     lines = [
         f"This checkout beside {found['other']}: cost here by cost there, below 1 is faster here. Least and most are",
-        "the ratios of the two pairs of runs. The figures of PyIceberg and of the JVM show how far apart equal code is.",
+        "the ratios of the two pairs of runs. Those of PyIceberg and of the JVM show how far apart equal code is.",
         "",
         "| suite | figure | ratio | least | most |",
         "|---|---|---|---|---|",

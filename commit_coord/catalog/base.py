@@ -182,7 +182,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         if not calls_take(operation, self.settings.operation_locks):
             return None
-        locks = operation_locks(operation, self.spelled(on), partitions, live_specs=live_specs)
+        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
+        locks = [(self.spelled(resource), mode) for resource, mode in planned]
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
         return self.lock_operation(locks, statement=statement or operation.value)

@@ -270,8 +270,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
-        """See :meth:`CoordinatedCatalog.spelled`: names of databases and tables are folded, partitions are not."""
-        return Resource((*folded(*resource.path[:2]), *resource.path[2:]))
+        """See :meth:`CoordinatedCatalog.spelled`: names are folded, values of partitions are not."""
+        names, levels = resource.path[:2], [level.partition("=") for level in resource.path[2:]]
+        return Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))
 
     # The pointer store.
 

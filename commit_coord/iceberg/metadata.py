@@ -32,13 +32,15 @@ from pyiceberg.table.metadata import (
     TableMetadataV3,
 )
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from pyiceberg.table.snapshots import IsolationLevel, MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import (
     RemoveSnapshotsUpdate,
     TableUpdate,
     update_table_metadata,
 )
 from pyiceberg.utils.properties import property_as_int
+
+from commit_coord.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -259,6 +261,24 @@ class _Lean(BaseModel):
         """Return the snapshot by an index instead of a walk."""
         snapshots: LazyModels[Snapshot] = self.__dict__["snapshots"]
         return snapshots.by_id(snapshot_id)
+
+    def isolation_level(self, operation: Operation) -> IsolationLevel:
+        """Return the level of ``write.update.isolation-level`` for an overwrite, else of ``write.delete…``.
+
+        Raises:
+            ConfigError: It is neither ``serializable`` nor ``snapshot``. Java reads them in any case, PyIceberg does not.
+        """
+        is_update = operation is Operation.OVERWRITE
+        key = (
+            TableProperties.WRITE_UPDATE_ISOLATION_LEVEL if is_update else TableProperties.WRITE_DELETE_ISOLATION_LEVEL
+        )
+        value = self.__dict__["properties"].get(key, TableProperties.WRITE_ISOLATION_LEVEL_DEFAULT)
+        try:
+            return IsolationLevel(value.lower())
+        except ValueError:
+            raise ConfigError(
+                "a table property has no such value", key=key, value=value, accepted="serializable, snapshot"
+            ) from None
 
     # Pydantic's serializer reads lists from C, so it must be given real ones.
 

@@ -30,6 +30,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.errors import (
@@ -76,6 +77,10 @@ _WATCHES = 0.5
 """Seconds between two calls of whoever watches something else while a lock is waited for."""
 
 
+_THREADS: dict[int, threading.local] = {}
+"""Process → what each of its threads holds by any client. A forked child copies this, and holds none of it."""
+
+
 class Carried(Exception):
     """Another holder has carried out what the request offered; the request is gone."""
 
@@ -97,6 +102,7 @@ class QueueingLockManager(LockManager):
         """Know of no requests. Called when a manager is made, and in a forked child before anything else."""
         self._pid = os.getpid()
         self._thread = threading.local()
+        self._anywhere: Any = _THREADS.setdefault(self._pid, threading.local())
         self._acquiring: dict[str, tuple[int, int]] = {}
         """The requests under way: the thread of each, and how often this client had been closed when it began."""
         self._telling = Telling(self._events, self._clock)
@@ -194,11 +200,13 @@ class QueueingLockManager(LockManager):
             until, looks, look_at = deadline, 0, self._first_look()
             watch: Callable[[], None] | None = getattr(self._thread, "watch", None)
             watch_at = self._clock.now() + _WATCHES if watch is not None else math.inf
+            self._refuse_own(request, blocker)
             while blocker is not None and not isinstance(policy, DenyPolicy):
                 if self._clock.now() >= until:
                     until = self._after_deadline(request, blocker, deadline, started)
                 blocker = self._wait_on(request, blocker, min(until, look_at, watch_at))
                 self._refuse_closed(request)
+                self._refuse_own(request, blocker)
                 if blocker is not None and watch is not None and self._clock.now() >= watch_at:
                     watch()
                     watch_at = self._clock.now() + _WATCHES
@@ -230,7 +238,7 @@ class QueueingLockManager(LockManager):
 
     def _first_look(self) -> float:
         """Return when to look for a deadlock: never, unless somebody may be waiting for this thread."""
-        return self._clock.now() + _LOOKS.initial_ms / 1000 if self._leases_of_this_thread() else math.inf
+        return self._clock.now() + _LOOKS.initial_ms / 1000 if _live(self._anywhere) else math.inf
 
     def _refuse_deadlock(self, request: LockRequest) -> None:
         """Raise when *request* is the youngest of a circle of waits."""
@@ -243,17 +251,17 @@ class QueueingLockManager(LockManager):
                     "threads that hold locks wait for each other, and this request is the youngest of them",
                     cycle=described(cycle),
                     locks=request,
-                    holding="; ".join(str(lease.request) for lease in self._leases_of_this_thread()),
+                    holding="; ".join(str(lease.request) for lease in _live(self._anywhere)),
                 )
 
     @property
     def _agent(self) -> str:
         """Return the name of this thread, which no other one of any process ever has."""
         try:
-            return self._thread.agent  # type: ignore[no-any-return]
+            return self._anywhere.agent  # type: ignore[no-any-return]
         except AttributeError:
-            self._thread.agent = uuid.uuid4().hex
-            return self._thread.agent  # type: ignore[no-any-return]
+            self._anywhere.agent = uuid.uuid4().hex
+            return self._anywhere.agent  # type: ignore[no-any-return]
 
     def _wait_on(self, request: LockRequest, blocker: Blocker, until: float) -> Blocker | None:
         """Wait; a service that is gone has perhaps given the offer to somebody before."""
@@ -375,6 +383,17 @@ class QueueingLockManager(LockManager):
                     scope=request.scope.value,
                 )
 
+    def _refuse_own(self, request: LockRequest, blocker: Blocker | None) -> None:
+        """Raise when *blocker* is this thread's own, held by another client: another catalog of the same service."""
+        for lease in _live(self._anywhere) if blocker is not None else ():
+            if blocker is not None and lease.request.request_id == blocker.request_id:
+                raise LockReentered(
+                    "this thread holds a lock on the resource by another catalog and would wait for itself",
+                    held=lease.request,
+                    wanted=request,
+                    scope=request.scope.value,
+                )
+
     def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
         """See :meth:`LockManager.lease_on`."""
         above = {resource, *resource.ancestors}
@@ -386,13 +405,12 @@ class QueueingLockManager(LockManager):
 
     def _is_of_this_thread(self, lease: Lease) -> None:
         """Note that this thread holds *lease*, as long as anybody has it."""
-        self._leases_of_this_thread()
-        self._thread.leases.append(weakref.ref(lease))
+        for held in {id(one): one for one in (self._thread, self._anywhere)}.values():
+            held.leases = [*map(weakref.ref, _live(held)), weakref.ref(lease)]
 
     def _leases_of_this_thread(self) -> list[Lease]:
         """Return those that still stand; leases may have been released in other threads meanwhile."""
-        noted: list[weakref.ref[Lease]] = getattr(self._thread, "leases", [])
-        leases = [lease for ref in noted if (lease := ref()) and lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
+        leases = _live(self._thread)
         self._thread.leases = [weakref.ref(lease) for lease in leases]
         return leases
 
@@ -432,6 +450,12 @@ class QueueingLockManager(LockManager):
             "mode": clash[0].mode.value if clash else None,
             **holder_facts(owner, since, clash[0].request_id if clash else blocker.request_id),
         }
+
+
+def _live(thread: Any) -> list[Lease]:
+    """Return the leases noted in *thread* that still stand."""
+    noted: list[weakref.ref[Lease]] = getattr(thread, "leases", [])
+    return [lease for ref in noted if (lease := ref()) and lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
 
 
 def holder_facts(owner: Owner, requested_at_ms: int, request_id: str) -> dict[str, object]:

@@ -27,6 +27,7 @@ from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
@@ -308,8 +309,9 @@ def _replace(statement: Insert, tx: CoordinatedTransaction, target: Table, rows:
             tx.append(rows)
     elif rows.num_rows:
         files = list(_dataframe_to_data_files(target.metadata, rows, target.io))
-        tx.delete_partitions(files, {}, "main")
-        tx.add_data_files(files, {}, "main")
+        written = tx.written(files, None)
+        tx.delete_partitions(files, {}, MAIN_BRANCH)
+        tx.add_written_files(files, written, {}, MAIN_BRANCH)
 
 
 def delete(tx: CoordinatedTransaction, condition: E.BooleanExpression) -> bool:

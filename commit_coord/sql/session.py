@@ -98,9 +98,9 @@ class Session:
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self.names)
-        held = self.catalog.locks.holds
+        held, spelled = self.catalog.locks.holds, self.catalog.spelled
         while (
-            missing := [lock for lock in wanted if not held(*lock)]
+            missing := [(one, mode) for one, mode in wanted if not held(spelled(one), mode)]
         ) and self.catalog.settings.operation_locks != "off":
             with self.catalog.lock_operation(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self.names)
@@ -116,7 +116,7 @@ class Session:
     def _request(self, locks: Iterable[tuple[Resource, LockMode]], text: str, *, explicit: bool = False) -> LockRequest:
         return LockRequest.of(
             LockScope.OPERATION,
-            locks,
+            [(self.catalog.spelled(resource), mode) for resource, mode in locks],
             owner=this_owner(text),
             request_id=str(uuid.uuid4()),
             explicit=explicit,
@@ -172,11 +172,9 @@ class Session:
         assert statement.table is not None
         table = self.names.table(statement.table)
         resource = Resource.table(table.name())
-        return (
-            lock_target(resource, partition_levels(table, statement.partition.named))
-            if statement.partition
-            else resource
-        )
+        if statement.partition:
+            resource = lock_target(resource, partition_levels(table, statement.partition.named))
+        return self.catalog.spelled(resource)
 
     def _leases(self, ask: Callable[[Leases, list[LeaseObject]], list[HiveLease]], objects: Leased) -> list[HiveLease]:
         if not self.catalog.locks.guarantees.mutual_exclusion:

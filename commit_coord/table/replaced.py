@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
@@ -17,6 +17,8 @@ from commit_coord.iceberg.partitions import partition_key, partition_keys_of_row
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_PARTITION = [field.name for field in DATA_FILE_TYPE[2].fields].index("partition")
 
 
 @dataclass(slots=True)
@@ -77,7 +79,14 @@ def _rows_replaced(
         kept = _outside(kept, spec, keys, metadata)
     if kept.num_rows < rows.num_rows:
         found.gone.append(task.file)
-        found.rest += _dataframe_to_data_files(metadata, kept, io) if kept.num_rows else []
+        # What is left of a file lies where the file lay. So it can be written although its partitions can't be computed
+        # any more, as those of dropped columns.
+        spec = PartitionSpec(spec_id=task.file.spec_id)
+        there = metadata.model_copy(update={"partition_specs": [spec], "default_spec_id": spec.spec_id})
+        for data_file in _dataframe_to_data_files(there, kept, io) if kept.num_rows else ():
+            data_file._data[_PARTITION] = task.file.partition
+            data_file.spec_id = spec.spec_id
+            found.rest.append(data_file)
 
 
 def _outside(rows: pa.Table, spec: PartitionSpec, keys: set[tuple[Any, ...]], metadata: TableMetadata) -> pa.Table:

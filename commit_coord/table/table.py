@@ -194,7 +194,7 @@ class CoordinatedTable(Table):
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             return fixed_partitions(parsed, self.spec(), self.schema())
-        except ValueError:  # of a column that is not there, or of another type: carrying it out will tell
+        except (ValueError, TypeError, ArithmeticError, KeyError):  # it does not fit: carrying it out will tell
             return [[]]
 
     def _of_rows(self, rows: pa.Table | pa.RecordBatchReader) -> list[Partition]:

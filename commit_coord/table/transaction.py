@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or, Reference
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
 from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
@@ -40,7 +41,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead
+from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead, StatementError
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -52,7 +53,14 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import delete_all, recording
-from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING, Read, change_since, renamed_over, seen_from
+from commit_coord.table.isolation import (
+    NO_SNAPSHOT,
+    NOTHING,
+    Read,
+    change_since,
+    renamed_over,
+    seen_from,
+)
 from commit_coord.table.replaced import replaced
 from commit_coord.table.writable import refuse_unwritable
 
@@ -295,7 +303,7 @@ class CoordinatedTransaction(Transaction):
             StaleRead: What *df* was computed from has changed meanwhile. Nothing landed.
         """
         self._lock_operation(Operates.OVERWRITE)
-        self._names_columns()
+        self._names_columns(overwrite_filter, case_sensitive)
         self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
@@ -330,7 +338,7 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
         self._lock_operation(Operates.DELETE)
-        self._names_columns()
+        self._names_columns(delete_filter, case_sensitive)
         if self._is_called():
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._removed.append(removed.strictly() if self._has_moved() else removed)
@@ -359,7 +367,7 @@ class CoordinatedTransaction(Transaction):
                 when_matched_update_all,
                 when_not_matched_insert_all,
                 case_sensitive,
-                branch,  # type: ignore[arg-type]  # None is the main branch
+                branch,
                 snapshot_properties,
             )
         finally:
@@ -382,7 +390,7 @@ class CoordinatedTransaction(Transaction):
             branch: Where the rows are.
         """
         self._lock_operation(Operates.UPDATE)
-        self._names_columns()
+        self._names_columns(row_filter, case_sensitive=False)
         self._reads = True
         rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
@@ -491,14 +499,20 @@ class CoordinatedTransaction(Transaction):
         elif self._is_called():
             self._rows_given = True
 
-    def _names_columns(self) -> None:
+    def _names_columns(self, row_filter: BooleanExpression | str = AlwaysTrue(), case_sensitive: bool = True) -> None:
         """Note that the present call names columns as its caller saw them.
 
         Raises:
             CommitConflict: Such a name means another column by now.
+            StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
         self._by_name = True
         self._refuse_other_columns(self._base[0])
+        try:
+            parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
+            bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), parsed, case_sensitive)
+        except (TypeError, ArithmeticError, KeyError) as error:
+            raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
     def _refuse_other_columns(self, head: TableMetadata) -> None:
         if self._by_name and (name := renamed_over(self._seen[0].schema(), head.schema())):
@@ -881,7 +895,7 @@ class CoordinatedTransaction(Transaction):
             try:
                 self._rebuild(head, location)
                 return
-            except ValidationException as error:
+            except (ValidationException, ValueError) as error:
                 if not self._replayable:
                     raise self._conflict(str(error), StaleRead) from error
         if not self._replayable:
@@ -1024,7 +1038,6 @@ class CoordinatedTransaction(Transaction):
 
 
 def _is(name: str, value: Any) -> BooleanExpression:
-    column = Reference(name)
     if value is None:
-        return IsNull(column)
-    return IsNaN(column) if value != value else EqualTo(column, value)  # noqa: PLR0124 - NaN alone is not itself
+        return IsNull(term=name)
+    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone

@@ -306,6 +306,32 @@ def test_names_of_hive_and_iceberg_are_understood(
 
 
 @pytest.mark.parametrize(
+    "key, advice",
+    [
+        ("hive.zookeeper.ssl.keystore.location", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.keystore.password", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.keystore.type", "lock.zk.tls-cert"),
+        ("hive.zookeeper.ssl.truststore.location", "lock.zk.tls-ca"),
+        ("hive.zookeeper.ssl.truststore.password", "lock.zk.tls-ca"),
+        ("hive.zookeeper.ssl.truststore.type", "lock.zk.tls-ca"),
+        ("hive.zookeeper.kerberos.enabled", "lock.zk.auth=kerberos"),
+        ("hive.zookeeper.connection.max.retries", "lock.zk.connection-timeout-ms"),
+        ("hive.zookeeper.connection.basesleeptime", "lock.zk.connection-timeout-ms"),
+        ("hive.zookeeper.clean.extra.nodes", "leave it out"),
+        ("hive.zookeeper.killquery.enable", "HiveServer2"),
+        ("hive.zookeeper.killquery.namespace", "HiveServer2"),
+    ],
+)
+def test_a_setting_of_hives_that_can_not_be_honoured_says_what_to_set_instead(
+    tmp_path: Path, key: str, advice: str
+) -> None:
+    with pytest.raises(ConfigError, match="of Hive's") as error:
+        configure("t", given(tmp_path, **ZOOKEEPER, **{key: "x"}))
+    assert key in str(error.value)
+    assert advice in str(error.value)
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {"lock.num-retries": "5", "hive.lock.numretries": "6"},

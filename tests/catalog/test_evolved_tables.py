@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
+from commit_coord.iceberg.rebase import Stale, _append_conflict, follow
+from commit_coord.iceberg.written import Written, digest
 from commit_coord.table import rewrite_here
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, ids, local, orphans, row_ids, rows
 
@@ -57,6 +62,19 @@ def test_files_land_under_the_spec_that_they_were_written_with(memory: Kit, mode
     table.commit_files(files, mode=mode)
     for catalog in (memory.catalog, memory.stock):
         assert [1 + before] * len(MANY) == found_by_id(catalog.load_table(table.name()))
+    check(memory.stock.load_table(table.name()))
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])
+def test_files_land_under_their_spec_by_a_table_object_that_knows_a_later_one(memory: Kit, mode: Any) -> None:
+    """As when one process writes the files and another one commits them."""
+    table = memory.table(partition_spec=BY_BUCKET)
+    files = written(table, *MANY)
+    Written.of(table.metadata, files)
+    evolve(table)
+    memory.again(table).commit_files(files, mode=mode)
+    assert [1] * len(MANY) == found_by_id(memory.stock.load_table(table.name()))
     check(memory.stock.load_table(table.name()))
 
 
@@ -96,6 +114,40 @@ def test_files_of_a_spec_that_is_gone_are_refused(memory: Kit) -> None:
         table.commit_files(written(table, 1), schema_id=9)
 
 
+def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None:
+    """Their ids are given again when old ones were removed from the table."""
+    table = memory.table(partition_spec=BY_BUCKET)
+    files = written(table, 1)
+    was = Written.of(table.metadata, files)
+    other = PartitionSpec(PartitionField(1, 1000, BucketTransform(8), "bucket"))
+    head = table.metadata.model_copy(update={"partition_specs": [other]})
+    assert was.misfit(table.metadata) is None
+    assert was.misfit(head) == "partition spec 0 of the written files is gone"
+    assert digest(other) != digest(BY_BUCKET)
+    with table.transaction() as transaction:
+        transaction.append(ids(1))
+        append = transaction._attempt().append
+    assert append is not None
+    assert append.specs == {0: digest(BY_BUCKET)}
+    assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
+    assert (
+        _append_conflict(replace(append, schema="another"), table.metadata) == "schema 0 of the written files is gone"
+    )
+
+
+def test_a_dynamic_overwrite_replaces_a_partition_of_nan(memory: Kit) -> None:
+    schema = Schema(NestedField(1, "f", DoubleType()), NestedField(2, "v", LongType()))
+    table = memory.table(schema=schema, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "f")))
+    for value in (1, 2):
+        flat = table.metadata.model_copy(update={"partition_specs": [PartitionSpec()]})
+        df = pa.table({"f": [float("nan")], "v": [value]})
+        (data_file,) = _dataframe_to_data_files(flat, df, table.io)
+        data_file[3] = Record(float("nan"))
+        table.commit_files([data_file], mode="dynamic")
+    assert [2] == memory.stock.load_table(table.name()).scan().to_arrow()["v"].to_pylist()
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
 def test_nulls_do_not_land_in_a_column_that_became_required(memory: Kit) -> None:
     """Neither as files whose schema the caller names, nor as files of this table object's schema."""
     table = memory.table()
@@ -104,8 +156,9 @@ def test_nulls_do_not_land_in_a_column_that_became_required(memory: Kit) -> None
     with memory.again(table).update_schema(allow_incompatible_changes=True) as update:
         update.update_column("s", required=True)
     for handle, said in ((table, None), (memory.again(table), schema_id)):
-        with pytest.raises(CommitConflict, match="the column 's' is required now"):
-            handle.commit_files(files, schema_id=said)
+        for mode in ("append", "overwrite"):
+            with pytest.raises(CommitConflict, match="the column 's' is required now"):
+                handle.commit_files(files, mode=mode, schema_id=said)  # type: ignore[arg-type]
     assert [] == row_ids(memory.again(table))
 
 
@@ -152,8 +205,14 @@ def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None
     table.append(ids(1).append_column("dropped", pa.array(["secret"])))
     with table.update_schema() as update:
         update.delete_column("dropped")
-    with stale.update_schema() as update:
-        update.add_column("wanted", StringType())
+    with stale.transaction() as transaction:
+        with transaction.update_schema() as update:
+            update.add_column("wanted", StringType())
+        head = memory.again(table)
+        asked = replace(transaction._attempt(), reads_data=False)  # as a client asks that says no more than PyIceberg's
+        found = follow(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
+        assert isinstance(found, Stale)
+        assert "column ids" in found.reason
     assert ["id", "s", "wanted"] == memory.again(table).schema().column_names
     assert [(1, "1", None)] == rows(memory.again(table))
 

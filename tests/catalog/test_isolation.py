@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
-from pyiceberg.expressions import EqualTo, GreaterThan
+from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, TimeType
 
-from commit_coord import NOTHING, CommitConflict, StaleRead
+from commit_coord import NOTHING, CommitConflict, ConfigError, StaleRead
 from commit_coord.table.isolation import NO_SNAPSHOT
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, kit, names, orphans, row_ids, rows
 
@@ -168,7 +170,7 @@ def test_a_change_in_another_partition_is_no_change(made: Kit, dynamic: bool) ->
     if dynamic:
         stale.dynamic_partition_overwrite(frame((5, "a")))
     else:
-        stale.overwrite(frame((5, "a")), EqualTo("s", "a"))
+        stale.overwrite(frame((5, "a")), parse("s = 'a'"))
     assert row_ids(made.again(table)) == [2, 5, 9]
 
 
@@ -203,7 +205,7 @@ def test_an_update_reads_again_and_an_upsert_matches_again(made: Kit) -> None:
     updates, upserts = made.again(table), made.again(table)
     made.again(table).append(ids(9))
     with updates.transaction() as tx:
-        tx.update_rows(GreaterThan("id", 2), marked)
+        tx.update_rows(parse("id > 2"), marked)
     upserts.upsert(frame((9, "new"), (10, "new")), ["id"])
     assert rows(made.again(table)) == [(1, "1"), (10, "new"), (2, "2"), (3, "3!"), (9, "new")]
 
@@ -220,7 +222,7 @@ def test_a_plan_is_carried_out_on_the_table_as_it_is_when_it_lands(made: Kit) ->
 
 NOTHING_YET: dict[str, Callable[[Any], Any]] = {
     "delete": lambda tx: tx.delete("id = 7"),
-    "update": lambda tx: tx.update_rows(EqualTo("id", 7), lambda df: frame((7, "updated"))),
+    "update": lambda tx: tx.update_rows(parse("id = 7"), lambda df: frame((7, "updated"))),
     "upsert": lambda tx: tx.upsert(frame((7, "updated")), ["id"], when_not_matched_insert_all=False),
     "plan": lambda tx: tx.perform(lambda tx: tx.delete("id = 7") if tx.scan("id = 7").count() else None),
 }
@@ -320,9 +322,9 @@ def test_rows_are_read_with_the_columns_that_the_table_has_now(made: Kit, call: 
             changes.add_column("added", LongType())
     with table.transaction() as tx:
         if call == "update":
-            tx.update_rows(EqualTo("id", 1), lambda df: df.set_column(0, "id", pa.array([7])), branch=branch)
+            tx.update_rows(parse("id = 1"), lambda df: df.set_column(0, "id", pa.array([7])), branch=branch)
         elif call == "overwrite":
-            tx.overwrite(pa.table({"id": [7], "t": ["s"], "s": ["t"]}), EqualTo("id", 1), branch=branch)
+            tx.overwrite(pa.table({"id": [7], "t": ["s"], "s": ["t"]}), parse("id = 1"), branch=branch)
         else:
             same = pa.table({"id": [2], "t": ["s"], "s": ["t"], "added": pa.array([None], pa.int64())})
             assert tx.upsert(same, ["id"], branch=branch).rows_updated == 0, "nothing differs"
@@ -345,13 +347,13 @@ def test_a_name_that_means_another_column_now_is_refused(made: Kit) -> None:
                 changes.rename_column(old, new)
     before = rows(made.again(table))
     with pytest.raises(CommitConflict):
-        stale[0].delete(EqualTo("s", "t"))
+        stale[0].delete(parse("s = 't'"))
     with pytest.raises(CommitConflict):
         stale[1].overwrite(pa.table({"id": [1], "s": ["x"], "t": ["t"]}))
     with pytest.raises(CommitConflict):
         stale[2].upsert(pa.table({"id": [1], "s": ["x"], "t": ["t"]}), ["id"])
     with pytest.raises(CommitConflict), stale[3].transaction() as tx:
-        tx.update_rows(EqualTo("s", "t"), lambda df: df)
+        tx.update_rows(parse("s = 't'"), lambda df: df)
     assert rows(made.again(table)) == before
     assert made.held() == []
 
@@ -390,11 +392,12 @@ def test_no_lock_stays_while_somebody_keeps_the_error(made: Kit) -> None:
     tagged, changed, set_up = (made.again(table) for _ in range(3))
     table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "x").commit()
     kept = []
-    for call in (
+    refused: list[Callable[[], None]] = [
         lambda: tagged.manage_snapshots().create_tag(tagged.current_snapshot().snapshot_id, "x").commit(),
         lambda: changed.update_schema().add_column("s", LongType()).commit(),
         lambda: set_up.update_spec().add_identity("nothing").commit(),
-    ):
+    ]
+    for call in refused:
         with pytest.raises((CommitConflict, ValueError)) as error:
             call()
         kept.append(error)
@@ -403,6 +406,11 @@ def test_no_lock_stays_while_somebody_keeps_the_error(made: Kit) -> None:
     made.catalog.create_table(table.name(), SCHEMA)
     with pytest.raises(CommitConflict) as error:
         changed.update_schema().add_column("new", LongType()).commit()
+    assert made.held() == []
+    tx = changed.transaction()
+    with pytest.raises(CommitConflict) as error:
+        tx.delete("id = 1")
+        tx.commit_transaction()
     assert made.held() == []
     made.again(table).append(ids(1))
 
@@ -436,14 +444,56 @@ def _no_space(*args: Any, **kwargs: Any) -> Any:
     raise OSError("no space")
 
 
+@pytest.mark.parametrize("value", [b"x", True, date(2020, 1, 1)])
+def test_a_filter_that_a_column_can_not_meet_is_refused_with_words(made: Kit, value: Any) -> None:
+    table = made.table(ids(1, 2), partition_spec=BY_S)
+    calls: list[Callable[[Any, Any], None]] = [
+        lambda table, where: table.delete(where),
+        lambda table, where: table.overwrite(ids(1), where),
+        in_transaction(lambda tx, where: tx.update_rows(where, lambda df: df)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="fit|convert"):
+            call(made.again(table), EqualTo(term="id", value=value))
+    assert row_ids(made.again(table)) == [1, 2]
+    assert names(orphans(made.again(table))) == []
+    assert made.held() == []
+
+
+def test_a_time_that_no_clock_shows_matches_nothing() -> None:
+    """PyIceberg compares it; the name of its partition, which is locked, can't be told."""
+    schema = Schema(NestedField(1, "t", TimeType()))
+    with kit("memory") as made:
+        table = made.table(
+            schema=schema, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "t"))
+        )
+        table.append(pa.table({"t": pa.array([1], pa.time64("us"))}))
+        table.delete(EqualTo(term="t", value=2**62))
+        assert made.again(table).scan().to_arrow().num_rows == 1
+
+
+def test_an_isolation_level_is_read_as_java_reads_it() -> None:
+    with kit("memory") as made:
+        table = made.table(ids(1), properties={"write.update.isolation-level": "SNAPSHOT"})
+        stale = made.again(table)
+        made.again(table).append(ids(9))
+        stale.overwrite(ids(5))
+        assert row_ids(made.again(table)) == [5, 9]
+        with table.transaction() as tx:
+            tx.set_properties({"write.update.isolation-level": "none"})
+        with pytest.raises(ConfigError, match="serializable"):
+            table.overwrite(ids(5))
+
+
 def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:
     table = made.table(ids(1))
-    for stage in (
+    stages: list[Callable[[Any], Any]] = [
         lambda tx: tx.append(frame((2, None))),
         lambda tx: tx.overwrite(frame((2, None)), "id = 2", reads=NOTHING),
         lambda tx: tx.upsert(frame((2, None)), ["id"]),
         lambda tx: tx.delete("id = 1"),
-    ):
+    ]
+    for stage in stages:
         tx = made.again(table).transaction()
         stage(tx)
         with made.again(table).update_schema(allow_incompatible_changes=True) as changes:

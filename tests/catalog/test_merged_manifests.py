@@ -77,16 +77,47 @@ def test_what_a_manifest_says_of_its_partitions_is_what_pyiceberg_would_say(
     assert said[:2] == said[2:]
 
 
-def test_manifests_of_two_format_versions_are_merged_by_pyiceberg(catalog: Any) -> None:
-    table = catalog.create_table("db.t", rows(0).schema, properties={**MERGING, "format-version": "1"})
-    for number in range(3):
+@pytest.mark.parametrize("old", [2, 6], ids=["merged with newer ones", "merged alone"])
+def test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers(catalog: Any, old: int) -> None:
+    """Version 1 writes none: its files are of number 0. No other engine reads an existing entry without one."""
+    table = catalog.create_table("db.t", rows(0).schema, properties={"format-version": "1"})
+    for number in range(old):
         table.append(rows(number))
     with table.transaction() as transaction:
         transaction.upgrade_table_version(2)
-    for number in range(3, 9):
+        transaction.set_properties(MERGING)
+    for number in range(old, old + 6):
         table.append(rows(number))
         assert len(listed(table)) <= 5
-    assert 18 == table.scan().to_arrow().num_rows
+        entries = [entry for manifest in listed(table) for entry in manifest.fetch_manifest_entry(table.io)]
+        expected = [*[0] * old, *range(1, number - old + 2)]
+        assert expected == sorted(entry.sequence_number for entry in entries)
+        assert expected == sorted(entry.file_sequence_number for entry in entries)
+    assert 2 * (old + 6) == table.scan().to_arrow().num_rows
+
+
+def test_manifests_are_merged_after_their_partition_column_was_dropped(catalog: Any) -> None:
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
+    table = catalog.create_table("db.t", SCHEMA, partition_spec=spec, properties=MERGING)
+    for number in range(3):
+        table.append(rows(number))
+    with table.update_spec() as update:
+        update.remove_field("day")
+    with table.update_schema(allow_incompatible_changes=True) as update_schema:
+        update_schema.delete_column("day")
+    kept = {entry.data_file.file_path: entry.data_file.partition[0] for entry in entries_of(table)}
+    for number in range(3, 9):
+        table.append(rows(number).select(["id"]))
+    table.overwrite(rows(99).select(["id"]), "id = 1")
+    assert sum(manifest.partition_spec_id == 0 for manifest in listed(table)) < 3, "some were merged"
+    now = {entry.data_file.file_path: entry.data_file.partition for entry in entries_of(table)}
+    there = kept.keys() & now.keys()
+    assert there
+    assert {path: kept[path] for path in there} == {path: now[path][0] for path in there}
+
+
+def entries_of(table: Any) -> list[Any]:
+    return [entry for manifest in listed(table) for entry in manifest.fetch_manifest_entry(table.io)]
 
 
 @pytest.mark.parametrize("target_bytes", [300_000, 8_000_000], ids=["many are full", "none is ever full"])

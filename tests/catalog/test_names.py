@@ -30,7 +30,7 @@ def test_a_namespace_with_an_empty_level_is_refused(coord: Kit, call: str, names
 @pytest.mark.parametrize("call", ["load_table", "drop_table", "purge_table"])
 def test_there_is_no_table_without_a_name(coord: Kit, call: str) -> None:
     for identifier in ((coord.namespace, ""), f"{coord.namespace}."):
-        with pytest.raises(NoSuchTableError, match="needs a name"):
+        with pytest.raises(NoSuchTableError, match="a table needs a name"):
             getattr(coord.catalog, call)(identifier)
         assert not coord.catalog.table_exists(identifier)
 
@@ -43,7 +43,7 @@ def test_no_table_is_made_without_a_name(coord: Kit) -> None:
         lambda: coord.catalog.register_table(nameless, table.metadata_location),
         lambda: coord.catalog.rename_table(table.name(), nameless),
     ):
-        with pytest.raises(ValueError, match="needs a name"):
+        with pytest.raises(ValueError, match="a table needs a name"):
             call()
     assert coord.catalog.table_exists(table.name())
 

@@ -1,4 +1,7 @@
-"""Whatever works on PyIceberg's own SQL catalog works on ours: the same tests run on both.
+"""What works on PyIceberg's own SQL catalog works on ours: the same tests run on both.
+
+PyIceberg's own suites run on both in ``integration/test_pyiceberg_suites.py``, each deviation declared with its
+reason; ``test_catalog_calls.py`` compares random programs of catalog calls.
 
 After every test PyIceberg's own catalog must read every table as the catalog under test does, and no lock may be left.
 """

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, GreaterThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
 
 from commit_coord import NOTHING, CommitConflict
 from tests.catalog.kit import NO_MATCH, Kit, kit, names, orphans
@@ -55,9 +56,9 @@ class Where:
         """Return it for PyIceberg."""
         match self.kind:
             case "=":
-                return EqualTo("id", self.key)
+                return parse(f"id = {self.key}")
             case ">=":
-                return GreaterThanOrEqual("id", self.key)
+                return parse(f"id >= {self.key}")
         return AlwaysTrue()
 
     def of(self, rows: Rows) -> Rows:

@@ -63,6 +63,15 @@ def elsewhere(call: Callable[[], object]) -> None:
         pool.submit(call).result()
 
 
+def test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is(world: World) -> None:
+    """Hive's clients make keys small, in ZooKeeper and in the metastore, and leave values as they are."""
+    with world.catalog.lock_operation({Resource((world.db, "t", "Day=A")): X}) as lease:
+        assert Resource((world.db, "t", "day=A")) in dict(lease.request.locks)
+        with pytest.raises(LockTimeout):
+            elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=A")): X}))
+        elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=a")): X}).release())
+
+
 OTHER_SPELLINGS = {
     "create_namespace": lambda world, db: world.catalog.create_namespace(db),
     "drop_namespace": lambda world, db: world.catalog.drop_namespace(db),

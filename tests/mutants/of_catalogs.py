@@ -4,4 +4,54 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "purge-of-shared-files",
+        "catalog/base.py",
+        "            _refuse_shared_files(table)\n",
+        "",
+        "tests/catalog/test_purging.py::test_a_table_that_shares_its_files_is_not_purged[memory-false]",
+    ),
+    Mutant(
+        "namespace-with-an-empty-level",
+        "catalog/base.py",
+        "self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace))",
+        "self.operating(Operation.CREATE_DATABASE, Catalog.identifier_to_tuple(namespace))",
+        "tests/catalog/test_names.py::test_a_namespace_with_an_empty_level_is_refused[memory-create_namespace-()]",
+    ),
+    Mutant(
+        "level-of-dots",
+        "catalog/base.py",
+        "    if not all(level.strip() for level in levels):\n",
+        "    if not levels:\n",
+        "tests/catalog/test_names.py::test_a_table_below_a_level_of_dots_is_not_there[memory]",
+    ),
+    Mutant(
+        "table-without-a-name",
+        "catalog/base.py",
+        "        if not name:\n            raise NoSuchName(",
+        "        if name is None:\n            raise NoSuchName(",
+        "tests/catalog/test_names.py::test_no_table_is_made_without_a_name[memory]",
+    ),
+    Mutant(
+        "creation-without-its-request-id",
+        "iceberg/rebase.py",
+        "snapshot=_marked(update.snapshot, attempt, generation)",
+        "snapshot=update.snapshot",
+        "tests/cli/test_cli.py::test_the_commit_that_creates_a_table_with_rows_is_one_commit_with_its_request_id",
+    ),
+    Mutant(
+        "commits-of-snapshots-alone",
+        "cli/views.py",
+        "        snapshots + others, key",
+        "        snapshots, key",
+        "tests/cli/test_cli.py::test_commits_without_a_snapshot_are_listed_with_their_request_ids",
+    ),
+    Mutant(
+        "coord-uri-by-name",
+        "catalog/by_name.py",
+        '    if properties.get("uri", "").startswith(COORDINATED_URI_PREFIX):\n',
+        "    if False:\n",
+        "tests/catalog/test_by_name.py::test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_told",
+    ),
+)

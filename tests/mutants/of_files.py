@@ -4,4 +4,135 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+_EVOLVED = "tests/catalog/test_evolved_tables.py::"
+_EMPTY = "tests/catalog/test_empty_appends.py::"
+_MERGED = "tests/catalog/test_merged_manifests.py::"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "files-under-their-own-spec",
+        "table/producers.py",
+        "            with self.new_manifest_writer(self.spec(spec_id)) as writer:\n",
+        "            with self.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:\n",
+        f"{_EVOLVED}test_a_compaction_lands_under_the_spec_that_it_wrote_with",
+    ),
+    Mutant(
+        "appends-under-their-own-spec",
+        "table/append.py",
+        "                spec=self.spec(spec_id),\n",
+        "                spec=metadata.spec(),\n",
+        f"{_EVOLVED}test_files_land_under_their_spec_by_a_table_object_that_knows_a_later_one[append]",
+    ),
+    Mutant(
+        "a-spec-is-what-it-says",
+        "iceberg/written.py",
+        "            if known.get(spec_id) != spec:\n",
+        "            if spec_id not in known:\n",
+        f"{_EVOLVED}test_a_spec_or_schema_of_another_content_is_another_one",
+    ),
+    Mutant(
+        "a-schema-is-what-it-says",
+        "iceberg/rebase.py",
+        "    if written is None or (append.schema and append.schema != digest(written)):\n",
+        "    if written is None:\n",
+        f"{_EVOLVED}test_a_spec_or_schema_of_another_content_is_another_one",
+    ),
+    Mutant(
+        "the-schema-of-written-files",
+        "table/transaction.py",
+        "        if reason := written.misfit(self.table_metadata):\n            raise self._conflict(reason)\n",
+        "",
+        f"{_EVOLVED}test_nulls_do_not_land_in_a_column_that_became_required",
+    ),
+    Mutant(
+        "rows-of-other-specs-are-replaced",
+        "table/replaced.py",
+        "            _rows_replaced(metadata, io, task, others, found)\n",
+        "            continue\n",
+        f"{_EVOLVED}test_a_dynamic_overwrite_replaces_rows_of_every_spec",
+    ),
+    Mutant(
+        "nan-is-one-partition",
+        "iceberg/partitions.py",
+        "_NAN if isinstance(value, float) and math.isnan(value) else value for",
+        "value for",
+        f"{_EVOLVED}test_a_dynamic_overwrite_replaces_a_partition_of_nan",
+    ),
+    Mutant(
+        "outer-columns-that-are-new",
+        "iceberg/written.py",
+        "        if before is None and field_id in parents and parents[field_id] not in fields:\n",
+        "        if False:\n",
+        f"{_EVOLVED}test_appends_go_on_after_an_optional_nested_column_was_added",
+    ),
+    Mutant(
+        "column-ids-that-were-taken",
+        "iceberg/rebase.py",
+        "        if taken := _taken_column_ids(attempt, head):\n",
+        "        if taken := []:\n",
+        f"{_EVOLVED}test_a_new_column_does_not_show_what_a_dropped_one_held",
+    ),
+    Mutant(
+        "no-gap-in-the-snapshot-log",
+        "iceberg/metadata.py",
+        "snapshot_log.behind(snapshot_ids)",
+        "snapshot_log.without(snapshot_ids)",
+        f"{_EVOLVED}test_the_time_of_an_expired_snapshot_has_no_other_one",
+    ),
+    Mutant(
+        "a-merge-of-an-older-format",
+        "iceberg/manifests.py",
+        '        if int(read.get("format-version", b"1")) != metadata.format_version:\n            return None\n',
+        "",
+        f"{_MERGED}test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers",
+    ),
+    Mutant(
+        "partitions-of-dropped-columns",
+        "iceberg/written.py",
+        "    return next((schema for schema in schemas if sources <= schema._lazy_id_to_field.keys()), schemas[0])\n",
+        "    return schemas[0]\n",
+        f"{_MERGED}test_manifests_are_merged_after_their_partition_column_was_dropped",
+    ),
+    Mutant(
+        "no-empty-block-in-a-list",
+        "iceberg/manifest_list.py",
+        "    old = avro.without_empty_blocks(old)\n",
+        "",
+        f"{_EMPTY}test_rows_after_an_append_of_nothing_stay_visible",
+    ),
+    Mutant(
+        "commits-on-a-list-that-readers-stop-in",
+        "table/producers.py",
+        "        if hidden:\n",
+        "        if False:\n",
+        f"{_EMPTY}test_a_list_that_readers_stop_in_is_read_whole_by_us_and_repaired",
+    ),
+    Mutant(
+        "orphans-trust-no-reader-alone",
+        "catalog/orphans.py",
+        "    if found != again:\n",
+        "    if False:\n",
+        f"{_EMPTY}test_orphans_deletes_nothing_when_its_reader_overlooks_an_entry",
+    ),
+    Mutant(
+        "orphans-beside-the-data-of-another-table",
+        "catalog/orphans.py",
+        'for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):',
+        "for path in (metadata.location,):",
+        f"{_EMPTY}test_orphans_refuses_a_table_that_holds_the_data_of_another",
+    ),
+    Mutant(
+        "null-lists-and-maps",
+        "table/nulls.py",
+        "            if made is None or made.null_count == source.null_count:\n",
+        "            if True:\n",
+        "tests/catalog/test_null_values.py::test_a_null_list_map_or_struct_stays_null_when_its_row_is_written_anew",
+    ),
+    Mutant(
+        "versions-that-can-only-be-read",
+        "table/table.py",
+        "        refuse_unwritable(self)\n        catalog: Any = self.catalog\n        if not calls_take(",
+        "        catalog: Any = self.catalog\n        if not calls_take(",
+        f"{_EVOLVED}test_a_table_that_can_only_be_read_is_refused_before_anything_is_done",
+    ),
+)

@@ -38,7 +38,7 @@ _LOCKS = (
     Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
-        "Resource((*folded(*resource.path[:2]), *resource.path[2:]))",
+        "Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))",
         "resource",
         "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise[drop_namespace]",
     ),
@@ -118,4 +118,57 @@ _LOCKS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_LOCKS,)
+_ZOOKEEPER = (
+    Mutant(
+        "zookeeper-counts-from-the-last-answer",
+        "locks/zookeeper.py",
+        "        return min(ticket.word, self._session.heard.since)",
+        "        return ticket.word",
+        "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
+    ),
+    Mutant(
+        "zookeeper-hears-of-a-packet-at-once",
+        "locks/zookeeper_heard.py",
+        "answered <= sent - relay:",
+        "answered <= sent:",
+        "tests/unit/test_zookeeper_heard.py::test_a_client_never_believes_that_the_leader_heard_of_it_later_than_it_did",
+    ),
+    Mutant(
+        "zookeeper-packets-outlive-their-connection",
+        "locks/zookeeper_heard.py",
+        "            self._packets.clear()\n",
+        "",
+        "tests/unit/test_zookeeper_heard.py::test_a_packet_of_an_earlier_connection_is_nothing_to_go_by",
+    ),
+    Mutant(
+        "zookeeper-lives-on-when-dropped",
+        "locks/zookeeper_client.py",
+        "                    self._opening.ends_with(self)\n",
+        "",
+        "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
+    ),
+    Mutant(
+        "partition-keys-as-typed",
+        "catalog/hive.py",
+        "(folded(key)[0] + equals",
+        "(key + equals",
+        "tests/hive/test_names.py::test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is",
+    ),
+    Mutant(
+        "waits-for-its-own-other-catalog",
+        "locks/queueing.py",
+        "lease.request.request_id == blocker.request_id:",
+        "False:",
+        "tests/contract/test_lock_managers.py::TestLockManagers::"
+        "test_a_thread_does_not_wait_for_what_it_holds_by_another_client[memory]",
+    ),
+    Mutant(
+        "a-pickled-catalog-forgets-the-environment",
+        "config.py",
+        "origins=origins, given=given",
+        "origins=origins, given=dict(arguments)",
+        "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)

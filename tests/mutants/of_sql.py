@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sql/filters.py",
         "return E.Or(found, E.IsNaN(term=name)) if floating else found",
         "return found",
-        f"{_ROWS}test_a_file_of_nan_alone_is_looked_at",
+        f"{_ROWS}test_nan_is_found_in_a_file_whose_bounds_are_below",
     ),
     Mutant(
         "sql-registered-twice",

@@ -151,4 +151,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if not branch:\n",
         _ISOLATION + "a_branch_needs_a_snapshot_to_stand_on",
     ),
+    Mutant(
+        "a filter that no column can meet is a raw error",
+        _TX,
+        "        except (TypeError, ArithmeticError, KeyError) as error:\n            raise StatementError",
+        "        except LookupError as error:\n            raise StatementError",
+        _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
+    ),
+    Mutant(
+        "a filter whose partition has no name is refused",
+        "table/table.py",
+        "        except (ValueError, TypeError, ArithmeticError, KeyError):",
+        "        except ValueError:",
+        _ISOLATION + "a_time_that_no_clock_shows_matches_nothing",
+    ),
 )

@@ -223,7 +223,7 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
     ahead = process.clock.now() - world.now
     with patch.object(zookeeper, "_Ticket", ticket_of(lambda: process)), world.ending():
         # Idle for a while: then the leader knows of pings alone.
-        world.start(process, lambda: manager.locks() and None)
+        world.start(process, lambda: [].extend(manager.locks()))
         world.run(until=11.0 + seed)
         world.start(process, lambda: kept.append(manager.acquire(wanted, deadline=process.clock.now() + 60)))
         (session,) = ensemble.lives

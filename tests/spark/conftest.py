@@ -69,6 +69,8 @@ class Sessions:
             return
         gateway.proc.kill()
         gateway.proc.wait(limits.PATIENCE)
+        for pipe in filter(None, (gateway.proc.stdin, gateway.proc.stdout, gateway.proc.stderr)):
+            pipe.close()
         with suppress(Exception):  # What is left of it answers nothing.
             gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None

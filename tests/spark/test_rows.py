@@ -24,6 +24,8 @@ from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
 from commit_coord.spark import datasource as ds
+from commit_coord.spark.filters import parse
+from commit_coord.spark.read import reads_of
 from tests.catalog.kit import orphans
 from tests.spark.conftest import rows
 from tests.spark.test_roundtrip import add_position_deletes
@@ -413,6 +415,22 @@ def test_an_overwrite_depends_on_nothing_but_what_its_rows_were_read_from(spark:
     assert [(0, 0), (1, 1), (2, 0), (3, 1)] == rows(read_table(spark, table))
     with pytest.raises(StaleRead):
         write_table(df, table, "overwrite", reads="k = 1", read_at=first)
+
+
+def test_a_plan_shows_which_rows_of_a_table_it_reads(spark: SparkSession, catalog: Any, given: dict[str, str]) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    at = table.metadata.current_snapshot_id
+    part = read_table(spark, table, row_filter="id = 1")
+    some = reads_of(part.filter("id in (select id from range(5))"), table, "main")
+    assert some is not None
+    assert (at, parse("id = 1")) == (some.snapshot_id, some.condition)
+    part.createOrReplaceTempView("part")
+    nested = spark.sql("select * from range(5) where id in (select id from part)")
+    by_format = spark.read.format("commit_coord").options(**given).load()
+    for df in (by_format, spark.range(5).join(by_format, "id"), nested):
+        assert reads_of(df, table, "main") is not None
+    for df in (spark.range(5), read_table(spark, table, snapshot_id=at)):
+        assert reads_of(df, table, "main") is None
 
 
 def test_rows_of_an_empty_table_are_nothing_only_as_long_as_it_is_empty(spark: SparkSession, catalog: Any) -> None:

@@ -107,3 +107,15 @@ def test_what_a_client_notes_does_not_grow_with_what_it_asks() -> None:
     for number in range(10_000):
         heard.answered(number / 10_000, number / 10_000, relay=RELAY, by_leader=False)
     assert len(heard._packets) < 20
+
+
+def test_a_packet_of_an_earlier_connection_is_nothing_to_go_by() -> None:
+    """Its follower may have kept it to itself; the new one tells the leader of the new connection alone."""
+    heard = Heard()
+    heard.connecting(0.0)
+    heard.connected()
+    heard.answered(5.0, 5.1, relay=RELAY, by_leader=False)
+    heard.connecting(4.0)  # a clock that a test turns: nothing rests on which of the two was sent first
+    heard.connected()
+    heard.answered(7.0, 7.1, relay=RELAY, by_leader=True)
+    assert 4.0 == heard.since

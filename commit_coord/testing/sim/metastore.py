@@ -320,6 +320,7 @@ class _SimulatedThreads(_Threads):
         super()._start_over()
         self._space = _Space()
         self._thread: Any = OfThread(self._process.world)
+        self._anywhere = self._thread
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         blocker = super()._enter(request, deadline)
@@ -358,6 +359,7 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
     def _start_over(self) -> None:
         super()._start_over()
         self._thread: Any = OfThread(self._process.world)
+        self._anywhere = self._thread
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         ticket, acquired = super()._sent(request, deadline)
