@@ -35,7 +35,6 @@ from tenacity import (
     Retrying,
     stop_after_attempt,
     stop_after_delay,
-    stop_any,
     wait_random_exponential,
 )
 
@@ -451,13 +450,11 @@ class MetastoreClient:
 
     def _retrying(self, *errors: type[Exception]) -> Any:
         """Return what calls a function again on *errors*, for one timeout, and until each server had its chance."""
+        usual = stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses))
         return Retrying(
             retry=lambda state: self._passes(state, errors),
             wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=stop_any(
-                stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses)),
-                lambda _: time.monotonic() >= self._until,
-            ),
+            stop=lambda state: usual(state) or time.monotonic() >= self._until,
             reraise=True,
         )
 
