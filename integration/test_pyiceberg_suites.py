@@ -40,14 +40,14 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the suites, and in ``packages`` what they import."""
     folder = tmp_path_factory.mktemp("suites")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    fetch = ["download", "--require-hashes", "--no-deps", "--no-binary", "pyiceberg", "-r", PACKAGES, "-d", folder]
-    subprocess.run([*pip, *fetch], check=True)
+    fetch = ["download", "--require-hashes", "--no-deps", "--no-binary", "pyiceberg", "-r", str(PACKAGES), "-d"]
+    subprocess.run([*pip, *fetch, str(folder)], check=True)
     subprocess.run(
         [*pip, "install", "--no-deps", "--no-index", "--target", folder / "packages", *folder.glob("*.whl")], check=True
     )
     [archive] = folder.glob("pyiceberg-*.tar.gz")
     name = archive.name.removesuffix(".tar.gz")
-    unpack = ["tar", "--extract", "--gzip", "--file", archive, "--directory", folder]
+    unpack = ["tar", "--extract", "--gzip", "--file", str(archive), "--directory", str(folder)]
     subprocess.run([*unpack, f"{name}/tests", f"{name}/pyproject.toml"], check=True)
     shutil.move(folder / name, folder / "suites")
     yield folder

@@ -403,6 +403,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
         """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
         return CoordinatedCreation(
             self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
         )

@@ -6,12 +6,12 @@ that names a catalog of the configuration can't open a ``coord+`` URI, unless Py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pyiceberg.catalog
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.typedef import RecursiveDict
 
 from commit_coord.catalog.load import load_catalog
 from commit_coord.config import COORDINATED_URI_PREFIX
@@ -31,11 +31,11 @@ def open_coord_uris() -> None:
         AVAILABLE_CATALOGS[kind] = partial(_open, AVAILABLE_CATALOGS[kind])
 
 
-def _infer_also_ours(name: str, properties: Mapping[str, Any]) -> CatalogType | None:
-    uri = properties.get("uri")
+def _infer_also_ours(name: str, catalog_properties: RecursiveDict) -> CatalogType | None:
+    uri = catalog_properties.get("uri")
     if isinstance(uri, str):
-        properties = {**properties, "uri": uri.removeprefix(COORDINATED_URI_PREFIX)}
-    return _infer(name, properties)
+        catalog_properties = {**catalog_properties, "uri": uri.removeprefix(COORDINATED_URI_PREFIX)}
+    return _infer(name, catalog_properties)
 
 
 def _open(theirs: Callable[[str, dict[str, str]], Catalog], name: str, properties: dict[str, str]) -> Catalog:

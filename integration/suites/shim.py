@@ -95,12 +95,12 @@ class HiveCatalog(_Hive):  # type: ignore[misc]
         super().__init__(name, **_coordinated({**properties, "uri": HMS, "warehouse": f"file://{FOLDER}/hive"}))
 
 
-pyiceberg.catalog.rest.RestCatalog = SharedCatalog  # type: ignore[misc,assignment]
+pyiceberg.catalog.rest.RestCatalog = SharedCatalog  # type: ignore[misc]
 pyiceberg.catalog.hive.HiveCatalog = HiveCatalog  # type: ignore[misc]
 
 if OURS:
     pyiceberg.catalog.sql.SqlCatalog = SqlCatalog  # type: ignore[misc]
-    pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc,assignment]
+    pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc]
 
     from commit_coord.coordinator import commit as _commit
 
@@ -121,7 +121,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what needs Spark, and what uses no catalog."""
     ended = [json.loads(line) for line in Path(ONLY).read_text().splitlines()] if ONLY else []
     lost = {each["test"] for each in ended if each["outcome"] != "passed"}
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         uses = any("catalog" in name for name in names) or names & {"test_table", "table_with_snapshots", "table_v2"}

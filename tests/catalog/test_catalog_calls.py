@@ -250,7 +250,7 @@ def _location(catalog: Any, table: Name) -> str | None:
 
 @pytest.mark.timeout(600)
 def test_programs_of_catalog_calls_do_what_they_do_on_pyiceberg_s_catalog() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         CatalogCalls,
         settings=settings(
             max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)

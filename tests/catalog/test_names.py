@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -37,12 +37,13 @@ def test_there_is_no_table_without_a_name(coord: Kit, call: str) -> None:
 
 def test_no_table_is_made_without_a_name(coord: Kit) -> None:
     nameless, table = (coord.namespace, ""), coord.table()
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: coord.catalog.create_table(nameless, SCHEMA),
         lambda: coord.catalog.create_table_transaction(nameless, SCHEMA).commit_transaction(),
         lambda: coord.catalog.register_table(nameless, table.metadata_location),
         lambda: coord.catalog.rename_table(table.name(), nameless),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ValueError, match="a table needs a name"):
             call()
     assert coord.catalog.table_exists(table.name())
