@@ -93,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-version-3",
-        "spark/files.py",
+        "table/writable.py",
         "_NEWEST_VERSION = 2\n",
         "_NEWEST_VERSION = 3\n",
         f"{_ROWS}test_format_version_3_is_refused_before_a_file_or_a_lock",

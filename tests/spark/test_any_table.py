@@ -55,8 +55,9 @@ SETTINGS: dict[str, Sequence[str]] = {
 NAMES = ("a", "b", "c", "d", "f1", "f2", "f3", "_hidden1", "_hidden2", "é /%", "A", "element", "key", "value")
 
 
-def _micros(*args: int) -> list[dt.datetime]:
-    return [dt.datetime(*args, tzinfo=dt.UTC), dt.datetime(*args, tzinfo=dt.UTC) - dt.timedelta(microseconds=1)]
+def _micros(year: int, month: int, day: int, hour: int = 0) -> list[dt.datetime]:
+    at = dt.datetime(year, month, day, hour, tzinfo=dt.UTC)
+    return [at, at - dt.timedelta(microseconds=1)]
 
 
 _TIMES = [
@@ -83,7 +84,7 @@ POOLS: dict[type[I.IcebergType], Sequence[Any]] = {
 }
 
 
-def primitive(rng: random.Random) -> I.PrimitiveType:
+def primitive(rng: random.Random) -> I.IcebergType:
     """Choose a type."""
     return rng.choice([*(kind() for kind in POOLS), I.DecimalType(9, 2), I.DecimalType(38, 10)])
 
@@ -248,19 +249,19 @@ class Program:
             pool = POOLS.get(type(f.field_type), [Decimal(0).scaleb(-getattr(f.field_type, "scale", 0))])
             value = self.rng.choice(pool)
             if self.rng.random() < 0.3 or isinstance(f.field_type, I.BooleanType) or repr(value) == "nan":
-                yield E.IsNull(name), column.isNull()  # type: ignore[call-arg]
+                yield E.IsNull(name), column.isNull()  # type: ignore[call-arg, misc]
                 continue
             if isinstance(f.field_type, I.DateType):
                 ours = F.date_from_unix_date(F.lit((value - dt.date(1970, 1, 1)).days))
             elif isinstance(f.field_type, I.TimestamptzType | I.TimestampType):
-                yield E.NotNull(name), column.isNotNull()  # type: ignore[call-arg]
+                yield E.NotNull(name), column.isNotNull()  # type: ignore[call-arg, misc]
                 continue
             else:
                 ours = F.lit(value)
             stock, own = self.rng.choice(
                 [(E.EqualTo, column == ours), (E.LessThan, column < ours), (E.GreaterThanOrEqual, column >= ours)]
             )
-            yield stock(name, value), own  # type: ignore[call-arg]
+            yield stock(name, value), own  # type: ignore[call-arg, misc]
 
     def check(self) -> None:
         """Compare the whole table with the model, row filters with PyIceberg's, filters with Spark's own.
