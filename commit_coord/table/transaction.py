@@ -359,6 +359,8 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.MERGE)
         self._names_columns()
         self._reads = True
+        if self._pending is not None:
+            self._materialise()  # with the branches, which the view that is matched against has not
         self._matching, outer = (branch,), self._matching
         try:
             return super().upsert(
