@@ -292,9 +292,10 @@ DENY = {"operation-locks": "iceberg", "lock.policy": "deny", "lock.num-retries":
 
 def test_under_deny_the_retries_end_the_wait_and_not_a_timeout_that_nobody_set(tmp_path: Path) -> None:
     """Hive's are 100 of 60 s: hours, which the default of three minutes must not cut off unsaid."""
-    with commit_coord.load_catalog(
+    opened: Any = commit_coord.load_catalog(
         "t", uri=f"coord+sqlite:///{tmp_path}/c.db", **DENY, **{"lock.sleep-between-retries-ms": "120000"}
-    ) as catalog:
+    )
+    with opened as catalog:
         seen = []
         asked = catalog.locks.acquire
 

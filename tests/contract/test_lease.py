@@ -426,7 +426,7 @@ def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service)
     manager = on_postgres.open()
     assert isinstance(manager, LeaseLockManager)
     assert not manager.locks(TABLE)
-    tries = []
+    tries: list[None] = []
 
     def too_many_columns() -> object:
         tries.append(None)

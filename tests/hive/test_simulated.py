@@ -32,7 +32,7 @@ class Direct(Connection):
     def healthy(self) -> bool:
         return True
 
-    def call(self, name: str, *arguments: Any, patience_ms: int = 0) -> Any:
+    def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
         return self._table.answer(name, *arguments)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ class Mutant:
         old: Stands there once.
         new: Instead.
         test: Notices.
+        hangs: Its test waits for ever: no end within a minute counts as noticed.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Mutant:
     old: str
     new: str
     test: str
+    hangs: bool = False
 
     def applied(self) -> str:
         """Return the file with the edit.

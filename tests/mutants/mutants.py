@@ -538,8 +538,8 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
         yield free
 
 
-def killed(mutant: Mutant, place: Path, *, timeout_s: float = 60.0) -> bool:
-    """Return whether the mutant's test fails in the copy at *place* once the mutant is there.
+def killed(mutant: Mutant, place: Path) -> bool | None:
+    """Return whether the mutant's test fails in the copy at *place* once the mutant is there; None: no end in sight.
 
     Raises:
         RuntimeError: The test could not be run.
@@ -551,17 +551,19 @@ def killed(mutant: Mutant, place: Path, *, timeout_s: float = 60.0) -> bool:
     process = context.Process(target=_test, args=(mutant.test, place))
     try:
         process.start()
-        process.join(timeout_s)
+        process.join(60.0 if mutant.hangs else 600.0)
         if process.exitcode is None:
-            process.kill()  # a mutant may hang
+            process.kill()
             process.join()
-            return True
+            return True if mutant.hangs else None
     finally:
         path.write_text((ROOT / "commit_coord" / mutant.file).read_text())
     if process.exitcode not in (_PASSED, _FAILED):
         raise RuntimeError(f"{mutant.name}: pytest ended with {process.exitcode}\n{(place / 'log').read_text()}")
     return process.exitcode == _FAILED
 
+
+_ENDS = {True: "killed", False: "SURVIVED", None: "UNDECIDED"}
 
 _PASSED, _FAILED = 70, 71
 """Nothing else that ends a process has these."""
@@ -612,7 +614,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     survivors = []
 
-    def attempt(mutant: Mutant) -> tuple[bool, float]:
+    def attempt(mutant: Mutant) -> tuple[bool | None, float]:
         place, began = free.get(), time.monotonic()
         try:
             return killed(mutant, place), time.monotonic() - began
@@ -620,11 +622,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             free.put(place)
 
     with copies(options.processes) as free, ThreadPoolExecutor(options.processes) as pool:
-        if attempt(CONTROL)[0]:
+        if attempt(CONTROL)[0] is not False:
             print("the code as it is does not pass")
             return 1
         for mutant, (dead, seconds) in zip(chosen, pool.map(attempt, chosen), strict=True):
-            print(f"{'killed' if dead else 'SURVIVED':8} {seconds:5.1f} s  {mutant.name:48} {mutant.test}", flush=True)
+            print(f"{_ENDS[dead]:9} {seconds:5.1f} s  {mutant.name:48} {mutant.test}", flush=True)
             if not dead:
                 survivors.append(mutant.name)
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were killed")

@@ -221,9 +221,13 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
     )
     kept: list[Lease] = []
     ahead = process.clock.now() - world.now
+
+    def ask() -> None:
+        manager.locks()
+
     with patch.object(zookeeper, "_Ticket", ticket_of(lambda: process)), world.ending():
         # Idle for a while: then the leader knows of pings alone.
-        world.start(process, lambda: [].extend(manager.locks()))
+        world.start(process, ask)
         world.run(until=11.0 + seed)
         world.start(process, lambda: kept.append(manager.acquire(wanted, deadline=process.clock.now() + 60)))
         (session,) = ensemble.lives

@@ -22,7 +22,7 @@ What the lock table copies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,7 +232,7 @@ class SimulatedConnection(Connection):
         """See :attr:`Connection.healthy`."""
         return self._start == self._metastore.starts
 
-    def call(self, name: str, *arguments: Any, patience_ms: int = 0) -> Any:
+    def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
         """See :meth:`Connection.call`."""
         service, table, dice = self._metastore.service, self._metastore.table, self._process.world.random.random
         sent = self._process.world.now
@@ -270,9 +270,10 @@ class SimulatedMetastoreClient(MetastoreClient):
         super().__init__(_URI, Access(timeout_ms=round(1000 * metastore.service.patience)))
         self._pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
-    def within(self, seconds: float) -> AbstractContextManager[None]:
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
         """See :meth:`MetastoreClient.within`; simulated services give up after their patience."""
-        return nullcontext()
+        yield
 
     def _retrying(self, *errors: type[Exception]) -> Any:
         clock, patience = self._process.clock, self.access.timeout_ms / 1000
