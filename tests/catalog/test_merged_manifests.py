@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
+from tests.catalog.kit import Kit, ids, orphans, row_ids
 from tests.coordinator.test_groups import in_line
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
@@ -157,3 +158,23 @@ def test_writers_that_wait_together_merge_once(catalog: Any) -> None:
         folder = Path(table.location().removeprefix("file://")) / "metadata"
         assert {path.rpartition("/")[2] for path in named} == {path.name for path in folder.glob("*-m*.avro")}
         catalog.drop_table("db.t")
+
+
+def test_a_merge_leaves_no_manifest_that_nothing_refers_to(memory: Kit) -> None:
+    """Neither one of an overwrite, nor of a transaction of several appends, on whatever branch."""
+    table = memory.table(ids(1), ids(2), properties={**MERGING, "commit.manifest.min-count-to-merge": "2"})
+    table.overwrite(ids(3), "id = 1")
+    table.overwrite(ids(4))
+    with table.transaction() as transaction:
+        for number in range(5, 8):
+            transaction.append(ids(number))
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(table.current_snapshot().snapshot_id, "b")
+    with table.transaction() as transaction:
+        transaction.append(ids(8), branch="b")
+        transaction.append(ids(9), branch="b")
+        transaction.overwrite(ids(10), "id = 5")
+        transaction.upsert(ids(10, 11), join_cols=["id"])
+    assert [4, 6, 7, 10, 11] == row_ids(memory.again(table))
+    assert [4, 5, 6, 7, 8, 9] == row_ids(memory.again(table), branch="b")
+    assert set() == orphans(table)
