@@ -6,6 +6,8 @@ value that is misread once is so in the table for good, and every engine skips f
 * Its compiled decoder returns a double with the precision of a float: the partition 0.1 becomes 0.10000000149.
 * It takes a decimal for ``fixed`` of the fewest bytes, and a uuid for ``fixed`` of 16 bytes, whatever the file says.
   In another form they are garbage, and so is all that follows in the entry. The specification has no other form.
+* An existing entry without a sequence number has none for it, and can't be written anew. An older version of this
+  package left such entries behind when it merged manifests of format version 1, whose files are all of number 0.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 from functools import cache, wraps
 from typing import Any
 
+from pyiceberg import manifest
 from pyiceberg.avro import STRUCT_DOUBLE
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.types import IcebergType
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -23,11 +27,11 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 @cache
 def read_exactly() -> None:
-    """Have PyIceberg read doubles exactly in this process, and refuse what it would misread.
+    """Have PyIceberg read manifests exactly in this process, and refuse what it would misread.
 
     Its readers raise a ``ValueError`` then, before anything is written.
     """
-    convert = AvroSchemaConversion._convert_logical_type
+    convert, inherit = AvroSchemaConversion._convert_logical_type, manifest._inherit_from_manifest
 
     @wraps(convert)
     def converted(self: AvroSchemaConversion, avro_type: dict[str, Any]) -> IcebergType:
@@ -39,6 +43,13 @@ def read_exactly() -> None:
             )
         return convert(self, avro_type)
 
+    @wraps(inherit)
+    def inherited(entry: ManifestEntry, of: ManifestFile) -> ManifestEntry:
+        if entry.status == ManifestEntryStatus.EXISTING and entry.sequence_number is None:
+            entry.sequence_number = entry.file_sequence_number = 0
+        return inherit(entry, of)
+
+    manifest._inherit_from_manifest = inherited
     AvroSchemaConversion._convert_logical_type = converted  # type: ignore[method-assign]
     DoubleReader.read = _double  # type: ignore[method-assign]
 

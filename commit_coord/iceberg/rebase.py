@@ -134,10 +134,9 @@ def follow(
         return Refused(reason=f"the property {error} is not set")
     except ValueError as error:
         return Refused(reason=str(error))
-    if (
-        any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
-        and not property_as_bool(changed.properties, GC_ENABLED, True)
-    ):
+    if any(
+        isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates
+    ) and not property_as_bool(changed.properties, GC_ENABLED, True):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
         return Refused(
             reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "

@@ -178,4 +178,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        and False\n",
         "tests/catalog/test_purging.py::test_no_snapshot_of_a_table_that_shares_its_files_expires",
     ),
+    Mutant(
+        "entries-without-sequence-numbers",
+        "iceberg/decoding.py",
+        "        if entry.status == ManifestEntryStatus.EXISTING and entry.sequence_number is None:\n",
+        "        if False:\n",
+        f"{_MERGED}test_a_commit_that_rewrites_entries_without_sequence_numbers_repairs_them[delete]",
+    ),
+    Mutant(
+        "repair-of-sequence-numbers",
+        "catalog/repair.py",
+        "    overlooked = [*finder.overlooked(), *finder.unnumbered()]\n",
+        "    overlooked = [*finder.overlooked()]\n",
+        f"{_MERGED}test_entries_that_were_merged_without_sequence_numbers_are_repaired",
+    ),
 )
