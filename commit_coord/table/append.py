@@ -94,7 +94,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
         transaction.pend(self)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Return *manifests* merged; own manifests that were merged into others are deleted, since nobody needs them."""
+        """Return *manifests* merged, and delete own ones that were merged into others: nothing refers to them."""
         merged = super()._process_manifests(manifests)
         listed = {manifest.manifest_path for manifest in merged}
         for path in list(self._written_manifests):

@@ -201,7 +201,7 @@ class CoordinatedTable(Table):
         """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
-        except Exception:  # noqa: BLE001 - the partitions are only locked: the write itself finds the error
+        except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error
             return [[]]
 
     def commit_files(

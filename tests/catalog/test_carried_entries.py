@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import io
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from pyiceberg.types import (
 from commit_coord.iceberg import manifest_list
 from tests.catalog.kit import NO_MATCH, Kit
 
-UTC = datetime.UTC
+UTC = dt.UTC
 VALUES: list[tuple[PrimitiveType, pa.DataType, list[Any]]] = [
     (DoubleType(), pa.float64(), [0.1, 1.79e308, -1.79e308, 5e-324, 2.0**53 + 2]),
     (FloatType(), pa.float32(), [0.10000000149011612, 3.4028234663852886e38, 1.401298464324817e-45]),
@@ -49,10 +48,10 @@ VALUES: list[tuple[PrimitiveType, pa.DataType, list[Any]]] = [
     (StringType(), pa.string(), ["", "ä=/ %", "x" * 100]),
     (BinaryType(), pa.binary(), [b"", b"\0\xff" * 50]),
     (FixedType(3), pa.binary(3), [b"\0\0\0", b"abc"]),
-    (DateType(), pa.date32(), [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(9999, 12, 31)]),
-    (TimeType(), pa.time64("us"), [datetime.time(0), datetime.time(23, 59, 59, 999999)]),
-    (TimestampType(), pa.timestamp("us"), [datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)]),  # noqa: DTZ001
-    (TimestamptzType(), pa.timestamp("us", "UTC"), [datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)]),
+    (DateType(), pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
+    (TimeType(), pa.time64("us"), [dt.time(0), dt.time(23, 59, 59, 999999)]),
+    (TimestampType(), pa.timestamp("us"), [dt.datetime(1969, 12, 31, 23, 59, 59, 999999)]),  # noqa: DTZ001
+    (TimestamptzType(), pa.timestamp("us", "UTC"), [dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)]),
     *[
         (DecimalType(width, 2), pa.decimal128(width, 2), [Decimal(f"{sign}{'9' * (width - 2)}.99") for sign in "+-"])
         for width in (3, 4, 9, 10, 18, 19, 38)
@@ -87,11 +86,6 @@ def by_merge(table: Any, value: Any) -> None:
 HOW = [by_delete, by_overwrite, by_compaction, by_dynamic_overwrite, by_merge]
 
 
-@pytest.fixture(scope="module")
-def made(memory: Kit) -> Iterator[Kit]:
-    yield memory
-
-
 def rows(table: Any, values: list[Any], first: int = 0) -> pa.Table:
     kind = table.schema().as_arrow().field("x").type
     return pa.table({"k": pa.array(range(first, first + len(values)), pa.int64()), "x": pa.array(values, kind)})
@@ -113,14 +107,14 @@ def records(table: Any) -> dict[str, tuple[Any, ...]]:
 @pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize(("kind", "arrow", "values"), VALUES, ids=[str(kind) for kind, _, _ in VALUES])
+@pytest.mark.parametrize("kind, arrow, values", VALUES, ids=[str(kind) for kind, _, _ in VALUES])
 def test_what_a_manifest_says_of_other_files_stays(
-    made: Kit, kind: PrimitiveType, arrow: pa.DataType, values: list[Any], how: Any, version: str
+    memory: Kit, kind: PrimitiveType, arrow: pa.DataType, values: list[Any], how: Any, version: str
 ) -> None:
     """And its rows are found by their partition."""
     schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "x", kind))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))
-    table = made.table(schema=schema, partition_spec=spec, properties={"format-version": version})
+    table = memory.table(schema=schema, partition_spec=spec, properties={"format-version": version})
     several = [*values, None]
     table.append(rows(table, several))
     table.append(rows(table, several, 100))

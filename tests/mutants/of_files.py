@@ -160,7 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-write-without-known-partitions",
         "table/table.py",
-        "        except Exception:  # noqa: BLE001 - the partitions are only locked: the write itself finds the error\n",
+        "        except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error\n",
         "        except (ValueError, NotImplementedError):\n",
         "tests/catalog/test_operation_locks.py::test_a_write_whose_partitions_cannot_be_told_locks_the_table",
     ),
