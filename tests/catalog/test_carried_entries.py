@@ -96,7 +96,8 @@ def records(table: Any) -> dict[str, tuple[Any, ...]]:
     found = {}
     for manifest in manifest_list.read(table.io, table.current_snapshot().manifest_list):
         with table.io.new_input(manifest.manifest_path).open() as stream:
-            for entry in fastavro.reader(io.BytesIO(stream.read())):
+            entries: Any = fastavro.reader(io.BytesIO(stream.read()))
+            for entry in entries:
                 if entry["status"] != 2:
                     number = entry.get("sequence_number")
                     number = number if number is not None else manifest.sequence_number
@@ -129,7 +130,7 @@ def test_what_a_manifest_says_of_other_files_stays(
         expected = {number, 100 + number} if number else {100} | ({0} if how in (by_compaction, by_merge) else set())
         if how is by_dynamic_overwrite and not number:
             expected = {0}
-        found = table.scan(EqualTo("x", value)).to_arrow()["k"].to_pylist()
+        found = table.scan(EqualTo(term="x", value=value)).to_arrow()["k"].to_pylist()
         assert expected == set(found), value
     assert table.scan().to_arrow().num_rows == len(set(table.scan().to_arrow()["k"].to_pylist())) + 2 * (
         how is by_merge

@@ -247,7 +247,8 @@ def live_entries(table: Any, branch: str = "main") -> Iterator[dict[str, Any]]:
     """Yield the live entries of a table of version 2 with what they inherit, read without PyIceberg."""
     for manifest in manifest_list.read(table.io, table.metadata.snapshot_by_name(branch).manifest_list):
         with table.io.new_input(manifest.manifest_path).open() as stream:
-            for read in fastavro.reader(io.BytesIO(stream.read())):
+            records: Any = fastavro.reader(io.BytesIO(stream.read()))
+            for read in records:
                 entry: Any = {"sequence_number": None, "file_sequence_number": None, **read}
                 for name in ("sequence_number", "file_sequence_number"):
                     if entry[name] is None and (entry["status"] == 1 or manifest.sequence_number == 0):

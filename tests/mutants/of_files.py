@@ -174,8 +174,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "snapshots-of-shared-files",
         "iceberg/rebase.py",
-        "        and not property_as_bool(changed.properties, GC_ENABLED, True)\n",
-        "        and False\n",
+        " and not property_as_bool(changed.properties, GC_ENABLED, True)",
+        " and False",
         "tests/catalog/test_purging.py::test_no_snapshot_of_a_table_that_shares_its_files_expires",
     ),
     Mutant(
