@@ -49,8 +49,8 @@ def read_exactly() -> None:
             entry.sequence_number = entry.file_sequence_number = 0
         return inherit(entry, of)
 
-    manifest._inherit_from_manifest = inherited
-    AvroSchemaConversion._convert_logical_type = converted  # type: ignore[method-assign]
+    manifest._inherit_from_manifest = inherited  # type: ignore[assignment]
+    AvroSchemaConversion._convert_logical_type = converted  # type: ignore[assignment,method-assign]
     DoubleReader.read = _double  # type: ignore[method-assign]
 
 
