@@ -15,6 +15,7 @@ from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpressio
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -52,7 +53,7 @@ from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
-from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -91,9 +92,9 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         refuse_unwritable(table)
         self._target = table
-        self._created: list[str] = []
+        self._created = CreatedFiles()
         tracked = copy.copy(table)
-        tracked.io = recording(table.io, self._created)
+        tracked.io = self._created.recording(table.io)
         super().__init__(tracked, autocommit)
         self._table: Table = tracked
         self._operation = operation
@@ -137,12 +138,16 @@ class CoordinatedTransaction(Transaction):
         """Return the table with the staged changes."""
         if self._pending is not None:
             self._materialise()
+        if self._matching and self._depth == 1:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(self._staged(), *self._matching).model_copy(update={"refs": {}})
+        return self._staged()
+
+    def _staged(self) -> TableMetadata:
+        """Return the table with the staged changes, but for an append that nothing has looked at."""
         base, updates = self._table.metadata, self._updates
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
-        if self._matching and self._depth == 1:
-            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
-            return seen_from(self._view[2], *self._matching).model_copy(update={"refs": {}})
         return self._view[2]
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
@@ -172,6 +177,8 @@ class CoordinatedTransaction(Transaction):
                     self._lock_operation(
                         self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
                     )
+            elif not updates:
+                self._reads = True  # it found nothing to do, which another head may not bear out
             return super()._apply(updates, requirements)
 
     @contextmanager
@@ -197,7 +204,7 @@ class CoordinatedTransaction(Transaction):
                 self._calls.remove(again)
             if outermost and self._autocommit and not self._sent:
                 self._unlock()
-                self._delete_created()
+                self._created.delete(self._table.io)
             raise
         finally:
             self._depth -= 1
@@ -501,23 +508,33 @@ class CoordinatedTransaction(Transaction):
         elif self._is_called():
             self._rows_given = True
 
-    def _names_columns(self, row_filter: BooleanExpression | str = AlwaysTrue(), case_sensitive: bool = True) -> None:
+    def _names_columns(
+        self,
+        row_filter: BooleanExpression | str = AlwaysTrue(),
+        case_sensitive: bool = True,
+        seen: Schema | None = None,
+    ) -> None:
         """Note that the present call names columns as its caller saw them.
+
+        Args:
+            row_filter: Names columns.
+            case_sensitive: How it does so.
+            seen: The columns that the caller saw; None: those that the table showed before this call.
 
         Raises:
             CommitConflict: Such a name means another column by now.
             StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
         self._by_name = True
-        self._refuse_other_columns(self._base[0])
+        self._refuse_other_columns(self._base[0], seen)
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), parsed, case_sensitive)
         except (TypeError, ArithmeticError, KeyError) as error:
             raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
-    def _refuse_other_columns(self, head: TableMetadata) -> None:
-        if self._by_name and (name := renamed_over(self._seen[0].schema(), head.schema())):
+    def _refuse_other_columns(self, head: TableMetadata, seen: Schema | None = None) -> None:
+        if self._by_name and (name := renamed_over(seen or self._seen[0].schema(), head.schema())):
             raise self._conflict(f"the column {name!r} is another one now than in the table that was read")
 
     def _refuse_stale(self, head: TableMetadata, reads: Iterable[Read]) -> None:
@@ -804,24 +821,27 @@ class CoordinatedTransaction(Transaction):
         self._unlock()
         self._snapshot_producers = []
         self._updates, self._requirements, self._pending = (), (), None
-        self._calls, self._created[:], self._reads = [], [], False
+        self._calls, self._reads = [], False
+        self._created.forget()
         self._depended, self._removed, self._rows_given, self._by_name = [], [], False, False
         self._base = self._seen = (self._table.metadata, self._table.metadata_location)
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
 
     def _refuse_what_has_changed(self) -> None:
-        """Raise ``StaleRead`` when the base shows it; ask the head where nothing is staged because of what was read."""
+        """Raise ``CommitConflict`` when the base shows it; ask the head where the calls have staged nothing."""
         if not self._updates and self._pending is None and (self._reads or self._snapshot_producers):
             self._look_again()
         if self._has_moved():
+            self._refuse_overlap(self._base[0])
             self._refuse_stale(self._base[0], self._dependencies())
 
     def _look_again(self) -> None:
         """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
 
-        1. We load the table, to delete the rows with k = 7. There are none.   2. Somebody appends k = 7, and is told
-        that it landed.   3. We would report a success, and the row stays.
+        1. We load the table, to delete the rows with k = 7. There are none.   2. Another client appends k = 7, and is
+        told that it landed.   3. We would report a success, and the row stays. The same with a column that we make the
+        first one, and that was the first one when we loaded the table.
         """
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
         head, location = coordinator.load(tuple(self._table.name()))
@@ -836,7 +856,7 @@ class CoordinatedTransaction(Transaction):
         self._show(committed.metadata, committed.location)
         self.answered = committed.answered
         if committed.answered:
-            self._delete_created()
+            self._created.delete(self._table.io)
         else:
             self._cleanup_uncommitted_manifests()  # of earlier plans
 
@@ -886,6 +906,8 @@ class CoordinatedTransaction(Transaction):
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
             StaleRead: The rows were computed from others than those that *head* has.
         """
+        if self._pending is not None:
+            self._materialise()
         self._refuse_overlap(head)
         base = self._base[0]
         same_schema = head.schema() == base.schema() and head.spec() == base.spec()
@@ -904,6 +926,7 @@ class CoordinatedTransaction(Transaction):
             raise self._conflict("it was built by hand or from a stream, so it can't be planned again by itself")
         self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
         self._repeat(head, location)
+        self._refuse_overlap(head)  # what changed nothing on the old base may change something now
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._pending = None
@@ -912,7 +935,7 @@ class CoordinatedTransaction(Transaction):
 
     def _repeat(self, head: TableMetadata, location: str) -> None:
         """Call again what was called, on *head*, with the same request id."""
-        self._delete_created()
+        self._created.delete(self._table.io)
         self._table.metadata, self._table.metadata_location = head, location
         self._updates, self._requirements, self._pending = (), (), None
         self._snapshot_producers, self._reads = [], False
@@ -933,22 +956,20 @@ class CoordinatedTransaction(Transaction):
             self._calls, self._autocommit = calls, autocommit
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
-        """Raise if both sides changed one thing. Otherwise *head* is the base from now on."""
+        """Raise if this transaction and the commits between what its caller saw and *head* changed one thing."""
         self._refuse_other_columns(head)
-        base, mine = self._base[0], self.table_metadata
-        if self._evolves() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
+        seen, base, mine = self._seen[0], self._base[0], self._staged()
+        if name := schema_conflict((base.schema(), mine.schema()), (seen.schema(), head.schema())):
             raise self._conflict(f"the column {name!r} was changed meanwhile")
-        if any(isinstance(u, AddPartitionSpecUpdate) for u in self._updates) and (
-            name := spec_conflict(base.spec(), mine.spec(), head.spec())
-        ):
+        if name := spec_conflict((base.spec(), mine.spec()), (seen.spec(), head.spec())):
             raise self._conflict(f"the partition field {name!r} was changed meanwhile")
         if any(isinstance(u, AddSortOrderUpdate | SetDefaultSortOrderUpdate) for u in self._updates) and (
-            head.sort_order() not in (base.sort_order(), mine.sort_order())
+            head.sort_order() not in (seen.sort_order(), mine.sort_order())
         ):
             raise self._conflict("the sort order was changed meanwhile")
         for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
-            if head.properties.get(key) not in (base.properties.get(key), mine.properties.get(key)):
+            if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
         if reason := rows_misfit(head.schema(), base.schema()):
             raise self._conflict(reason)
@@ -975,40 +996,37 @@ class CoordinatedTransaction(Transaction):
         """Give up for good: nothing landed, nothing will."""
         self._failed = True
         self._unlock()
-        self._delete_created()
-
-    def _delete_created(self) -> None:
-        delete_all(self._table.io, self._created)
+        self._created.abandon(self._table.io)
 
     # Operation locks.
 
-    def _lock_operation(self, operation: Operates) -> bool:
-        """Hold what *operation* takes on the table until the transaction ends, and see the table as it is by then.
+    def _lock_operation(self, operation: Operates, *, look: bool = True) -> None:
+        """Hold what *operation* takes on the table until the transaction ends.
 
         Another transaction of this thread may hold it already. Waiting for it would never end, so this one goes
         on without: the check at the commit still finds every conflict.
 
-        Returns:
-            Whether it is held from now on, and was not before.
+        Args:
+            operation: What the present call does.
+            look: See the table as it is by then.
         """
         catalog: Any = self._target.catalog
         if self._lease is not None or self._depth > 1 or self._repeating:
-            return False
+            return
         try:
             lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
         except LockReentered:
             logger.debug("this thread holds locks of %s already", table_name(self._table.name()))
-            return False
+            return
         if lease is None:
-            return False
+            return
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
-        if not self._updates and self._pending is None:
+        if look and not self._updates and self._pending is None:
             try:
                 self._see_the_head(catalog.coordinator)
             except BaseException:
                 self._unlock()
                 raise
-        return True
 
     def _see_the_head(self, coordinator: Coordinator) -> None:
         """Go on from the table as it is now, unless that is what is seen already.
