@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
+from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
@@ -43,6 +44,9 @@ REQUEST_ID = "commit-coord.request-id"
 
 GENERATION = "commit-coord.generation"
 """Summary property: the generation of the latch that covered the commit."""
+
+GC_ENABLED = "gc.enabled"
+"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,14 @@ def follow(
         return Refused(reason=f"the property {error} is not set")
     except ValueError as error:
         return Refused(reason=str(error))
+    if any(
+        isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates
+    ) and not property_as_bool(changed.properties, GC_ENABLED, True):
+        # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
+        return Refused(
+            reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
+            f"set {GC_ENABLED}=true to let them expire"
+        )
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
