@@ -8,6 +8,7 @@ from typing import Any
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 
 from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.doubles import read_whole_doubles
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.created_files import delete_all, recording
 from commit_coord.table.nulls import keep_nulls
@@ -18,6 +19,7 @@ class CoordinatedCreation(CreateTableTransaction):
 
     def __init__(self, table: StagedTable) -> None:
         keep_nulls()
+        read_whole_doubles()
         self._created: list[str] = []
         table.io = recording(table.io, self._created)
         super().__init__(table)

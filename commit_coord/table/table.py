@@ -24,6 +24,7 @@ from pyiceberg.typedef import EMPTY_DICT
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentered
 from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.iceberg.doubles import read_whole_doubles
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
 from commit_coord.locks.base import Lease
@@ -46,6 +47,7 @@ class CoordinatedTable(Table):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         keep_nulls()
+        read_whole_doubles()
 
     @property
     def _coordinator(self) -> Coordinator:
