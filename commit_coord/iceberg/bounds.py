@@ -21,8 +21,8 @@ def sound_bounds(metrics: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     for key, zero in (("lower_bounds", -0.0), ("upper_bounds", 0.0)):
         result[key] = {}
         for field_id, bound in (metrics.get(key) or {}).items():
-            kind = schema.find_type(field_id)
-            value = from_bytes(kind, bound) if isinstance(kind, FloatType | DoubleType) else None
+            kind: Any = schema.find_type(field_id)
+            value: Any = from_bytes(kind, bound) if isinstance(kind, FloatType | DoubleType) else None
             if value is None:
                 result[key][field_id] = bound
             elif not math.isnan(value):

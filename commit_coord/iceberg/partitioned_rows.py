@@ -169,7 +169,7 @@ def _coded(column: pa.ChunkedArray) -> FieldValues:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(column.type, pa.ExtensionType):  # uuid
+    if isinstance(column.type, pa.BaseExtensionType):  # uuid
         storage = column.type.storage_type
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
     if pa.types.is_floating(column.type):

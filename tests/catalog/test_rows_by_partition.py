@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg import transforms as X
 from pyiceberg import types as T
 from pyiceberg.conversions import to_bytes
-from pyiceberg.expressions import AlwaysTrue, EqualTo, IsNaN, IsNull
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, IsNaN, IsNull
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec, _to_partition_representation
 from pyiceberg.schema import Schema
@@ -100,9 +100,9 @@ def own_partition(row: dict[str, Any], spec: PartitionSpec, schema: Schema) -> t
         if isinstance(field.transform, X.VoidTransform):
             found.append(None)
             continue
-        kind, value = schema.find_type(field.source_id), row
+        kind, value = schema.find_type(field.source_id), cast(Any, row)
         for name in str(schema.find_column_name(field.source_id)).split("."):
-            value = value[name] if value is not None else None  # type: ignore[assignment]
+            value = value[name] if value is not None else None
         result = field.transform.transform(kind)(_to_partition_representation(kind, value))
         found.append("NaN" if isinstance(result, float) and math.isnan(result) else result)
     return tuple(found)
@@ -133,13 +133,15 @@ def check(kit: Kit, table: Any, expected: Counter[Any]) -> None:
 
 
 def _check_found(theirs: Any, everything: pa.Table, field: T.NestedField, value: Any) -> None:
+    condition: BooleanExpression
+    same: Callable[[Any], bool]
     if value is None:
-        condition, same = IsNull(field.name), lambda other: other is None
+        condition, same = IsNull(term=field.name), lambda other: other is None
     elif isinstance(value, float) and math.isnan(value):
-        condition, same = IsNaN(field.name), lambda other: other is not None and math.isnan(other)
+        condition, same = IsNaN(term=field.name), lambda other: other is not None and math.isnan(other)
     else:
         literal = value.bytes if isinstance(value, uuid.UUID) else value
-        condition, same = EqualTo(field.name, literal), lambda other: other == value
+        condition, same = EqualTo(term=field.name, value=literal), lambda other: other == value
     wanted = Counter(_known_struct(row) for row in everything.to_pylist() if same(row[field.name]))
     assert wanted == bag(theirs.scan(condition).to_arrow()), (condition, value)
 
@@ -187,7 +189,7 @@ def by_compaction(table: Any, rows: pa.Table) -> None:
     table.append(rows)
     table.append(rows.slice(0, 1))
     table.compact()
-    table.delete(EqualTo("k", 0))
+    table.delete(EqualTo(term="k", value=0))
     table.append(rows.filter(pc.equal(rows["k"], 0)))
     table.compact()
 
@@ -315,7 +317,7 @@ def test_zeros_of_both_signs_share_a_lock(memory: Kit) -> None:
     locked = {tuple(levels) for levels in partitions_of_rows(rows, spec, schema)}
     assert {("p=0.0",), ("p=0.10000000149011612",)} == locked
     for value in (0.0, -0.0, 0.1):
-        assert set(map(tuple, fixed_partitions(EqualTo("x", value), spec, schema))) <= locked
+        assert set(map(tuple, fixed_partitions(EqualTo(term="x", value=value), spec, schema))) <= locked
 
 
 def test_a_partition_is_of_the_column_that_is_written(memory: Kit) -> None:
@@ -394,20 +396,21 @@ def test_an_unsigned_number_beyond_its_column_is_refused(memory: Kit) -> None:
 def test_a_double_keeps_its_digits_in_manifests_that_are_written_anew(memory: Kit) -> None:
     table = memory.table(schema=_number(T.DoubleType()), partition_spec=_by(2))
     table.append(pa.table({"k": [1, 2, 3], "x": [0.1, 5e-324, 1e300]}))
-    table.delete(EqualTo("k", 2))
+    table.delete(EqualTo(term="k", value=2))
     (manifest,) = [m for m in table.current_snapshot().manifests(table.io) if m.has_existing_files()]
     with table.io.new_input(manifest.manifest_path).open() as stream:
-        stored = [entry["data_file"]["partition"]["p"] for entry in fastavro.reader(stream) if entry["status"] != 2]
+        entries = cast(list[dict[str, Any]], list(fastavro.reader(stream)))
+    stored = [entry["data_file"]["partition"]["p"] for entry in entries if entry["status"] != 2]
     assert [0.1, 1e300] == sorted(stored)
-    assert [1] == table.scan(EqualTo("x", 0.1)).to_arrow()["k"].to_pylist()
+    assert [1] == table.scan(EqualTo(term="x", value=0.1)).to_arrow()["k"].to_pylist()
 
 
-def test_bounds_of_zero_hold_both_zeros_and_nan_is_no_bound() -> None:
-    schema = Schema(*(T.NestedField(i, f"c{i}", kind) for i, kind in enumerate((T.DoubleType(), T.FloatType()), 1)))
+@pytest.mark.parametrize("kind", [T.FloatType(), T.DoubleType()], ids=str)
+def test_bounds_of_zero_hold_both_zeros_and_nan_is_no_bound(kind: T.PrimitiveType) -> None:
+    schema = _number(kind)
     for zero in (0.0, -0.0):
-        bounds = {i: to_bytes(schema.find_type(i), zero) for i in (1, 2)}
+        bounds = {2: to_bytes(kind, zero)}
         found = sound_bounds({"lower_bounds": bounds, "upper_bounds": bounds}, schema)
-        assert {i: to_bytes(schema.find_type(i), -0.0) for i in (1, 2)} == found["lower_bounds"]
-        assert {i: to_bytes(schema.find_type(i), 0.0) for i in (1, 2)} == found["upper_bounds"]
-    nan = {i: to_bytes(schema.find_type(i), NAN) for i in (1, 2)}
-    assert {} == sound_bounds({"lower_bounds": nan, "upper_bounds": nan}, schema)["lower_bounds"]
+        assert {"lower_bounds": {2: to_bytes(kind, -0.0)}, "upper_bounds": {2: to_bytes(kind, 0.0)}} == found
+    nan = {2: to_bytes(kind, NAN)}
+    assert {"lower_bounds": {}, "upper_bounds": {}} == sound_bounds({"lower_bounds": nan, "upper_bounds": nan}, schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_PARTITIONED = "tests/catalog/test_rows_by_partition.py::"
 _EVOLVED = "tests/catalog/test_evolved_tables.py::"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
@@ -134,5 +135,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "        refuse_unwritable(self)\n        catalog: Any = self.catalog\n        if not calls_take(",
         "        catalog: Any = self.catalog\n        if not calls_take(",
         f"{_EVOLVED}test_a_table_that_can_only_be_read_is_refused_before_anything_is_done",
+    ),
+    Mutant(
+        "two-partitions-of-zero",
+        "iceberg/partitioned_rows.py",
+        "pc.add(column, pa.scalar(0.0, column.type))",
+        "column",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
+    ),
+    Mutant(
+        "rows-split-by-pyiceberg",
+        "table/data_files.py",
+        "if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):",
+        "if True:",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
+    ),
+    Mutant(
+        "doubles-of-32-bits",
+        "iceberg/doubles.py",
+        "    DoubleReader.read = read  # type: ignore[method-assign]\n",
+        "",
+        f"{_PARTITIONED}test_a_double_keeps_its_digits_in_manifests_that_are_written_anew",
     ),
 )
