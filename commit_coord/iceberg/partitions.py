@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import product, takewhile
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyiceberg import expressions as E
 from pyiceberg.conversions import from_bytes
@@ -106,8 +107,9 @@ _NAN = _NaN.NAN
 
 
 def partition_key(partition: Record) -> tuple[Any, ...]:
-    """Return what is equal for equal partitions; as a number, NaN is unlike itself."""
-    return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in partition._data)
+    """Return what is equal for equal partitions. NaN is unlike itself; a UUID is bytes in rows, and not in manifests."""
+    plain = (value.bytes if isinstance(value, UUID) else value for value in partition._data)
+    return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in plain)
 
 
 def may_hold(kind: StructType, partitions: Sequence[Record]) -> Callable[[ManifestFile], bool]:

@@ -116,11 +116,12 @@ def check(kit: Kit, table: Any, expected: Counter[Any]) -> None:
     assert expected == bag(everything)
     for task in theirs.scan().plan_files():
         spec = metadata.specs()[task.file.spec_id]
-        partition = tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in task.file.partition._data)
+        values = [v.bytes if isinstance(v, uuid.UUID) else v for v in task.file.partition._data]
+        partition = tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values)
         rows = ArrowScan(metadata, theirs.io, schema, AlwaysTrue()).to_table([task]).to_pylist()
         assert len(rows) == task.file.record_count > 0
         assert {partition} == {own_partition(row, spec, schema) for row in rows}, spec
-        assert not any(isinstance(v, float) and v == 0 and math.copysign(1, v) < 0 for v in partition)
+        assert not any(isinstance(v, float) and v == 0 and math.copysign(1, v) < 0 for v in values)
     parted = {f.source_id for f in theirs.spec().fields if isinstance(f.transform, X.IdentityTransform)}
     for field in schema.fields:
         if isinstance(field.field_type, T.PrimitiveType):
