@@ -107,7 +107,7 @@ _NAN = _NaN.NAN
 
 
 def partition_key(partition: Record) -> tuple[Any, ...]:
-    """Return what is equal for equal partitions. NaN is unlike itself; a UUID is bytes in rows, and not in manifests."""
+    """Return what is equal for equal partitions. NaN is unlike itself; a UUID is bytes in rows, not in manifests."""
     plain = (value.bytes if isinstance(value, UUID) else value for value in partition._data)
     return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in plain)
 
