@@ -131,7 +131,7 @@ class _Stream:
                 ended()
 
     def __enter__(self) -> OutputStream:
-        return self
+        return self._stream  # Arrow writes into a stream of its own without a detour through Python
 
     def __exit__(self, *error: object) -> None:
         self.close()

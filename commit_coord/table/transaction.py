@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    IsNaN,
+    IsNull,
+    LessThan,
+    Or,
+)
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent
@@ -34,18 +47,20 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import UpdateSnapshot
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.types import FloatType
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead, StatementError
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
 from commit_coord.iceberg.written import Written, rows_misfit
 from commit_coord.locks.base import Lease
@@ -54,6 +69,8 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import CreatedFiles
+from commit_coord.table.data_files import data_files
+from commit_coord.table.deletion import without_matches
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -70,6 +87,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+_MOST = 3.4028234663852886e38
+"""The greatest float of 32 bits."""
 
 _EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
 
@@ -108,6 +128,7 @@ class CoordinatedTransaction(Transaction):
         self._seen = seen or self._base
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
+        self._unwritten: pa.Table | None = None
         self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
         self._replayable = True
@@ -258,6 +279,30 @@ class CoordinatedTransaction(Transaction):
         assert producer is not None
         self._stage(*producer._commit())
 
+    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN.
+
+    @contextmanager
+    def _splitting(self, df: Any) -> Iterator[Any]:
+        """Yield what PyIceberg writes of *df*: no row where there are partitions, as its next producer adds them."""
+        if self.table_metadata.spec().is_unpartitioned() or _no_row_of(df) is df:
+            yield df
+            return
+        self._unwritten = df
+        try:
+            yield _no_row_of(df)
+        finally:
+            self._unwritten = None
+
+    def _append_snapshot_producer(
+        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
+    ) -> _FastAppendFiles:
+        producer = super()._append_snapshot_producer(snapshot_properties, branch)
+        rows, self._unwritten = self._unwritten, None
+        if rows is not None and rows.num_rows:
+            for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
+                producer.append_data_file(data_file)
+        return producer
+
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
 
     @recorded
@@ -280,7 +325,8 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.APPEND)
         self._names_columns()
         self._brings_rows(reads, branch)
-        super().append(df, snapshot_properties, branch)
+        with self._splitting(df) as checked:
+            super().append(checked, snapshot_properties, branch)
 
     @recorded
     def overwrite(
@@ -312,7 +358,8 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns(overwrite_filter, case_sensitive)
         self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
-        super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+        with self._splitting(df) as checked:
+            super().overwrite(checked, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
     def dynamic_partition_overwrite(
@@ -332,7 +379,16 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns()
         self.depends_on(self._partitions_of(df) if reads is None else reads, branch, read_at)
-        super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+        super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
+        if not df.num_rows:
+            return
+        files = list(data_files(self.table_metadata, df, self._table.io))
+        self.delete(
+            self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+        )
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in files:
+                producer.append_data_file(data_file)
 
     @recorded
     def delete(
@@ -349,7 +405,46 @@ class CoordinatedTransaction(Transaction):
         if self._is_called():
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._removed.append(removed.strictly() if self._has_moved() else removed)
-        super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+        row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        self._delete_rows(row_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+
+    def _delete_rows(
+        self,
+        row_filter: BooleanExpression,
+        snapshot_properties: dict[str, str],
+        case_sensitive: bool,
+        branch: str | None,
+        isolation_operation: Operation | None,
+    ) -> None:
+        """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it."""
+        properties = self.table_metadata.properties
+        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
+        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
+            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
+        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
+            if isolation_operation is not None:
+                whole._isolation_operation = isolation_operation
+            whole.delete_by_predicate(row_filter, case_sensitive)
+        if not whole.rewrites_needed:
+            if not whole.files_affected:
+                warnings.warn("Delete operation did not match any records", stacklevel=3)
+            return
+        scan = self._scan(row_filter, case_sensitive)
+        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+        found = list(
+            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        )
+        if not found:
+            return
+        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
+            if isolation_operation is not None:
+                partly._isolation_operation = isolation_operation
+            partly._starting_snapshot_id = whole._starting_snapshot_id
+            partly.delete_by_predicate(row_filter, case_sensitive)
+            for old, rest in found:
+                partly.delete_data_file(old)
+                for data_file in rest:
+                    partly.append_data_file(data_file)
 
     @recorded
     def upsert(
@@ -555,9 +650,11 @@ class CoordinatedTransaction(Transaction):
         metadata = self.table_metadata
         names = [str(metadata.schema().find_column_name(field.source_id)) for field in metadata.spec().fields]
         try:
-            found = df.select(names).group_by(names).aggregate([]).to_pylist()
-            return self._build_partition_predicate({Record(*row.values()) for row in found}, names)
-        except (KeyError, ValueError, TypeError, NotImplementedError):
+            if not all(isinstance(field.transform, IdentityTransform) for field in metadata.spec().fields):
+                return AlwaysTrue()
+            found = split(df, metadata.spec(), metadata.schema(), keep_rows=False) if names else ()
+            return self._build_partition_predicate({partition for partition, _ in found}, names)
+        except (ValueError, TypeError, NotImplementedError, AttributeError):  # writing them will tell
             return AlwaysTrue()
 
     def partitions_of(self, data_files: Iterable[DataFile]) -> BooleanExpression:
@@ -575,8 +672,9 @@ class CoordinatedTransaction(Transaction):
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
+        schema = self.table_metadata.schema()
         partitions = [
-            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i], schema) for i, name in enumerate(partition_fields)))
             for record in (partition_records if partition_fields else ())
         ]
         return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
@@ -1057,7 +1155,20 @@ class CoordinatedTransaction(Transaction):
             self._lease = None
 
 
-def _is(name: str, value: Any) -> BooleanExpression:
+def _no_row_of(df: Any) -> Any:
+    """Return *df* with its columns and no row; what is no Arrow table as it is, for PyIceberg to refuse."""
+    import pyarrow as pa
+
+    return df.slice(0, 0) if isinstance(df, pa.Table) else df
+
+
+def _is(name: str, value: Any, schema: Schema) -> BooleanExpression:
     if value is None:
         return IsNull(term=name)
-    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone
+    if value != value:  # noqa: PLR0124 - NaN alone
+        return IsNaN(term=name)
+    known = schema.find_field(name).field_type if name in schema.column_names else None
+    if isinstance(known, FloatType) and math.isinf(value):
+        # To PyIceberg an infinity is beyond what a float can be, and equals none.
+        return GreaterThan(term=name, value=_MOST) if value > 0 else LessThan(term=name, value=-_MOST)
+    return EqualTo(term=name, value=value)
