@@ -309,9 +309,9 @@ def _appended(
     return plan, snapshot
 
 
-def schema_conflict(base: Schema, mine: Schema, head: Schema) -> str | None:
-    """Return the column that both *mine* and *head* changed since *base*, None when they touch different ones."""
-    both = _touched_columns(base, mine) & _touched_columns(base, head)
+def schema_conflict(mine: tuple[Schema, Schema], theirs: tuple[Schema, Schema]) -> str | None:
+    """Return a column that both changed, *mine* and *theirs* (each from, to); None when they touch different ones."""
+    both = _touched_columns(*mine) & _touched_columns(*theirs)
     return min(both) if both else None
 
 
@@ -331,13 +331,13 @@ def _touched_columns(base: Schema, changed: Schema) -> set[str]:
     return touched
 
 
-def spec_conflict(base: PartitionSpec, mine: PartitionSpec, head: PartitionSpec) -> str | None:
-    """Return the partition field that both *mine* and *head* changed since *base*, None when they differ."""
+def spec_conflict(mine: tuple[PartitionSpec, PartitionSpec], theirs: tuple[PartitionSpec, PartitionSpec]) -> str | None:
+    """Return a partition field that both changed, *mine* and *theirs* (each from, to); None when they differ."""
 
-    def touched(changed: PartitionSpec) -> set[str]:
+    def touched(base: PartitionSpec, changed: PartitionSpec) -> set[str]:
         old = {field.name: (field.source_id, str(field.transform)) for field in base.fields}
         new = {field.name: (field.source_id, str(field.transform)) for field in changed.fields}
         return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
-    both = touched(mine) & touched(head)
+    both = touched(*mine) & touched(*theirs)
     return min(both) if both else None

@@ -277,7 +277,8 @@ class CoordinatedTable(Table):
             if tx.sent:
                 raise
             raise CommitNotApplied(
-                "nothing landed: the commit could not be prepared", table=".".join(self.name())
+                f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
+                table=".".join(self.name()),
             ) from error
         return not tx.answered
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_PARTITIONED = "tests/catalog/test_rows_by_partition.py::"
 _EVOLVED = "tests/catalog/test_evolved_tables.py::"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
@@ -191,5 +192,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "    overlooked = [*finder.overlooked(), *finder.unnumbered()]\n",
         "    overlooked = [*finder.overlooked()]\n",
         f"{_MERGED}test_entries_that_were_merged_without_sequence_numbers_are_repaired",
+    ),
+    Mutant(
+        "two-partitions-of-zero",
+        "iceberg/partitioned_rows.py",
+        "pc.add(column, pa.scalar(0.0, column.type))",
+        "column",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
+    ),
+    Mutant(
+        "rows-split-by-pyiceberg",
+        "table/data_files.py",
+        "if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):",
+        "if True:",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
     ),
 )
