@@ -319,9 +319,7 @@ def _touched_columns(base: Schema, changed: Schema) -> set[str]:
     return touched
 
 
-def spec_conflict(
-    mine: tuple[PartitionSpec, PartitionSpec], theirs: tuple[PartitionSpec, PartitionSpec]
-) -> str | None:
+def spec_conflict(mine: tuple[PartitionSpec, PartitionSpec], theirs: tuple[PartitionSpec, PartitionSpec]) -> str | None:
     """Return a partition field that both changed, *mine* and *theirs* (each from, to); None when they differ."""
 
     def touched(base: PartitionSpec, changed: PartitionSpec) -> set[str]:

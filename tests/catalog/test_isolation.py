@@ -531,9 +531,7 @@ NAMING: dict[str, Change] = {
     "rename": schema(lambda changes: changes.rename_column("s", "mine")),
     "move": schema(lambda changes: changes.move_first("s")),
     "document": schema(lambda changes: changes.update_column("s", doc="mine")),
-    "identify": schema(
-        lambda changes: (changes.update_column("s", required=True), changes.set_identifier_fields("s"))
-    ),
+    "identify": schema(lambda changes: (changes.update_column("s", required=True), changes.set_identifier_fields("s"))),
     "same": schema(lambda changes: changes.update_column("s", required=False)),
     "partition by": spec(lambda changes: changes.add_identity("s")),
     "sort by": order(lambda changes: changes.asc("s", IdentityTransform())),
