@@ -174,13 +174,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _ISOLATION + "a_column_is_the_first_one_when_a_stale_handle_was_told_so",
     ),
     Mutant(
-        "what changed nothing before changes what somebody else did",
-        _TX,
-        "        self._refuse_overlap(head)  # what changed nothing",
-        "        _ = head  # what changed nothing",
-        _ISOLATION + "a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused",
-    ),
-    Mutant(
         "a schema change means whatever has the name by now",
         "table/calls.py",
         "            transaction._names_columns(seen=self._seen)\n",
