@@ -205,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a thread goes on to create files of a call that has failed",
         "table/created_files.py",
         "            if self._abandoned:\n",
-        "            if self._abandoned and not file:\n",
+        "            if self._abandoned is None:\n",
         _CREATED + "a_file_that_another_thread_begins_after_the_failure_is_not_created",
     ),
     Mutant(
