@@ -696,3 +696,19 @@ def test_commits_through_plain_pyiceberg_that_fail_are_failures(memory: Kit) -> 
             theirs.metadata.snapshots[-1].snapshot_id, "main", "branch"
         )[1]
     assert row_ids(memory.again(table)) == [1, 2, 3, 4]
+
+
+def test_why_files_can_not_be_committed_is_said(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is what a log shows; its cause may not be."""
+    table = memory.table(ids(1))
+    files = [task.file for task in table.scan().plan_files()]
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("commit_coord.iceberg.manifests.write_added", full)
+    with pytest.raises(CommitNotApplied, match="nothing landed.*OSError: no space left on device") as refused:
+        table.commit_files(files)
+    assert isinstance(refused.value.__cause__, OSError)
+    monkeypatch.undo()
+    assert row_ids(memory.again(table)) == [1]

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _TX = "table/transaction.py"
 _ISOLATION = "tests/catalog/test_isolation.py::test_"
+_CREATED = "tests/catalog/test_created_files.py::test_"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -157,5 +158,68 @@ MUTANTS: tuple[Mutant, ...] = (
         "        except (TypeError, ArithmeticError, KeyError) as error:\n            raise StatementError",
         "        except LookupError as error:\n            raise StatementError",
         _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
+    ),
+    Mutant(
+        "a change of nothing on an old table is acknowledged",
+        _TX,
+        "            elif not updates:\n                self._reads = True",
+        "            elif not updates:\n                self._reads |= False",
+        _ISOLATION + "a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused",
+    ),
+    Mutant(
+        "a column that a stale handle makes the first one is not",
+        _TX,
+        "            elif not updates:\n                self._reads = True",
+        "            elif not updates:\n                self._reads |= False",
+        _ISOLATION + "a_column_is_the_first_one_when_a_stale_handle_was_told_so",
+    ),
+    Mutant(
+        "a schema change means whatever has the name by now",
+        "table/calls.py",
+        "            transaction._names_columns(seen=self._seen)\n",
+        "",
+        _ISOLATION + "a_change_of_a_column_that_has_another_name_now_is_refused",
+    ),
+    Mutant(
+        "a builder forgets which columns its caller saw",
+        "table/calls.py",
+        "            transaction._names_columns(seen=self._seen)\n",
+        "            transaction._names_columns()\n",
+        _ISOLATION + "a_builder_keeps_to_the_columns_that_its_caller_saw_when_the_table_is_refreshed",
+    ),
+    Mutant(
+        "a schema change is compared with what a lock has shown",
+        "table/calls.py",
+        "self._operation, look=False)",
+        "self._operation)",
+        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
+    ),
+    Mutant(
+        "a property is compared with what a lock has shown",
+        _TX,
+        "            self._refuse_overlap(self._base[0])\n",
+        "",
+        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
+    ),
+    Mutant(
+        "a thread goes on to create files of a call that has failed",
+        "table/created_files.py",
+        "            if self._abandoned:\n",
+        "            if self._abandoned is None:\n",
+        _CREATED + "a_file_that_another_thread_begins_after_the_failure_is_not_created",
+    ),
+    Mutant(
+        "files are deleted while they are written",
+        "table/created_files.py",
+        "                self._changed.wait_for(lambda: all(",
+        "                self._changed.wait_for(lambda: True or all(",
+        _CREATED + "what_another_thread_is_writing_is_deleted_when_it_is_written",
+    ),
+    Mutant(
+        "the reason of a refusal is only in its cause",
+        "table/table.py",
+        "could not be prepared: {type(error).__name__}: {error}",
+        "could not be prepared",
+        "tests/catalog/test_bad_input.py::test_why_files_can_not_be_committed_is_said",
     ),
 )
