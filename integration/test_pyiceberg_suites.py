@@ -95,7 +95,7 @@ def test_what_passes_on_pyiceberg_s_catalogs_passes_on_ours_or_is_declared(
     def hms() -> str:
         if catalog != "hive":
             return ""
-        uri: str = servers.metastore("4.0.1", "postgresql").uri  # earlier ones refuse a hyphen in a database's name
+        uri: str = servers.metastore().uri  # PyIceberg can't read a table on Hive 4, which lacks its `get_table`
         return uri
 
     folder = suites / catalog

@@ -92,7 +92,9 @@ class HiveCatalog(_Hive):  # type: ignore[misc]
     """PyIceberg's Hive catalog, or ours, on the metastore that is there."""
 
     def __init__(self, name: str, **properties: Any) -> None:
-        super().__init__(name, **_coordinated({**properties, "uri": HMS, "warehouse": f"file://{FOLDER}/hive"}))
+        place = {"uri": HMS, "warehouse": f"file://{FOLDER}/hive"}
+        patience = {"lock.acquire-timeout-ms": "20000"} if OURS else {}  # about as long as PyIceberg waits
+        super().__init__(name, **_coordinated({**properties, **place, **patience}))
 
 
 pyiceberg.catalog.rest.RestCatalog = SharedCatalog  # type: ignore[misc]
@@ -131,6 +133,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if wanted and item.nodeid not in lost else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Any:
+    """Give databases and tables names without a hyphen: Hive before version 4 refuses it."""
+    value = yield
+    if HMS and fixturedef.argname in ("database_name", "table_name"):
+        value = value.replace("-", "_")
+        fixturedef.cached_result = (value, None, None)  # it has no parameters
+    return value
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
