@@ -34,10 +34,14 @@ def without_matches(
         case_sensitive: How *row_filter* names columns.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
-    from pyiceberg.io.pyarrow import ArrowScan, _expression_to_complementary_pyarrow
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 
     schema = metadata.schema()
-    stays = _expression_to_complementary_pyarrow(bind(schema, row_filter, case_sensitive), schema)
+    matches = expression_to_pyarrow(bind(schema, row_filter, case_sensitive), schema)
+    # A row goes only if the filter is true of it, as in a scan: of a null it is neither true nor false.
+    stays = ~pc.coalesce(matches, pa.scalar(False))
     write_uuid, counter = uuid.uuid4(), itertools.count()
     for task in tasks:
         rows = ArrowScan(metadata, io, schema, AlwaysTrue()).to_table([task])

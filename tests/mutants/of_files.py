@@ -207,4 +207,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if True:",
         f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
     ),
+    Mutant(
+        "what-is-not-known-of-a-null-is-deleted",
+        "table/deletion.py",
+        "~pc.coalesce(matches, pa.scalar(False))",
+        "~matches",
+        "tests/catalog/test_deletes_by_filter.py::test_a_delete_takes_the_rows_that_a_scan_shows",
+    ),
 )

@@ -1,0 +1,66 @@
+"""A delete takes the rows that a scan with its filter shows, and no other: of a null most filters are not true."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg import expressions as E
+
+from commit_coord.table.deletion import without_matches
+
+LEAVES: list[E.BooleanExpression] = [
+    E.GreaterThanOrEqual("x", 2.0),
+    E.LessThan("x", 2.0),
+    E.EqualTo("x", 2.0),
+    E.NotEqualTo("x", 2.0),
+    E.In("x", [1.0, 2.0]),
+    E.NotIn("x", [1.0, 2.0]),
+    E.IsNull("x"),
+    E.NotNull("x"),
+    E.IsNaN("x"),
+    E.NotNaN("x"),
+    E.EqualTo("y", 1),
+    E.IsNull("y"),
+]
+PAIRS = [combine(a, b) for combine in (E.And, E.Or) for a, b in itertools.combinations(LEAVES, 2)]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A table with every pair of values of two columns, nulls and NaN among them."""
+    import commit_coord
+
+    place = tmp_path_factory.mktemp("deletes")
+    catalog = commit_coord.load_catalog("t", uri=f"coord+sqlite:///{place}/c.db", warehouse=f"file://{place}/w")
+    catalog.create_namespace("db")
+    pairs = list(itertools.product((None, 1.0, 2.0, 3.0, float("nan")), (None, 1, 2)))
+    rows = pa.table(
+        {
+            "id": pa.array(range(len(pairs)), pa.int64()),
+            "x": pa.array([x for x, _ in pairs], pa.float64(), from_pandas=False),
+            "y": pa.array([y for _, y in pairs], pa.int64()),
+        }
+    )
+    made = catalog.create_table("db.t", rows.schema)
+    made.append(rows)
+    yield made
+    catalog.close()
+
+
+@pytest.mark.parametrize("row_filter", [*LEAVES, *map(E.Not, LEAVES), *PAIRS, *map(E.Not, PAIRS)], ids=str)
+def test_a_delete_takes_the_rows_that_a_scan_shows(table: Any, row_filter: E.BooleanExpression) -> None:
+    every = set(table.scan().to_arrow()["id"].to_pylist())
+    shown = set(table.scan(row_filter).to_arrow()["id"].to_pylist())
+    left = set(every)
+    for _, files in without_matches(
+        table.metadata, table.io, table.scan().plan_files(), row_filter, case_sensitive=True
+    ):
+        left = set()
+        for file in files:
+            with table.io.new_input(file.file_path).open() as stream:
+                left |= set(pq.read_table(stream)["id"].to_pylist())
+    assert every - shown == left
