@@ -88,6 +88,10 @@ class SharedCatalog(SqlCatalog):
         self.create_namespace_if_not_exists("default")
 
 
+_opened: list[Any] = []
+"""The suites do not close their catalogs, and ours keep their connections until then."""
+
+
 class HiveCatalog(_Hive):  # type: ignore[misc]
     """PyIceberg's Hive catalog, or ours, on the metastore that is there."""
 
@@ -95,6 +99,7 @@ class HiveCatalog(_Hive):  # type: ignore[misc]
         place = {"uri": HMS, "warehouse": f"file://{FOLDER}/hive"}
         patience = {"lock.acquire-timeout-ms": "20000"} if OURS else {}  # about as long as PyIceberg waits
         super().__init__(name, **_coordinated({**properties, **place, **patience}))
+        _opened.append(self)
 
 
 pyiceberg.catalog.rest.RestCatalog = SharedCatalog  # type: ignore[misc]
@@ -143,6 +148,12 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Any:
         value = value.replace("-", "_")
         fixturedef.cached_result = (value, None, None)  # it has no parameters
     return value
+
+
+def pytest_sessionfinish() -> None:
+    """Close what the tests opened."""
+    for catalog in _opened:
+        catalog.close()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
