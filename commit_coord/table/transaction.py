@@ -141,6 +141,8 @@ class CoordinatedTransaction(Transaction):
         """Whether rows are staged of which the caller said nothing."""
         self._by_name = False
         """Whether a call has named columns."""
+        self._performs = False
+        """Whether a plan has staged changes, which is made anew on each head."""
         self._repeating = False
         self._matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
@@ -517,7 +519,7 @@ class CoordinatedTransaction(Transaction):
             operation: What it is, for the locks that it takes.
         """
         self._lock_operation(operation)
-        self._reads = True
+        self._reads = self._performs = True
         plan(self)
 
     def scan(
@@ -921,7 +923,8 @@ class CoordinatedTransaction(Transaction):
         self._updates, self._requirements, self._pending = (), (), None
         self._calls, self._reads = [], False
         self._created.forget()
-        self._depended, self._removed, self._rows_given, self._by_name = [], [], False, False
+        self._depended, self._removed, self._rows_given = [], [], False
+        self._by_name = self._performs = False
         self._base = self._seen = (self._table.metadata, self._table.metadata_location)
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
@@ -1055,7 +1058,19 @@ class CoordinatedTransaction(Transaction):
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
         """Raise if this transaction and the commits between what its caller saw and *head* changed one thing."""
-        self._refuse_other_columns(head)
+        if not self._performs:  # a plan looks at the head itself, and says what shall be there
+            self._refuse_other_columns(head)
+            self._refuse_same_changes(head)
+        seen, base, mine = self._seen[0], self._base[0], self._staged()
+        for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
+            # The name mapping follows from the schema, which was compared above.
+            if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
+                raise self._conflict(f"the property {key!r} was changed meanwhile")
+        if reason := rows_misfit(head.schema(), base.schema()):
+            raise self._conflict(reason)
+
+    def _refuse_same_changes(self, head: TableMetadata) -> None:
+        """Raise if both sides changed one column, one partition field or the sort order."""
         seen, base, mine = self._seen[0], self._base[0], self._staged()
         if name := schema_conflict((base.schema(), mine.schema()), (seen.schema(), head.schema())):
             raise self._conflict(f"the column {name!r} was changed meanwhile")
@@ -1065,12 +1080,6 @@ class CoordinatedTransaction(Transaction):
             head.sort_order() not in (seen.sort_order(), mine.sort_order())
         ):
             raise self._conflict("the sort order was changed meanwhile")
-        for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
-            # The name mapping follows from the schema, which was compared above.
-            if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
-                raise self._conflict(f"the property {key!r} was changed meanwhile")
-        if reason := rows_misfit(head.schema(), base.schema()):
-            raise self._conflict(reason)
 
     def _property_keys(self) -> set[str]:
         keys: set[str] = set()
