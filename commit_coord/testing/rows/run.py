@@ -438,7 +438,7 @@ class Run:
         self.left: set[str] = set()
         self.depth = 0
         self.merges = False
-        self.nested: Finding | None = None
+        self.nested: Finding | Spoilt | None = None
         self.handles: dict[str, Table] = {}
         self._create(self.clients.catalogs["a"])
         for name, catalog in self.clients.catalogs.items():
@@ -553,7 +553,7 @@ class Run:
             try:
                 while others:
                     self.step(others.pop(0))
-            except Finding as found:
+            except (Finding, Spoilt) as found:
                 self.nested = self.nested or found
                 others.clear()
             finally:
