@@ -658,7 +658,7 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
             return Expected((head,), late)  # it asks for what is
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
-        states = (_applied(operation, base, head),)
+        states: tuple[State, ...] = (_applied(operation, base, head),)
         if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
             # Its client may have meant a column that has another name by now.
             meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))
