@@ -5,10 +5,9 @@
 * Names of columns in rows and conditions stand for columns of what the client saw, or of the head. Either is a serial
   order; a mixture is none.
 * What depends on nothing but its arguments (an append; a deletion by a condition) applies to the head.
-* ``Overwrite`` brings rows that its caller computed. It lands only if no row that its condition names has changed since
-  the caller looked: serializable, Iceberg's default.
-* A change of columns or partitions names what it changes by name. If the name stands for another column by now, it must
-  not land.
+* An overwrite brings rows that its caller computed. It lands only if no row that it replaces has changed since the
+  caller looked: serializable, Iceberg's default.
+* A change of a column must not land if its name stands for another column by now.
 """
 
 from __future__ import annotations
@@ -412,9 +411,12 @@ Slots = dict[str, tuple[State, tuple[Row, ...]]]
 
 def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
+    if isinstance(operation, WriteFiles | Refresh):
+        return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return Expected((), "the table was dropped")
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
+    late = changed or ("" if base is head else "the table has changed")
     views = (base, head) if changed and _same_kinds(base, head) else (base,)
     match operation:
         case Append() | AddFiles():
@@ -425,12 +427,13 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Overwrite(rows=rows, where=where, branch=branch):
             if _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
-            why = changed or ("" if base is head else "the table has changed")
-            return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), why)
+            return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
             return Expected(_each(_upserted(rows, keys, view, head) for view in views), changed)
         case DynamicOverwrite(rows=rows):
-            return Expected(_each(_partitions_replaced(rows, view, head) for view in views), changed)
+            if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
+                return Expected((), "rows that it replaces have changed")
+            return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
         case UpdateRows(where=where, sets=sets) | SqlUpdate(where=where, sets=sets):
             return Expected(_each(_updated(where, dict(sets), view, head) for view in views), changed)
         case SqlDelete(where=where):
@@ -438,7 +441,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Truncate():
             return Expected((head.with_rows(()),))
         case Compact() | Concatenate():
-            return Expected((head,), "" if base is head else "the table has changed")
+            return Expected((head,), late)
         case Insert(columns=columns, values=values, overwrite=overwrite):
             rows = tuple(dict(zip(columns, line, strict=True)) for line in values)
             return Expected(_each(_inserted(rows, view, head, overwrite) for view in views), changed)
@@ -448,9 +451,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return _files_committed(operation, base, head, slots)
         case Transact(calls=calls):
             return _transacted(calls, base, head, slots)
-        case WriteFiles() | Refresh():
-            return Expected((head,))
-    return _changed(operation, base, head, changed)
+    return _changed(operation, base, head, late)
 
 
 def _same_kinds(base: State, head: State) -> bool:
@@ -545,6 +546,19 @@ def _partitions_replaced(named: tuple[Named, ...], view: State, head: State) -> 
     return head.with_rows([*kept, *rows])
 
 
+def _partitions_changed(rows: Iterable[Row], base: State, head: State) -> bool:
+    """Return whether rows have changed that lie in a partition of one of *rows*, by the spec of *base*."""
+    if base is head:
+        return False
+    doomed = {partition_of(row, base.spec, base.fields) for row in rows}
+
+    def replaced(state: State) -> Counter[Row]:
+        visible = State("", base.fields, state.rows).of()
+        return Counter(row for row in visible.elements() if partition_of(row, base.spec, base.fields) in doomed)
+
+    return base.fields == head.fields and replaced(base) != replaced(head)
+
+
 def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
     """Return *head* with the files gone that lie in a partition of one of *rows*, by the spec of *view*."""
     if not view.spec:
@@ -569,15 +583,17 @@ def _set(row: Row, sets: dict[str, Any], fields: StructType) -> Row:
 def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> State | None:
     try:
         matches = bound(where, view.fields)
-        rows = [_set(row, sets, view.fields) if matches(row) else row for row in head.rows.get(MAIN, ())]
+        there = head.rows.get(MAIN, ())
+        changed = [_set(row, sets, view.fields) for row in there if matches(row)]
     except Unbound:
         return None
-    return head.with_rows(rows) if _fit(rows, head) else None
+    return head.with_rows([*(row for row in there if not matches(row)), *changed]) if _fit(changed, head) else None
 
 
 def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
     made = rows_of(rows, view.fields)
-    if made is None or not _fit(made, head):
+    names = {f.name for f in view.fields.fields}
+    if made is None or not _fit(made, head) or any(row.keys() - names for row in rows):
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *made))
@@ -605,6 +621,9 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
         case "append":
             return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
         case "dynamic":
+            if _partitions_changed(rows, base, head):
+                return Expected((), "rows that it replaces have changed")
+            changed = changed or ("" if base is head else "the table has changed")
             return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
     if _conflict(operation.where, base, head, MAIN):
         return Expected((), "rows that it replaces have changed")
@@ -615,7 +634,9 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
 
 def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
     pairs = [(base, head)]
-    refusable = ""
+    # Rows that are put in the place of others were computed, by whatever calls.
+    replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
+    refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
     for call in calls:
         found = []
         for before, now in pairs:
@@ -630,24 +651,29 @@ def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots)
 # Columns, partitions and the rest.
 
 
-def _changed(operation: Structural, base: State, head: State, changed: str) -> Expected:
+def _changed(operation: Structural, base: State, head: State, late: str) -> Expected:
     """Return what a change may bring: it must mean the same for its client as for the head."""
-    why = changed or ("" if base is head else "the table has changed")
     try:
+        if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
+            return Expected((head,), late)  # it asks for what is
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
-        state = _applied(operation, base, head)
-    except (Unbound, LookupError) as error:
+        states: tuple[State, ...] = (_applied(operation, base, head),)
+        if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
+            # Its client may have meant a column that has another name by now.
+            meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))
+            states += (_applied(replace(operation, column=meant.name), base, head),)
+    except (Unbound, LookupError, StopIteration) as error:
         return Expected((), f"there is no {error}")
-    return Expected((state,), why)
+    return Expected(states, late)
 
 
 def names_in(operation: Structural) -> Iterator[str]:
-    """Yield the columns that *operation* names."""
+    """Yield the columns that *operation* changes; what it only moves, sorts or partitions by is not among them."""
     match operation:
         case AddColumn(column=column):
             yield column.rpartition(".")[0] or column
-        case DropColumn() | RenameColumn() | Promote() | Require() | MoveFirst() | SortBy() | AddPartition():
+        case DropColumn() | RenameColumn() | Promote() | Require():
             yield operation.column
         case SwapColumns(one=one, other=other):
             yield from (one, other)
@@ -734,7 +760,8 @@ def _grown(struct: StructType, path: list[str], field: NestedField) -> StructTyp
     made = []
     for one in struct.fields:
         if one.name == path[0]:
-            assert isinstance(one.field_type, StructType)
+            if not isinstance(one.field_type, StructType):
+                raise Unbound(path[0])
             made.append(one.model_copy(update={"field_type": _grown(one.field_type, path[1:], field)}))
         else:
             made.append(one)
