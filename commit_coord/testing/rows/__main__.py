@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from commit_coord.testing.rows.program import Dice, Program, View, by_stock, loads, step, table
+from commit_coord.testing.rows.program import Dice, Program, View, by_stock, loads, mix, step, table
 from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
 from commit_coord.testing.rows.shrink import smallest
 
@@ -37,12 +37,12 @@ class Rig:
 def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Finding | None]:
     """Draw a program while it runs, and return it with what was found."""
     dice = Dice(seed)
-    program = table(dice)
+    program, often = table(dice), mix(dice)
     run: Run | None = None
     try:
         run = Run(rig.of(program.locks), program, counts)
         for _ in range(dice.number(*_STEPS)):
-            made = step(dice, View(run.state, run.base, run.slots))
+            made = step(dice, View(run.state, run.base, run.slots), often)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
     except Finding as found:
