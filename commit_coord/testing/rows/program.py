@@ -178,6 +178,7 @@ class Dice:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"rows {seed}")  # noqa: S311 - dice
+        self._favourites: dict[str, list[Any]] = {}
 
     def number(self, low: int, high: int) -> int:
         """Return a number between both, inclusive."""
@@ -198,6 +199,12 @@ class Dice:
         while len(left) > count:
             left.pop(self.number(0, len(left) - 1))
         return [things[i] for i in left]
+
+    def value(self, pool: str) -> Any:
+        """Return a value of a pool: mostly one of three, so that rows meet conditions, keys and partitions."""
+        if pool not in self._favourites:
+            self._favourites[pool] = self.some(_POOLS[pool], 3, 3)
+        return self.one(self._favourites[pool] if self.chance(70) else _POOLS[pool])
 
     def weighed(self, things: Sequence[tuple[int, T]]) -> T:
         """Return one of *things*, by their weights."""
@@ -300,7 +307,7 @@ def value(dice: Dice, kind: IcebergType) -> Any:
                 (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
                 for key in keys
             ]
-    return dice.one(_POOLS[str(kind)])
+    return dice.value(str(kind))
 
 
 def value_of(dice: Dice, column: NestedField) -> Any:
@@ -426,14 +433,17 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         return Always()  # PyIceberg has no conditions on these
     if not kind.is_primitive or dice.chance(15):
         return IsNull(name) if dice.chance(50) else NotNull(name)
-    pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
     if dice.chance(15):
+        pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
+    compared = dice.value(str(kind))
+    if isinstance(compared, float) and math.isnan(compared):
+        return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
     if not isinstance(kind, FloatType | DoubleType) and dice.chance(10):
         # PyIceberg takes NULL != 1 for true of a whole file, and for false of a row.
-        return And(NotNull(name), Compare(name, "!=", dice.one(pool)))
-    return Compare(name, dice.one(ops), dice.one(pool))
+        return And(NotNull(name), Compare(name, "!=", compared))
+    return Compare(name, dice.one(ops), compared)
 
 
 def simple_where(dice: Dice, state: State) -> Where:
@@ -487,6 +497,7 @@ def mix(dice: Dice) -> Mix:
     """Return how often a program does what."""
     factors = {make: dice.weighed(((3, 0), (4, 1), (3, 4))) for _, make in _MAKERS}
     factors[_append] = max(1, factors[_append])
+    factors[_commit_files] = factors[_write_files]
 
     def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
         return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
@@ -497,6 +508,8 @@ def mix(dice: Dice) -> Mix:
 def step(dice: Dice, view: View, mix: Mix) -> Step:
     """Return what is done next."""
     client = dice.weighed(((5, "a"), (4, "b"), (2, "s")))
+    if len(view.head.files) < 2 and dice.chance(40):
+        return _append(dice, client, view.base(client), view)
     if dice.chance(8):
         return Look(where(dice, view.head))
     if dice.chance(mix.races) and client != "s":
