@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
-from commit_coord.testing.rows.many import ALONE
 from tests.mutants import of_files, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
 
@@ -35,7 +34,7 @@ MUTANTS = {
 _LOOK = """
 import json, sys
 from contextlib import ExitStack
-from commit_coord.testing.rows.many import Rig, kind_of, outcome
+from commit_coord.testing.rows.many import ALONE, Rig, kind_of, outcome
 from commit_coord.testing.rows.program import loads
 from commit_coord.testing.rows.shrink import smallest
 with ExitStack() as stack:
@@ -44,7 +43,7 @@ with ExitStack() as stack:
         what, *about = json.loads(line)
         if what == "draw":
             one = outcome(rig, about[0])
-            answer = [one.kind, one.program]
+            answer = ["" if one.kind.startswith(ALONE) else one.kind, one.program]
         elif what == "again":
             answer = kind_of(rig, loads(about[0]))
         else:
@@ -73,7 +72,8 @@ class Code:
 
     def ask(self, *question: object) -> object:
         """Return the answer to a question."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         while line := self._process.stdout.readline():
@@ -100,10 +100,10 @@ def attempt(mutant: Mutant, seed: int, runs: int, *, keep: bool) -> str:
         try:
             for number in range(1, runs + 1):
                 kind, program = wrong.ask("draw", seed + number - 1)  # type: ignore[misc]
-                if not kind or kind.startswith(ALONE) or right.ask("again", program) == kind:
+                if not kind or right.ask("again", program) == kind:
                     continue
                 if keep:
-                    program = wrong.ask("smaller", kind, program, 120)
+                    program = wrong.ask("smaller", kind, program, 50)
                     if right.ask("again", program) == "":
                         (PROGRAMS / f"{slug(mutant.name)}.txt").write_text(f"{program}\n")
                     else:
