@@ -1,8 +1,8 @@
 """How many random programs the oracle of rows needs to find each mutant that changes rows.
 
 ``python -m tests.mutants.rows [MUTANT ...]`` runs programs against the code with one edit, until one finds something
-that the code without it does not. That program, made smaller, goes to ``tests/rows/programs``, and is from then on run by
-``make test``; ``of_rows`` says that it kills the mutant.
+that the code without it does not. That program, made smaller, goes to ``tests/rows/programs``, and is run by
+``make test`` from then on; ``of_rows`` says that it kills the mutant.
 """
 
 from __future__ import annotations

@@ -324,6 +324,11 @@ class State:
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     mapped: bool = field(default=False, compare=False)
 
+    @property
+    def isolation(self) -> str:
+        """Return the isolation level of what overwrites rows."""
+        return self.properties.get("write.update.isolation-level", "serializable")
+
     def of(self, ref: str = MAIN) -> Counter[Row]:
         """Return the rows of a branch or tag as the present columns show them."""
         return Counter(_visible(row, self.fields) for row in self.rows.get(ref, ()))

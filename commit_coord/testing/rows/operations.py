@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -57,12 +58,13 @@ class Append:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """``overwrite(rows, where)``."""
+    """``overwrite(rows, where)``; *given*: ``reads=NOTHING``, its rows were computed from none of the table."""
 
     client: str
     rows: tuple[Named, ...]
     where: Where = Always()  # noqa: RUF009 - frozen
     branch: str = MAIN
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,13 @@ class WriteFiles:
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """``commit_files`` of the files in *slot*."""
+    """``commit_files`` of the files in *slot*; *named*: with a request id that is the slot's."""
 
     client: str
     slot: str
     mode: Literal["append", "overwrite", "dynamic"] = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -442,12 +445,14 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
         case Delete(where=where, branch=branch):
             return Expected(_each(_without(where, view, head, branch) for view in views), changed)
-        case Overwrite(rows=rows, where=where, branch=branch):
-            if _conflict(where, base, head, branch):
+        case Overwrite(rows=rows, where=where, branch=branch, given=given):
+            if base.isolation == "snapshot" and base is not head and not given:
+                return _overwritten_at(operation, base, head)
+            if not given and _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
-            return Expected(_each(_upserted(rows, keys, view, head) for view in views), changed)
+            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), changed)
         case DynamicOverwrite(rows=rows):
             if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
                 return Expected((), "rows that it replaces have changed")
@@ -527,14 +532,36 @@ def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: Stat
     return left and _appended(named, view, left, branch)
 
 
-def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> State | None:
+def _overwritten_at(operation: Overwrite, base: State, head: State) -> Expected:
+    """Return what comes of an overwrite on a snapshot: rows that were added meanwhile stay, none may be gone."""
+    after = _overwritten(operation.rows, operation.where, base, base, operation.branch)
+    if after is None:
+        return Expected(())
+    kept = _without(operation.where, base, base, operation.branch)
+    assert kept is not None
+    doomed = base.of(operation.branch) - kept.of(operation.branch)
+    late = "the table has changed"
+    if not base.same_structure(head):
+        # Which rows are the same is no more told by their values.
+        return Expected(
+            _each(_overwritten(operation.rows, operation.where, v, head, operation.branch) for v in (base, head)), late
+        )
+    if doomed - head.of(operation.branch):
+        return Expected((), "rows that it replaces are gone")
+    left = list((head.of(operation.branch) - doomed).elements())
+    new = rows_of(operation.rows, base.fields) or []
+    return Expected((head.with_rows([*left, *new], operation.branch),), late)
+
+
+def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> Iterator[State]:
+    """Yield what may come of an upsert: where a key is there n times, PyIceberg writes its row once to n times."""
     rows = rows_of(named, view.fields)
     try:
         ids = [path_of(key, view.fields)[-1].field_id for key in keys]
     except Unbound:
-        return None
+        return
     if rows is None or not _fit(rows, head):
-        return None
+        return
 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(dict(row).get(i) for i in ids)
@@ -544,7 +571,10 @@ def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head
     # What is there already stays as it is, be it there twice.
     same = {k for k, row in wanted.items() if {found for found in there if key(found) == k} == {row}}
     kept = [row for row in there if key(row) not in wanted or key(row) in same]
-    return head.with_rows([*kept, *(row for k, row in wanted.items() if k not in same)])
+    new = [(row, max(1, sum(key(found) == k for found in there))) for k, row in wanted.items() if k not in same]
+    for times in itertools.product(*(range(1, most + 1) for _, most in new)):
+        written = (row for (row, _), n in zip(new, times, strict=True) for _ in range(n))
+        yield head.with_rows([*kept, *written])
 
 
 def partition_of(row: Row, spec: tuple[Partition, ...], fields: StructType) -> tuple[Any, ...]:

@@ -146,13 +146,23 @@ def by_stock(program: Program) -> Program:
     steps: list[Step] = []
     for one in program.steps:
         if isinstance(one, Race):
-            steps += [one] if not isinstance(one.one, OURS_ALONE) else one.others
-        elif isinstance(one, Transact):
-            calls = tuple(call for call in one.calls if not isinstance(call, OURS_ALONE))
-            steps += [replace(one, calls=calls)] if calls else []
-        else:
+            first, others = stock_call(one.one), [found for other in one.others if (found := stock_call(other))]
+            steps += [Race(first, tuple(others))] if first is not None else others
+        elif isinstance(one, Look):
             steps.append(one)
-    return replace(program, locks="stock", steps=tuple(one for one in steps if not isinstance(one, OURS_ALONE)))
+        elif (found := stock_call(one)) is not None:
+            steps.append(found)
+    return replace(program, locks="stock", steps=tuple(steps))
+
+
+def stock_call(one: Single) -> Single | None:
+    """Return *one* as PyIceberg's own tables take it; None when they can't do it."""
+    if isinstance(one, Transact):
+        calls = tuple(found for call in one.calls if (found := stock_call(call)) is not None)
+        return replace(one, calls=calls) if calls else None  # type: ignore[arg-type]
+    if isinstance(one, OURS_ALONE):
+        return None
+    return replace(one, given=False) if isinstance(one, Overwrite) else one
 
 
 def loads(text: str) -> Program:
@@ -370,6 +380,7 @@ _PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"},
     {"commit.group.coalesce": "true"},
     {"write.metadata.previous-versions-max": "2"},
+    {"write.update.isolation-level": "snapshot"},
 )
 
 
@@ -551,7 +562,8 @@ def _branch(dice: Dice, base: State) -> str:
 
 def _overwrite(dice: Dice, client: str, base: State, view: View) -> Single:
     condition = where(dice, base) if dice.chance(60) else Always()
-    return Overwrite(client, rows(dice, base, 0 if dice.chance(25) else 1), condition, _branch(dice, base))
+    made = rows(dice, base, 0 if dice.chance(25) else 1)
+    return Overwrite(client, made, condition, _branch(dice, base), client != "s" and dice.chance(20))
 
 
 def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -587,7 +599,7 @@ def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | 
         return None
     mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
-    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition)
+    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition, dice.chance(50))
 
 
 def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:
@@ -733,6 +745,7 @@ def _set_property(dice: Dice, client: str, base: State, view: View) -> Single:
             ("commit.manifest-merge.enabled", ("true", "false")),
             ("commit.manifest.min-count-to-merge", ("2", "3")),
             ("commit.group.coalesce", ("true", "false")),
+            ("write.update.isolation-level", ("snapshot", "serializable")),
             ("p", ("1", "2")),
         )
     )

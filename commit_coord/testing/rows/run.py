@@ -109,7 +109,7 @@ from commit_coord.testing.rows.operations import (
     meaning,
     unnumbered,
 )
-from commit_coord.testing.rows.program import Look, Program
+from commit_coord.testing.rows.program import Look, Program, stock_call
 
 _NAMESPACE = "db"
 _numbers = itertools.count(1)
@@ -248,7 +248,8 @@ class Doing:
                 self.slots[slot] = made
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table
-                ours.commit_files(self.slots[slot], mode=mode, overwrite_filter=readers.expression(where))
+                request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
+                ours.commit_files(self.slots[slot], mode=mode, overwrite_filter=readers.expression(where), **request)
             case Compact():
                 ours = table
                 ours.compact()
@@ -266,8 +267,9 @@ class Doing:
         match operation:
             case Append(rows=rows, branch=branch):
                 target.append(arrow(rows, schema), branch=branch)
-            case Overwrite(rows=rows, where=where, branch=branch):
-                target.overwrite(arrow(rows, schema), readers.expression(where), branch=branch)
+            case Overwrite(rows=rows, where=where, branch=branch, given=given):
+                reads = {"reads": commit_coord.NOTHING} if given else {}
+                target.overwrite(arrow(rows, schema), readers.expression(where), branch=branch, **reads)
             case Delete(where=where, branch=branch):
                 target.delete(readers.expression(where), branch=branch)
             case Upsert(rows=rows, keys=keys):
@@ -457,6 +459,7 @@ class Run:
         self.doing = Doing(self.folder, self.files)
         self.slots: dict[str, tuple[State, tuple[Row, ...]]] = {}
         self.states: dict[str, State] = {}
+        self.landed: set[tuple[str, str]] = set()
         self.reached: set[str] = set()
         self.left: set[str] = set()
         self.depth = 0
@@ -603,6 +606,11 @@ class Run:
             raise Finding(f"{kind} unreadable", f"{operation}: {type(reason).__name__}: {reason}") from reason
         self._count(operation, base is not head, error, changed=self.head.location != old.location)
         expected = meaning(operation, base, head, self.slots)
+        if isinstance(operation, CommitFiles) and operation.named:
+            if (head.uuid, operation.slot) in self.landed:
+                expected = Expected((head,), "it has landed before")
+            elif error is None:
+                self.landed.add((head.uuid, operation.slot))
         if error is None:
             # PyIceberg's retries check less than ours; what its late clients may do is its own affair.
             if not self.is_stock(operation) or base is head:
@@ -669,7 +677,8 @@ class Run:
 
     def _stock_says(self, operation: Single) -> str:
         """Return the name of the error by which PyIceberg refuses *operation* on the table as it is; "" if none."""
-        if isinstance(operation, (OURS_ALONE, Recreate)):
+        asked = stock_call(operation)
+        if asked is None or isinstance(asked, Recreate):
             return ""
         before = self._on_disk()
         catalog = SqlCatalog("shadow", uri="sqlite:///:memory:", warehouse=f"file://{self.folder}/shadow")
@@ -677,7 +686,7 @@ class Run:
             catalog.create_namespace(_NAMESPACE)
             table = catalog.register_table((_NAMESPACE, self.name), self.head.location)
             with quiet():
-                Doing(self.folder, Files())(operation, table)
+                Doing(self.folder, Files())(asked, table)
         except Exception as error:  # noqa: BLE001 - that is what is asked for
             return type(error).__name__
         finally:
