@@ -446,14 +446,18 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Delete(where=where, branch=branch):
             return Expected(_each(_without(where, view, head, branch) for view in views), changed)
         case Overwrite(rows=rows, where=where, branch=branch, given=given):
-            if base.isolation == "snapshot" and base is not head and not given:
-                return _overwritten_at(operation, base, head)
+            if _by_snapshot(base, head) and not given:
+                serial = _each(_overwritten(rows, where, view, head, branch) for view in views)
+                return _on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
             if not given and _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
             return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), changed)
         case DynamicOverwrite(rows=rows):
+            if _by_snapshot(base, head):
+                serial = _each(_partitions_replaced(rows, view, head) for view in views)
+                return _on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
             if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
@@ -475,6 +479,10 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Transact(calls=calls):
             return _transacted(calls, base, head, slots)
     return _changed(operation, base, head, late)
+
+
+def _by_snapshot(base: State, head: State) -> bool:
+    return base is not head and "snapshot" in {base.isolation, head.isolation}
 
 
 def _same_kinds(base: State, head: State) -> bool:
@@ -532,25 +540,24 @@ def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: Stat
     return left and _appended(named, view, left, branch)
 
 
-def _overwritten_at(operation: Overwrite, base: State, head: State) -> Expected:
-    """Return what comes of an overwrite on a snapshot: rows that were added meanwhile stay, none may be gone."""
-    after = _overwritten(operation.rows, operation.where, base, base, operation.branch)
-    if after is None:
-        return Expected(())
-    kept = _without(operation.where, base, base, operation.branch)
-    assert kept is not None
-    doomed = base.of(operation.branch) - kept.of(operation.branch)
+def _on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
+    """Return what snapshot isolation allows: rows that were added meanwhile stay, none that is replaced may be gone.
+
+    Args:
+        after: What the overwrite makes of *base*.
+        serial: What it makes of *head*.
+        base: What its caller saw.
+        head: What it lands on.
+        branch: Where.
+    """
     late = "the table has changed"
-    if not base.same_structure(head):
-        # Which rows are the same is no more told by their values.
-        return Expected(
-            _each(_overwritten(operation.rows, operation.where, v, head, operation.branch) for v in (base, head)), late
-        )
-    if doomed - head.of(operation.branch):
+    if after is None or not base.same_structure(head):
+        return Expected(serial, late)  # rows are no more told apart by their values
+    old, new = base.of(branch), after.of(branch)
+    if (old - new) - head.of(branch):
         return Expected((), "rows that it replaces are gone")
-    left = list((head.of(operation.branch) - doomed).elements())
-    new = rows_of(operation.rows, base.fields) or []
-    return Expected((head.with_rows([*left, *new], operation.branch),), late)
+    rows = (head.of(branch) - (old - new)) + (new - old)
+    return Expected((head.with_rows(rows.elements(), branch),), late)
 
 
 def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> Iterator[State]:
@@ -669,10 +676,19 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
         case "append":
             return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
         case "dynamic":
+            if _by_snapshot(base, head):
+                serial = _each(_files_replaced(rows, view, head) for view in (written, head))
+                return _on_snapshot(_files_replaced(rows, written, base), serial, base, head, MAIN)
             if _partitions_changed(rows, base, head):
                 return Expected((), "rows that it replaces have changed")
             changed = changed or ("" if base is head else "the table has changed")
             return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
+    if _by_snapshot(base, head):
+        kept = _without(operation.where, base, base, MAIN)
+        after = kept and kept.with_rows((*kept.rows.get(MAIN, ()), *rows))
+        there = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
+        serial = tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in there)
+        return _on_snapshot(after, serial, base, head, MAIN)
     if _conflict(operation.where, base, head, MAIN):
         return Expected((), "rows that it replaces have changed")
     left = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
