@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 KEPT = sorted((HERE / "programs").glob("*.txt"))
 OPEN = sorted((HERE / "open").glob("*.txt"))
 
-CHUNKS, EACH = 10, 20
+CHUNKS, EACH = 12, 10
 
 
 @pytest.fixture(scope="module")

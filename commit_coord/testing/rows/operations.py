@@ -615,15 +615,11 @@ def _partitions_changed(rows: Iterable[Row], base: State, head: State) -> bool:
 
 
 def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
-    """Return *head* with the files gone that lie in a partition of one of *rows*, by the spec of *view*."""
+    """Return *head* with *rows* in the place of all that lie in a partition of one of them, by the spec of *view*."""
     if not view.spec:
         return head.with_rows(rows)
     doomed = {partition_of(row, view.spec, view.fields) for row in rows}
-    kept = list(head.rows.get(MAIN, ()))
-    for spec_id, inside in head.files:
-        if inside and spec_id == view.spec_id and partition_of(inside[0], view.spec, view.fields) in doomed:
-            for row in inside:
-                kept.remove(row)
+    kept = (row for row in head.rows.get(MAIN, ()) if partition_of(row, view.spec, view.fields) not in doomed)
     return head.with_rows([*kept, *rows])
 
 

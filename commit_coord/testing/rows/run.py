@@ -227,12 +227,12 @@ class Doing:
     Args:
         folder: For files that lie outside of the table.
         files: Learns what files hold that name no field ids.
-        slots: Data files that were written, by name.
+        slots: Data files that were written, and the schema that they were written with, by name.
     """
 
     folder: Path
     files: Files
-    slots: dict[str, list[Any]] = field(default_factory=dict)
+    slots: dict[str, tuple[list[Any], int]] = field(default_factory=dict)
 
     def __call__(self, operation: Single, table: Table) -> None:
         """Do *operation* on *table*, as its client sees it."""
@@ -245,11 +245,13 @@ class Doing:
                         self.call(call, transaction, table.schema())
             case WriteFiles(rows=rows, slot=slot):
                 made = list(_dataframe_to_data_files(table.metadata, arrow(rows, table.schema()), table.io))
-                self.slots[slot] = made
+                self.slots[slot] = made, table.schema().schema_id
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table
+                files, written = self.slots[slot]
                 request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
-                ours.commit_files(self.slots[slot], mode=mode, overwrite_filter=readers.expression(where), **request)
+                condition = readers.expression(where)
+                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=written, **request)
             case Compact():
                 ours = table
                 ours.compact()
@@ -640,7 +642,7 @@ class Run:
         self.counts[f"{'on an old table' if late else 'on the table as it is'}: {end}"] += 1
 
     def _keep(self, operation: WriteFiles) -> None:
-        written = self.doing.slots[operation.slot]
+        written, _ = self.doing.slots[operation.slot]
         self.left |= {metadata.local(file.file_path) for file in written}
         rows = tuple(row for file in written for row in self.files.data(file.file_path))
         self.slots[operation.slot] = (self.base(operation.client), rows)
