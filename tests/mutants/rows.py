@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree, ignore_patterns
+from typing import Any
 
 from tests.mutants import of_files, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
@@ -70,7 +71,7 @@ class Code:
             text=True,
         )
 
-    def ask(self, *question: object) -> object:
+    def ask(self, *question: object) -> Any:
         """Return the answer to a question."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -99,7 +100,7 @@ def attempt(mutant: Mutant, seed: int, runs: int, *, keep: bool) -> str:
         wrong, right = Code(Path(folder, "wrong"), mutant), Code(Path(folder, "right"), None)
         try:
             for number in range(1, runs + 1):
-                kind, program = wrong.ask("draw", seed + number - 1)  # type: ignore[misc]
+                kind, program = wrong.ask("draw", seed + number - 1)
                 if not kind or right.ask("again", program) == kind:
                     continue
                 if keep:

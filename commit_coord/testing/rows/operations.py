@@ -795,8 +795,7 @@ def _applied(operation: Structural, base: State, head: State) -> State:
         case Expire() | ExpireOne():
             return head
         case Rollback(back=back):
-            _, rows = base.history[back]
-            return head.with_rows(rows)
+            return head.with_rows(base.history[back][1])
         case Recreate():
             # Field ids are given out anew; what they stand for is compared by name.
             return replace(head, uuid="", rows={}, tags=frozenset(), order=())

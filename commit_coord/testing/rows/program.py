@@ -356,7 +356,7 @@ def kind_of(dice: Dice, number: Callable[[], int], *, nested: int = 25) -> Icebe
     if not dice.chance(nested):
         return dice.one(_PRIMITIVES)
     required = dice.chance(30)
-    match dice.weighed(((8, 1), (8, 2), (8, 3), (1, 4), (1, 5))):
+    match dice.weighed(((8, 1), (8, 2), (8, 3), (3, 4), (3, 5))):
         case 1:
             return StructType(
                 NestedField(number(), "x", LongType(), required=required),
