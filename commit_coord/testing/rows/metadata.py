@@ -325,10 +325,10 @@ def _manifest(now: Observed, snapshot: Json, manifest: Json, version: int) -> It
         yield "the spec written in a manifest is another one than the table's of that id"
     if not found.entries:
         yield "an empty manifest"
-    if manifest["added_snapshot_id"] == snapshot["snapshot-id"] and any(e["status"] == 0 for e in found.entries):
-        # Of an append that was made before the table's upgrade it may be, but not of what was written anew.
-        if int(found.about.get("format-version", 1)) != version:
-            yield "a manifest of old files is written in another format version than the table's"
+    # An append may have been prepared before the table's upgrade, but old files are written anew on what is there.
+    anew = manifest["added_snapshot_id"] == snapshot["snapshot-id"] and any(e["status"] == 0 for e in found.entries)
+    if anew and int(found.about.get("format-version", 1)) != version:
+        yield "a manifest of old files is written in another format version than the table's"
     for status, kind in ((1, "added"), (0, "existing"), (2, "deleted")):
         inside = [e for e in found.entries if e["status"] == status]
         key = f"{kind}_files_count" if f"{kind}_files_count" in manifest else f"{kind}_data_files_count"
