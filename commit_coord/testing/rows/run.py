@@ -245,6 +245,8 @@ class Doing:
                         self.call(call, transaction, table.schema())
             case WriteFiles(rows=rows, slot=slot):
                 made = list(_dataframe_to_data_files(table.metadata, arrow(rows, table.schema()), table.io))
+                for file in made:
+                    file.spec_id = table.metadata.default_spec_id  # as whoever commits files of others must say
                 self.slots[slot] = made, table.schema().schema_id
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table
