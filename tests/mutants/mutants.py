@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import of_catalogs, of_files, of_locks, of_spark, of_sql, of_transactions
+from tests.mutants import of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
 
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
@@ -509,6 +509,7 @@ MUTANTS = (
     *of_files.MUTANTS,
     *of_transactions.MUTANTS,
     *of_sql.MUTANTS,
+    *of_rows.MUTANTS,
     *of_spark.MUTANTS,
     *of_catalogs.MUTANTS,
     *of_locks.MUTANTS,

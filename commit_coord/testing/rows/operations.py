@@ -5,14 +5,14 @@
 * Names of columns in rows and conditions stand for columns of what the client saw, or of the head. Either is a serial
   order; a mixture is none.
 * What depends on nothing but its arguments (an append; a deletion by a condition) applies to the head.
-* ``Overwrite`` brings rows that its caller computed. It lands only if no row that its condition names has changed since
-  the caller looked: serializable, Iceberg's default.
-* A change of columns or partitions names what it changes by name. If the name stands for another column by now, it must
-  not land.
+* An overwrite brings rows that its caller computed. It lands only if no row that it replaces has changed since the
+  caller looked: serializable, Iceberg's default.
+* A change of a column must not land if its name stands for another column by now.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -58,12 +58,13 @@ class Append:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """``overwrite(rows, where)``."""
+    """``overwrite(rows, where)``; *given*: ``reads=NOTHING``, its rows were computed from none of the table."""
 
     client: str
     rows: tuple[Named, ...]
     where: Where = Always()  # noqa: RUF009 - frozen
     branch: str = MAIN
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,13 @@ class WriteFiles:
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """``commit_files`` of the files in *slot*."""
+    """``commit_files`` of the files in *slot*; *named*: with a request id that is the slot's."""
 
     client: str
     slot: str
     mode: Literal["append", "overwrite", "dynamic"] = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,22 @@ class Expire:
 
 
 @dataclass(frozen=True)
+class ExpireOne:
+    """The snapshot that is so many behind the head of the main branch goes."""
+
+    client: str
+    back: int
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """The main branch goes back by so many snapshots."""
+
+    client: str
+    back: int
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The table is dropped, and an empty one of the same columns made under its name."""
 
@@ -366,6 +384,8 @@ Structural = (
     | MakeRef
     | DropRef
     | Expire
+    | ExpireOne
+    | Rollback
     | Recreate
 )
 Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
@@ -412,9 +432,12 @@ Slots = dict[str, tuple[State, tuple[Row, ...]]]
 
 def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
+    if isinstance(operation, WriteFiles | Refresh):
+        return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return Expected((), "the table was dropped")
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
+    late = changed or ("" if base is head else "the table has changed")
     views = (base, head) if changed and _same_kinds(base, head) else (base,)
     match operation:
         case Append() | AddFiles():
@@ -422,15 +445,22 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
         case Delete(where=where, branch=branch):
             return Expected(_each(_without(where, view, head, branch) for view in views), changed)
-        case Overwrite(rows=rows, where=where, branch=branch):
-            if _conflict(where, base, head, branch):
+        case Overwrite(rows=rows, where=where, branch=branch, given=given):
+            if _by_snapshot(base, head) and not given:
+                serial = _each(_overwritten(rows, where, view, head, branch) for view in views)
+                return _on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
+            if not given and _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
-            why = changed or ("" if base is head else "the table has changed")
-            return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), why)
+            return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
-            return Expected(_each(_upserted(rows, keys, view, head) for view in views), changed)
+            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), changed)
         case DynamicOverwrite(rows=rows):
-            return Expected(_each(_partitions_replaced(rows, view, head) for view in views), changed)
+            if _by_snapshot(base, head):
+                serial = _each(_partitions_replaced(rows, view, head) for view in views)
+                return _on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
+            if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
+                return Expected((), "rows that it replaces have changed")
+            return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
         case UpdateRows(where=where, sets=sets) | SqlUpdate(where=where, sets=sets):
             return Expected(_each(_updated(where, dict(sets), view, head) for view in views), changed)
         case SqlDelete(where=where):
@@ -438,7 +468,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Truncate():
             return Expected((head.with_rows(()),))
         case Compact() | Concatenate():
-            return Expected((head,), "" if base is head else "the table has changed")
+            return Expected((head,), late)
         case Insert(columns=columns, values=values, overwrite=overwrite):
             rows = tuple(dict(zip(columns, line, strict=True)) for line in values)
             return Expected(_each(_inserted(rows, view, head, overwrite) for view in views), changed)
@@ -448,9 +478,11 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return _files_committed(operation, base, head, slots)
         case Transact(calls=calls):
             return _transacted(calls, base, head, slots)
-        case WriteFiles() | Refresh():
-            return Expected((head,))
-    return _changed(operation, base, head, changed)
+    return _changed(operation, base, head, late)
+
+
+def _by_snapshot(base: State, head: State) -> bool:
+    return base is not head and "snapshot" in {base.isolation, head.isolation}
 
 
 def _same_kinds(base: State, head: State) -> bool:
@@ -508,14 +540,35 @@ def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: Stat
     return left and _appended(named, view, left, branch)
 
 
-def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> State | None:
+def _on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
+    """Return what snapshot isolation allows: rows that were added meanwhile stay, none that is replaced may be gone.
+
+    Args:
+        after: What the overwrite makes of *base*.
+        serial: What it makes of *head*.
+        base: What its caller saw.
+        head: What it lands on.
+        branch: Where.
+    """
+    late = "the table has changed"
+    if after is None or not base.same_structure(head):
+        return Expected(serial, late)  # rows are no more told apart by their values
+    old, new = base.of(branch), after.of(branch)
+    if (old - new) - head.of(branch):
+        return Expected((), "rows that it replaces are gone")
+    rows = (head.of(branch) - (old - new)) + (new - old)
+    return Expected((head.with_rows(rows.elements(), branch),), late)
+
+
+def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head: State) -> Iterator[State]:
+    """Yield what may come of an upsert: where a key is there n times, PyIceberg writes its row once to n times."""
     rows = rows_of(named, view.fields)
     try:
         ids = [path_of(key, view.fields)[-1].field_id for key in keys]
     except Unbound:
-        return None
+        return
     if rows is None or not _fit(rows, head):
-        return None
+        return
 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(dict(row).get(i) for i in ids)
@@ -525,7 +578,10 @@ def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head
     # What is there already stays as it is, be it there twice.
     same = {k for k, row in wanted.items() if {found for found in there if key(found) == k} == {row}}
     kept = [row for row in there if key(row) not in wanted or key(row) in same]
-    return head.with_rows([*kept, *(row for k, row in wanted.items() if k not in same)])
+    new = [(row, max(1, sum(key(found) == k for found in there))) for k, row in wanted.items() if k not in same]
+    for times in itertools.product(*(range(1, most + 1) for _, most in new)):
+        written = (row for (row, _), n in zip(new, times, strict=True) for _ in range(n))
+        yield head.with_rows([*kept, *written])
 
 
 def partition_of(row: Row, spec: tuple[Partition, ...], fields: StructType) -> tuple[Any, ...]:
@@ -545,16 +601,25 @@ def _partitions_replaced(named: tuple[Named, ...], view: State, head: State) -> 
     return head.with_rows([*kept, *rows])
 
 
+def _partitions_changed(rows: Iterable[Row], base: State, head: State) -> bool:
+    """Return whether rows have changed that lie in a partition of one of *rows*, by the spec of *base*."""
+    if base is head:
+        return False
+    doomed = {partition_of(row, base.spec, base.fields) for row in rows}
+
+    def replaced(state: State) -> Counter[Row]:
+        visible = State("", base.fields, state.rows).of()
+        return Counter(row for row in visible.elements() if partition_of(row, base.spec, base.fields) in doomed)
+
+    return base.fields == head.fields and replaced(base) != replaced(head)
+
+
 def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
-    """Return *head* with the files gone that lie in a partition of one of *rows*, by the spec of *view*."""
+    """Return *head* with *rows* in the place of all that lie in a partition of one of them, by the spec of *view*."""
     if not view.spec:
         return head.with_rows(rows)
     doomed = {partition_of(row, view.spec, view.fields) for row in rows}
-    kept = list(head.rows.get(MAIN, ()))
-    for spec_id, inside in head.files:
-        if inside and spec_id == view.spec_id and partition_of(inside[0], view.spec, view.fields) in doomed:
-            for row in inside:
-                kept.remove(row)
+    kept = (row for row in head.rows.get(MAIN, ()) if partition_of(row, view.spec, view.fields) not in doomed)
     return head.with_rows([*kept, *rows])
 
 
@@ -569,15 +634,17 @@ def _set(row: Row, sets: dict[str, Any], fields: StructType) -> Row:
 def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> State | None:
     try:
         matches = bound(where, view.fields)
-        rows = [_set(row, sets, view.fields) if matches(row) else row for row in head.rows.get(MAIN, ())]
+        there = head.rows.get(MAIN, ())
+        changed = [_set(row, sets, view.fields) for row in there if matches(row)]
     except Unbound:
         return None
-    return head.with_rows(rows) if _fit(rows, head) else None
+    return head.with_rows([*(row for row in there if not matches(row)), *changed]) if _fit(changed, head) else None
 
 
 def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
     made = rows_of(rows, view.fields)
-    if made is None or not _fit(made, head):
+    names = {f.name for f in view.fields.fields}
+    if made is None or not _fit(made, head) or any(row.keys() - names for row in rows):
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *made))
@@ -605,7 +672,19 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
         case "append":
             return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
         case "dynamic":
+            if _by_snapshot(base, head):
+                serial = _each(_files_replaced(rows, view, head) for view in (written, head))
+                return _on_snapshot(_files_replaced(rows, written, base), serial, base, head, MAIN)
+            if _partitions_changed(rows, base, head):
+                return Expected((), "rows that it replaces have changed")
+            changed = changed or ("" if base is head else "the table has changed")
             return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
+    if _by_snapshot(base, head):
+        kept = _without(operation.where, base, base, MAIN)
+        after = kept and kept.with_rows((*kept.rows.get(MAIN, ()), *rows))
+        there = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
+        serial = tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in there)
+        return _on_snapshot(after, serial, base, head, MAIN)
     if _conflict(operation.where, base, head, MAIN):
         return Expected((), "rows that it replaces have changed")
     left = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
@@ -615,7 +694,9 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
 
 def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
     pairs = [(base, head)]
-    refusable = ""
+    # Rows that are put in the place of others were computed, by whatever calls.
+    replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
+    refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
     for call in calls:
         found = []
         for before, now in pairs:
@@ -630,24 +711,31 @@ def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots)
 # Columns, partitions and the rest.
 
 
-def _changed(operation: Structural, base: State, head: State, changed: str) -> Expected:
+def _changed(operation: Structural, base: State, head: State, late: str) -> Expected:
     """Return what a change may bring: it must mean the same for its client as for the head."""
-    why = changed or ("" if base is head else "the table has changed")
     try:
+        if isinstance(operation, Rollback) and _conflict(Always(), base, head, MAIN):
+            return Expected((), "what it takes back has changed")
+        if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
+            return Expected((head,), late)  # it asks for what is
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
-        state = _applied(operation, base, head)
-    except (Unbound, LookupError) as error:
+        states: tuple[State, ...] = (_applied(operation, base, head),)
+        if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
+            # Its client may have meant a column that has another name by now.
+            meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))
+            states += (_applied(replace(operation, column=meant.name), base, head),)
+    except (Unbound, LookupError, StopIteration) as error:
         return Expected((), f"there is no {error}")
-    return Expected((state,), why)
+    return Expected(states, late)
 
 
 def names_in(operation: Structural) -> Iterator[str]:
-    """Yield the columns that *operation* names."""
+    """Yield the columns that *operation* changes; what it only moves, sorts or partitions by is not among them."""
     match operation:
         case AddColumn(column=column):
             yield column.rpartition(".")[0] or column
-        case DropColumn() | RenameColumn() | Promote() | Require() | MoveFirst() | SortBy() | AddPartition():
+        case DropColumn() | RenameColumn() | Promote() | Require():
             yield operation.column
         case SwapColumns(one=one, other=other):
             yield from (one, other)
@@ -704,8 +792,10 @@ def _applied(operation: Structural, base: State, head: State) -> State:
         case DropRef(name=name):
             rows = {key: rows for key, rows in head.rows.items() if key != name}
             return replace(head, rows=rows, tags=head.tags - {name})
-        case Expire():
+        case Expire() | ExpireOne():
             return head
+        case Rollback(back=back):
+            return head.with_rows(base.history[back][1])
         case Recreate():
             # Field ids are given out anew; what they stand for is compared by name.
             return replace(head, uuid="", rows={}, tags=frozenset(), order=())
@@ -734,7 +824,8 @@ def _grown(struct: StructType, path: list[str], field: NestedField) -> StructTyp
     made = []
     for one in struct.fields:
         if one.name == path[0]:
-            assert isinstance(one.field_type, StructType)
+            if not isinstance(one.field_type, StructType):
+                raise Unbound(path[0])
             made.append(one.model_copy(update={"field_type": _grown(one.field_type, path[1:], field)}))
         else:
             made.append(one)

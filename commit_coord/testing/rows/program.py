@@ -46,6 +46,7 @@ from commit_coord.testing.rows.model import (
     In,
     IsNull,
     Named,
+    Not,
     NotNull,
     Or,
     Partition,
@@ -67,6 +68,7 @@ from commit_coord.testing.rows.operations import (
     DropRef,
     DynamicOverwrite,
     Expire,
+    ExpireOne,
     Insert,
     InsertSelect,
     MakeRef,
@@ -79,6 +81,7 @@ from commit_coord.testing.rows.operations import (
     Refresh,
     RenameColumn,
     Require,
+    Rollback,
     SetProperty,
     Single,
     SortBy,
@@ -143,13 +146,23 @@ def by_stock(program: Program) -> Program:
     steps: list[Step] = []
     for one in program.steps:
         if isinstance(one, Race):
-            steps += [one] if not isinstance(one.one, OURS_ALONE) else one.others
-        elif isinstance(one, Transact):
-            calls = tuple(call for call in one.calls if not isinstance(call, OURS_ALONE))
-            steps += [replace(one, calls=calls)] if calls else []
-        else:
+            first, others = stock_call(one.one), [found for other in one.others if (found := stock_call(other))]
+            steps += [Race(first, tuple(others))] if first is not None else others
+        elif isinstance(one, Look):
             steps.append(one)
-    return replace(program, locks="stock", steps=tuple(one for one in steps if not isinstance(one, OURS_ALONE)))
+        elif (found := stock_call(one)) is not None:
+            steps.append(found)
+    return replace(program, locks="stock", steps=tuple(steps))
+
+
+def stock_call(one: Single) -> Single | None:
+    """Return *one* as PyIceberg's own tables take it; None when they can't do it."""
+    if isinstance(one, Transact):
+        calls = tuple(found for call in one.calls if (found := stock_call(call)) is not None)
+        return replace(one, calls=calls) if calls else None  # type: ignore[arg-type]
+    if isinstance(one, OURS_ALONE):
+        return None
+    return replace(one, given=False) if isinstance(one, Overwrite) else one
 
 
 def loads(text: str) -> Program:
@@ -175,6 +188,7 @@ class Dice:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"rows {seed}")  # noqa: S311 - dice
+        self._favourites: dict[str, list[Any]] = {}
 
     def number(self, low: int, high: int) -> int:
         """Return a number between both, inclusive."""
@@ -196,6 +210,12 @@ class Dice:
             left.pop(self.number(0, len(left) - 1))
         return [things[i] for i in left]
 
+    def value(self, pool: str) -> Any:
+        """Return a value of a pool: mostly one of three, so that rows meet conditions, keys and partitions."""
+        if pool not in self._favourites:
+            self._favourites[pool] = self.some(_POOLS[pool], 3, 3)
+        return self.one(self._favourites[pool] if self.chance(70) else _POOLS[pool])
+
     def weighed(self, things: Sequence[tuple[int, T]]) -> T:
         """Return one of *things*, by their weights."""
         at = self.number(1, sum(weight for weight, _ in things))
@@ -206,7 +226,7 @@ class Dice:
         raise AssertionError
 
 
-# Values that have broken something before, or might. Not the least int: truncate[10] wraps it, and readers disagree.
+# Values that have broken something before, or might. Not the least ones: truncate[10] has no place for them.
 
 _POOLS: dict[str, tuple[Any, ...]] = {
     "boolean": (True, False),
@@ -214,15 +234,15 @@ _POOLS: dict[str, tuple[Any, ...]] = {
     "long": (0, 1, 2, 3, 4, 5, -1, 2**31, 2**63 - 1, 8 - 2**63),
     "float": (0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4028234663852886e38),
     "double": (0.0, -0.0, 1.5, 0.1, math.nan, math.inf, -math.inf, 1.7976931348623157e308, 5e-324),
-    "decimal(9, 2)": tuple(map(Decimal, ("0.00", "1.25", "-1.25", "9999999.99", "-9999999.99", "12.30"))),
-    "decimal(18, 2)": tuple(map(Decimal, ("0.00", "1234567890123456.78", "-9999999999999999.99", "456.78"))),
+    "decimal(9, 2)": tuple(map(Decimal, ("0.00", "1.25", "-1.25", "9999999.99", "-9999999.90", "12.30"))),
+    "decimal(18, 2)": tuple(map(Decimal, ("0.00", "1234567890123456.78", "-9999999999999999.90", "456.78"))),
     "decimal(38, 10)": tuple(
         map(
             Decimal,
             (
                 "0.0000000000",
                 "4028093312416675137268760953.8991191790",
-                "-9999999999999999999999999999.9999999999",
+                "-9999999999999999999999999999.9999999990",
                 "1.0000000001",
             ),
         )
@@ -297,7 +317,7 @@ def value(dice: Dice, kind: IcebergType) -> Any:
                 (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
                 for key in keys
             ]
-    return dice.one(_POOLS[str(kind)])
+    return dice.value(str(kind))
 
 
 def value_of(dice: Dice, column: NestedField) -> Any:
@@ -336,7 +356,7 @@ def kind_of(dice: Dice, number: Callable[[], int], *, nested: int = 25) -> Icebe
     if not dice.chance(nested):
         return dice.one(_PRIMITIVES)
     required = dice.chance(30)
-    match dice.weighed(((8, 1), (8, 2), (8, 3), (1, 4), (1, 5))):
+    match dice.weighed(((8, 1), (8, 2), (8, 3), (3, 4), (3, 5))):
         case 1:
             return StructType(
                 NestedField(number(), "x", LongType(), required=required),
@@ -360,6 +380,7 @@ _PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"},
     {"commit.group.coalesce": "true"},
     {"write.metadata.previous-versions-max": "2"},
+    {"write.update.isolation-level": "snapshot"},
 )
 
 
@@ -396,8 +417,8 @@ def partition(dice: Dice, state: State) -> Partition | None:
     transform = dice.one(fitting(column.field_type))
     kind = transform.partition("[")[0]
     name = column.name if kind == "identity" else f"{column.name}_{transform.replace('[', '_').rstrip(']')}"
-    taken = {(p.source, p.transform.partition("[")[0]) for p in state.spec}
-    if (column.field_id, kind) in taken or name in {p.name for p in state.spec}:
+    # PyIceberg writes no files where one column is the source of two fields.
+    if column.field_id in {p.source for p in state.spec} or name in {p.name for p in state.spec}:
         return None
     return Partition(column.field_id, transform, name)
 
@@ -409,6 +430,8 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
     """Return a condition on the columns of *state*."""
     if depth and dice.chance(20):
         left, right = where(dice, state, depth - 1), where(dice, state, depth - 1)
+        if isinstance(left, Always) or isinstance(right, Always):
+            return left
         return And(left, right) if dice.chance(50) else Or(left, right)
     if dice.chance(5):
         return Always()
@@ -421,11 +444,17 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         return Always()  # PyIceberg has no conditions on these
     if not kind.is_primitive or dice.chance(15):
         return IsNull(name) if dice.chance(50) else NotNull(name)
-    pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
     if dice.chance(15):
+        pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
+    compared = dice.value(str(kind))
+    if isinstance(compared, float) and math.isnan(compared):
+        return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
-    return Compare(name, dice.one(ops), dice.one(pool))
+    if not isinstance(kind, FloatType | DoubleType) and dice.chance(10):
+        # PyIceberg takes NULL != 1 for true of a whole file, and for false of a row.
+        return And(NotNull(name), Compare(name, "!=", compared))
+    return Compare(name, dice.one(ops), compared)
 
 
 def simple_where(dice: Dice, state: State) -> Where:
@@ -433,7 +462,10 @@ def simple_where(dice: Dice, state: State) -> Where:
     columns = [f for f in state.fields.fields if str(f.field_type) in _TYPED]
     if not columns or dice.chance(10):
         return Always()
-    return where(dice, replace(state, fields=StructType(*columns)))
+    found = where(dice, replace(state, fields=StructType(*columns)))
+    if isinstance(found, Compare) and dice.chance(15):
+        return replace(found, op="!=")
+    return Not(found) if not isinstance(found, Always) and dice.chance(25) else found
 
 
 _TYPED = {"long", "int", "string", "boolean", "date", "decimal(9, 2)", "decimal(18, 2)", "decimal(38, 10)"}
@@ -458,22 +490,61 @@ class View:
     slots: Mapping[str, Any]
 
 
-def step(dice: Dice, view: View) -> Step:
+@dataclass(frozen=True)
+class Mix:
+    """How often one program does what.
+
+    Each program leaves a third of all operations out, and does some of the others often: what takes three rare
+    operations in a row would hardly ever be drawn from all of them.
+    """
+
+    ours: tuple[tuple[int, Maker], ...]
+    stock: tuple[tuple[int, Maker], ...]
+    changes: tuple[tuple[int, Maker], ...]
+    races: int
+
+
+def mix(dice: Dice) -> Mix:
+    """Return how often a program does what."""
+    factors = {make: dice.weighed(((3, 0), (4, 1), (3, 4))) for _, make in _MAKERS}
+    factors[_append] = max(1, factors[_append])
+    factors[_commit_files] = factors[_write_files]
+
+    def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
+        return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
+
+    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((5, 15, 40)))
+
+
+def step(dice: Dice, view: View, mix: Mix) -> Step:
     """Return what is done next."""
     client = dice.weighed(((5, "a"), (4, "b"), (2, "s")))
+    if len(view.head.files) < 2 and dice.chance(40):
+        return _append(dice, client, view.base(client), view)
     if dice.chance(8):
         return Look(where(dice, view.head))
-    if dice.chance(14) and client != "s":
-        one = single(dice, view, client, raced=True)
-        others = [single(dice, view, dice.one([c for c in ("a", "b", "s") if c != client])) for _ in range(1)]
-        return Race(one, tuple(others))
-    return single(dice, view, client)
+    if dice.chance(mix.races) and client != "s":
+        one = single(dice, view, client, mix, raced=True)
+        return Race(
+            one, tuple(_meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
+        )
+    return single(dice, view, client, mix)
 
 
-def single(dice: Dice, view: View, client: str, *, raced: bool = False) -> Single:
+def _meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
+    """Return what another client than *client* does."""
+    other = dice.one([name for name in ("a", "b", "s") if name != client])
+    if mix.changes and dice.chance(40):
+        base = view.base(other)
+        if (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
+            return made
+    return single(dice, view, other, mix)
+
+
+def single(dice: Dice, view: View, client: str, mix: Mix, *, raced: bool = False) -> Single:
     """Return one operation of *client*."""
     while True:
-        make = dice.weighed(_MAKERS if client != "s" else _STOCK_MAKERS)
+        make = dice.weighed(mix.ours if client != "s" else mix.stock)
         base = view.head if make in _FRESH else view.base(client)
         made = make(dice, client, base, view)
         if made is not None and not (raced and isinstance(made, Refresh | WriteFiles | Recreate | Expire)):
@@ -491,7 +562,8 @@ def _branch(dice: Dice, base: State) -> str:
 
 def _overwrite(dice: Dice, client: str, base: State, view: View) -> Single:
     condition = where(dice, base) if dice.chance(60) else Always()
-    return Overwrite(client, rows(dice, base, 0 if dice.chance(25) else 1), condition, _branch(dice, base))
+    made = rows(dice, base, 0 if dice.chance(25) else 1)
+    return Overwrite(client, made, condition, _branch(dice, base), client != "s" and dice.chance(20))
 
 
 def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -527,7 +599,7 @@ def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | 
         return None
     mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
-    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition)
+    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition, dice.chance(50))
 
 
 def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:
@@ -590,12 +662,20 @@ def _add_column(dice: Dice, client: str, base: State, view: View) -> Single | No
         return AddColumn(client, f"{struct.name}.{dice.one(('z', 'w'))}", dice.one(_PRIMITIVES))
     names = _unused(base)
     numbers = itertools.count(1000)
-    return AddColumn(client, dice.one(names), kind_of(dice, lambda: next(numbers))) if names else None
+    if not names:
+        return None
+    # Of the types that have columns already, too: what has lost its column fits another one only then.
+    known = [f.field_type for f in view.head.fields.fields if f.field_type.is_primitive]
+    kind = dice.one(known) if known and dice.chance(30) else kind_of(dice, lambda: next(numbers), nested=45)
+    return AddColumn(client, dice.one(names), kind)
 
 
 def _drop_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
     names = [f.name for f in base.fields.fields]
-    return DropColumn(client, dice.one(names)) if len(names) > 1 else None
+    if len(names) < 2:
+        return None
+    # The newest one often: then the columns are those of an old schema again.
+    return DropColumn(client, names[-1] if dice.chance(50) else dice.one(names))
 
 
 def _rename_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -626,10 +706,12 @@ def _promote(dice: Dice, client: str, base: State, view: View) -> Single | None:
 
 
 def _require(dice: Dice, client: str, base: State, view: View) -> Single:
-    column = dice.one(base.fields.fields)
     # A column that holds NULLs could be made required as well: then its readers are on their own.
-    required = all(column.field_id in dict(row) for name in view.head.rows for row in view.head.rows[name])
-    return Require(client, column.name, required and not column.required)
+    there = [row for rows in (*view.head.rows.values(), *(rows for _, rows in view.head.history)) for row in rows]
+    full = [f for f in base.fields.fields if not f.required and all(f.field_id in dict(row) for row in there)]
+    if full and dice.chance(75):
+        return Require(client, dice.one(full).name, True)
+    return Require(client, dice.one(base.fields.fields).name, False)
 
 
 def _move_first(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -663,6 +745,7 @@ def _set_property(dice: Dice, client: str, base: State, view: View) -> Single:
             ("commit.manifest-merge.enabled", ("true", "false")),
             ("commit.manifest.min-count-to-merge", ("2", "3")),
             ("commit.group.coalesce", ("true", "false")),
+            ("write.update.isolation-level", ("snapshot", "serializable")),
             ("p", ("1", "2")),
         )
     )
@@ -686,6 +769,21 @@ def _drop_ref(dice: Dice, client: str, base: State, view: View) -> Single | None
 
 def _expire(dice: Dice, client: str, base: State, view: View) -> Single:
     return Expire(client)
+
+
+def _expire_one(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    return ExpireOne(client, dice.number(1, len(base.history) - 1)) if len(base.history) > 1 else None
+
+
+def _rollback(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    # Not to rows that lack what is required by now: their readers are on their own.
+    required = [f.field_id for f in view.head.fields.fields if f.required]
+    fine = [
+        back
+        for back, (_, rows) in enumerate(base.history)
+        if back and all(key in dict(row) for row in rows for key in required)
+    ]
+    return Rollback(client, dice.one(fine)) if fine else None
 
 
 def _recreate(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -715,11 +813,13 @@ _EVOLUTIONS: tuple[tuple[int, Maker], ...] = (
     (5, _add_partition),
     (4, _drop_partition),
     (1, _sort),
-    (2, _upgrade),
+    (4, _upgrade),
     (2, _set_property),
     (3, _make_ref),
     (1, _drop_ref),
     (1, _expire),
+    (2, _expire_one),
+    (2, _rollback),
     (1, _recreate),
 )
 _STOCK_MAKERS: tuple[tuple[int, Maker], ...] = (
