@@ -181,3 +181,9 @@ def _literal(value: Any, kind: IcebergType) -> str:
 
 
 READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb}
+
+
+if __name__ == "__main__":
+    from commit_coord.testing.rows.kept import main
+
+    raise SystemExit(main())

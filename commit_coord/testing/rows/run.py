@@ -181,11 +181,19 @@ class Clients:
 
 
 @contextmanager
-def clients(locks: str) -> Iterator[Clients]:
-    """Yield clients in a folder of their own, in memory where there is such a place."""
+def clients(locks: str, folder: Path | None = None) -> Iterator[Clients]:
+    """Yield clients in *folder*, which stays, or in one of their own, in memory where there is such a place."""
+    if folder is not None:
+        folder.mkdir(parents=True)
+        kept = Clients(folder, locks)
+        try:
+            yield kept
+        finally:
+            kept.close()
+        return
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - the folder gets a name of its own
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as folder:
-        made = Clients(Path(folder), locks)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as own:
+        made = Clients(Path(own), locks)
         try:
             yield made
         finally:
