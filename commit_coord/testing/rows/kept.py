@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from datetime import time as time_of_day
