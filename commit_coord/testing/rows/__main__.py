@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from commit_coord.testing.rows.kept import keep
-from commit_coord.testing.rows.program import Dice, Program, View, by_stock, loads, step, table
+from commit_coord.testing.rows.program import Dice, Program, View, by_stock, loads, mix, step, table
 from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
 from commit_coord.testing.rows.shrink import smallest
 
@@ -22,39 +21,30 @@ _STEPS = (4, 12)
 
 
 class Rig:
-    """Clients for each way of locking, opened when a program asks for them.
+    """Clients for each way of locking, opened when a program asks for them."""
 
-    Args:
-        stack: Closes them.
-        keep: Where tables stay; None when they go.
-    """
-
-    def __init__(self, stack: ExitStack, keep: Path | None = None) -> None:
+    def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self.keep = keep
         self._made: dict[str, Clients] = {}
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""
         if locks not in self._made:
-            self._made[locks] = self._stack.enter_context(clients(locks, self.keep and self.keep / locks))
+            self._made[locks] = self._stack.enter_context(clients(locks))
         return self._made[locks]
 
 
 def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Finding | None]:
     """Draw a program while it runs, and return it with what was found."""
     dice = Dice(seed)
-    program = table(dice)
+    program, often = table(dice), mix(dice)
     run: Run | None = None
     try:
         run = Run(rig.of(program.locks), program, counts)
         for _ in range(dice.number(*_STEPS)):
-            made = step(dice, View(run.state, run.base, run.slots))
+            made = step(dice, View(run.state, run.base, run.slots), often)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
-        if rig.keep is not None:
-            keep(rig.keep, seed, run.head.location, run.state)
-            run = None
     except Finding as found:
         return program, found
     except Spoilt:
@@ -93,10 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--program", type=Path, help="a printed program, to be run again")
     parser.add_argument("--whole", action="store_true", help="print failing programs as they were drawn")
-    parser.add_argument("--keep", type=Path, help="a new folder for the tables, which other engines then read")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        rig = Rig(stack, options.keep and options.keep.absolute())
+        rig = Rig(stack)
         if options.program:
             found = run_again(rig, loads(options.program.read_text()))
             print(found or "nothing found")

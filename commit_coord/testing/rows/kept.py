@@ -1,8 +1,8 @@
 """Tables that programs leave behind, kept with the rows that the model expects, and engines that read them again.
 
-``python -m commit_coord.testing.rows --keep FOLDER`` keeps them. ``tables.jsonl`` in FOLDER has one line per table: its
-metadata file, and *looks*: a condition and the rows that satisfy it, by column names. ``make rows-readers`` reads every
-table with every engine, each in one session, by a full scan and with each condition.
+``make rows-readers`` runs programs and keeps their tables in a folder. ``tables.jsonl`` in it has one line per table: its
+metadata file, and *looks*: a condition and the rows that satisfy it, by column names. Then every engine reads every
+table, each in one session, by a full scan and with each condition.
 
 An engine has limits: what it can't read at all, whatever wrote the table. They are found by reading, named in
 ``LIMITS``, and counted: a table is never left out silently.
@@ -252,6 +252,13 @@ class _Jvm:
                 return getattr(make, "and")(self._expression(left, schema), self._expression(right, schema))
             case Or(left=left, right=right):
                 return getattr(make, "or")(self._expression(left, schema), self._expression(right, schema))
+            case Not(inner=inner):
+                # To Java, NOT is true of NULL.
+                there = [make.notNull(column) for column in sorted(columns_of(inner)) if _compares(inner)]
+                found = getattr(make, "not")(self._expression(inner, schema))
+                for one in there:
+                    found = getattr(make, "and")(one, found)
+                return found
             case IsNull(column=column):
                 return make.isNull(column)
             case NotNull(column=column):
@@ -281,6 +288,7 @@ _AVRO_HEADER = 10
 
 _JAVA = {
     "==": "equal",
+    "!=": "notEqual",
     "<": "lessThan",
     "<=": "lessThanOrEqual",
     ">": "greaterThan",
@@ -289,7 +297,7 @@ _JAVA = {
 
 
 def _signed(op: str, value: Any) -> Any:
-    """Return *value*, a zero with the sign that makes both zeros equal where -0.0 precedes 0.0, as Iceberg defines it."""
+    """Return *value*, a zero with the sign that takes both zeros for equal: to Iceberg, -0.0 precedes 0.0."""
     return (0.0 if op in {"==", "<=", ">"} else -0.0) if isinstance(value, float) and value == 0 else value
 
 
@@ -360,6 +368,8 @@ def _column(where: Where, schema: Schema) -> Any:
             return _column(left, schema) & _column(right, schema)
         case Or(left=left, right=right):
             return _column(left, schema) | _column(right, schema)
+        case Not(inner=inner):
+            return ~_column(inner, schema)
     column, kind = functions.col(where.column), str(schema.find_type(where.column))
     match where:
         case IsNull():
@@ -385,6 +395,7 @@ def _column(where: Where, schema: Schema) -> Any:
 
 _SPARK: dict[str, Callable[[Any, Any], Any]] = {
     "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,

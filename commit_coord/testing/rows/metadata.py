@@ -8,6 +8,7 @@ rows of each file, bounds and counts are held against them, summaries against ma
 from __future__ import annotations
 
 import decimal
+import itertools
 import json
 import math
 import os
@@ -185,6 +186,13 @@ class Observed:
         """Return the rows of a snapshot."""
         return tuple(row for file in self.live(snapshot_id) for row in self.files.data(file.path))
 
+    def history(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Row, ...]]]:
+        """Yield the snapshots behind the one with *snapshot_id*, itself first, as far as they are there."""
+        while snapshot_id in self.snapshots:
+            assert snapshot_id is not None
+            yield snapshot_id, self.rows(snapshot_id)
+            snapshot_id = self.snapshots[snapshot_id].get("parent-snapshot-id")
+
     @cached_property
     def state(self) -> State:
         """Return the state that the table is in."""
@@ -204,6 +212,7 @@ class Observed:
             version=raw["format-version"],
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],
+            history=tuple(itertools.islice(self.history(head), 4)),
             mapped="schema.name-mapping.default" in properties,
             files=tuple(
                 (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))
@@ -269,6 +278,14 @@ def _logs(now: Observed, before: Observed | None) -> Iterator[str]:
             yield "last-updated-ms steps back"
         if raw["last-column-id"] < before.raw["last-column-id"]:
             yield "last-column-id steps back"
+        yield from _gaps(log, before.raw.get("snapshot-log", []), set(now.snapshots))
+
+
+def _gaps(log: list[Json], old: list[Json], there: set[int]) -> Iterator[str]:
+    """What was the present snapshot before one that is gone must not seem to have been it for longer."""
+    gone = [at for at, entry in enumerate(old) if entry["snapshot-id"] not in there]
+    if gone and any(entry in log for entry in old[: gone[-1]]):
+        yield "the snapshot log has entries before one that is gone"
 
 
 def _snapshot(now: Observed, snapshot: Json) -> Iterator[str]:

@@ -115,7 +115,7 @@ class Always:
 
 @dataclass(frozen=True)
 class Compare:
-    """``column op value``; op is one of == < <= > >=. NULL and NaN satisfy none."""
+    """``column op value``; op is one of == != < <= > >=. NULL and NaN satisfy none."""
 
     column: str
     op: str
@@ -145,6 +145,13 @@ class NotNull:
 
 
 @dataclass(frozen=True)
+class Not:
+    """Not so; NULL is neither."""
+
+    inner: Where
+
+
+@dataclass(frozen=True)
 class And:
     """Both."""
 
@@ -160,10 +167,11 @@ class Or:
     right: Where
 
 
-Where = Always | Compare | In | IsNull | NotNull | And | Or
+Where = Always | Compare | In | IsNull | NotNull | Not | And | Or
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
@@ -171,6 +179,8 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 Test = Callable[[Row], bool]
+Truth = Callable[[Row], bool | None]
+"""None: it compares NULL, and so is neither true nor false."""
 
 
 def path_of(column: str, fields: StructType) -> tuple[NestedField, ...]:
@@ -196,15 +206,33 @@ def bound(where: Where, fields: StructType) -> Test:
     Raises:
         Unbound: It names a column that is not there.
     """
+    found = truth(where, fields)
+    return lambda row: found(row) is True
+
+
+def truth(where: Where, fields: StructType) -> Truth:
+    """Return whether *where* is true, false or neither of a row.
+
+    Raises:
+        Unbound: It names a column that is not there.
+    """
     match where:
         case Always():
             return lambda row: True
-        case And(left=left, right=right):
-            one, other = bound(left, fields), bound(right, fields)
-            return lambda row: one(row) and other(row)
-        case Or(left=left, right=right):
-            one, other = bound(left, fields), bound(right, fields)
-            return lambda row: one(row) or other(row)
+        case Not(inner=inner):
+            negated = truth(inner, fields)
+            return lambda row: None if (found := negated(row)) is None else not found
+        case And(left=left, right=right) | Or(left=left, right=right):
+            one, other = truth(left, fields), truth(right, fields)
+            decides = isinstance(where, Or)
+
+            def both(row: Row) -> bool | None:
+                values = (one(row), other(row))
+                if decides in values:
+                    return decides
+                return None if None in values else not decides
+
+            return both
     path = path_of(where.column, fields)
     ids, kind = [f.field_id for f in path], path[-1].field_type
 
@@ -223,14 +251,13 @@ def bound(where: Where, fields: StructType) -> Test:
             return lambda row: value(row) is not None
         case In(values=values):
             wanted = [canonical(item, kind) for item in values]
-            return lambda row: value(row) is not None and not _is_nan(value(row)) and value(row) in wanted
+            return lambda row: None if value(row) is None else not _is_nan(value(row)) and value(row) in wanted
         case Compare(op=op, value=other):
             against, compared = canonical(other, kind), _COMPARED[op]
             return lambda row: (
-                value(row) is not None
-                and not _is_nan(value(row))
-                and not _is_nan(against)
-                and compared(value(row), against)
+                None
+                if value(row) is None
+                else not _is_nan(value(row)) and not _is_nan(against) and compared(value(row), against)
             )
     raise TypeError(where)
 
@@ -244,6 +271,8 @@ def columns_of(where: Where) -> set[str]:
     match where:
         case Always():
             return set()
+        case Not(inner=inner):
+            return columns_of(inner)
         case And(left=left, right=right) | Or(left=left, right=right):
             return columns_of(left) | columns_of(right)
     return {where.column}
@@ -277,6 +306,7 @@ class State:
         last_id: The highest field id that was ever given out.
         spec_id: Of *spec*. Seen, not compared.
         files: Of the main branch: the spec and the rows of each. Seen, not compared.
+        history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
         mapped: It has a name mapping, by which columns are found in files that name no field ids. Seen, not compared.
     """
 
@@ -291,6 +321,7 @@ class State:
     last_id: int = field(default=0, compare=False)
     spec_id: int = field(default=0, compare=False)
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
+    history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     mapped: bool = field(default=False, compare=False)
 
     def of(self, ref: str = MAIN) -> Counter[Row]:

@@ -319,6 +319,22 @@ class Expire:
 
 
 @dataclass(frozen=True)
+class ExpireOne:
+    """The snapshot that is so many behind the head of the main branch goes."""
+
+    client: str
+    back: int
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """The main branch goes back by so many snapshots."""
+
+    client: str
+    back: int
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The table is dropped, and an empty one of the same columns made under its name."""
 
@@ -365,6 +381,8 @@ Structural = (
     | MakeRef
     | DropRef
     | Expire
+    | ExpireOne
+    | Rollback
     | Recreate
 )
 Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
@@ -654,6 +672,8 @@ def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots)
 def _changed(operation: Structural, base: State, head: State, late: str) -> Expected:
     """Return what a change may bring: it must mean the same for its client as for the head."""
     try:
+        if isinstance(operation, Rollback) and _conflict(Always(), base, head, MAIN):
+            return Expected((), "what it takes back has changed")
         if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
             return Expected((head,), late)  # it asks for what is
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
@@ -730,8 +750,11 @@ def _applied(operation: Structural, base: State, head: State) -> State:
         case DropRef(name=name):
             rows = {key: rows for key, rows in head.rows.items() if key != name}
             return replace(head, rows=rows, tags=head.tags - {name})
-        case Expire():
+        case Expire() | ExpireOne():
             return head
+        case Rollback(back=back):
+            _, rows = base.history[back]
+            return head.with_rows(rows)
         case Recreate():
             # Field ids are given out anew; what they stand for is compared by name.
             return replace(head, uuid="", rows={}, tags=frozenset(), order=())

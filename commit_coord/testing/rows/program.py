@@ -46,6 +46,7 @@ from commit_coord.testing.rows.model import (
     In,
     IsNull,
     Named,
+    Not,
     NotNull,
     Or,
     Partition,
@@ -67,6 +68,7 @@ from commit_coord.testing.rows.operations import (
     DropRef,
     DynamicOverwrite,
     Expire,
+    ExpireOne,
     Insert,
     InsertSelect,
     MakeRef,
@@ -79,6 +81,7 @@ from commit_coord.testing.rows.operations import (
     Refresh,
     RenameColumn,
     Require,
+    Rollback,
     SetProperty,
     Single,
     SortBy,
@@ -180,6 +183,7 @@ class Dice:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"rows {seed}")  # noqa: S311 - dice
+        self._favourites: dict[str, list[Any]] = {}
 
     def number(self, low: int, high: int) -> int:
         """Return a number between both, inclusive."""
@@ -200,6 +204,12 @@ class Dice:
         while len(left) > count:
             left.pop(self.number(0, len(left) - 1))
         return [things[i] for i in left]
+
+    def value(self, pool: str) -> Any:
+        """Return a value of a pool: mostly one of three, so that rows meet conditions, keys and partitions."""
+        if pool not in self._favourites:
+            self._favourites[pool] = self.some(_POOLS[pool], 3, 3)
+        return self.one(self._favourites[pool] if self.chance(70) else _POOLS[pool])
 
     def weighed(self, things: Sequence[tuple[int, T]]) -> T:
         """Return one of *things*, by their weights."""
@@ -302,7 +312,7 @@ def value(dice: Dice, kind: IcebergType) -> Any:
                 (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
                 for key in keys
             ]
-    return dice.one(_POOLS[str(kind)])
+    return dice.value(str(kind))
 
 
 def value_of(dice: Dice, column: NestedField) -> Any:
@@ -428,11 +438,17 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         return Always()  # PyIceberg has no conditions on these
     if not kind.is_primitive or dice.chance(15):
         return IsNull(name) if dice.chance(50) else NotNull(name)
-    pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
     if dice.chance(15):
+        pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
+    compared = dice.value(str(kind))
+    if isinstance(compared, float) and math.isnan(compared):
+        return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
-    return Compare(name, dice.one(ops), dice.one(pool))
+    if not isinstance(kind, FloatType | DoubleType) and dice.chance(10):
+        # PyIceberg takes NULL != 1 for true of a whole file, and for false of a row.
+        return And(NotNull(name), Compare(name, "!=", compared))
+    return Compare(name, dice.one(ops), compared)
 
 
 def simple_where(dice: Dice, state: State) -> Where:
@@ -440,7 +456,10 @@ def simple_where(dice: Dice, state: State) -> Where:
     columns = [f for f in state.fields.fields if str(f.field_type) in _TYPED]
     if not columns or dice.chance(10):
         return Always()
-    return where(dice, replace(state, fields=StructType(*columns)))
+    found = where(dice, replace(state, fields=StructType(*columns)))
+    if isinstance(found, Compare) and dice.chance(15):
+        return replace(found, op="!=")
+    return Not(found) if not isinstance(found, Always) and dice.chance(25) else found
 
 
 _TYPED = {"long", "int", "string", "boolean", "date", "decimal(9, 2)", "decimal(18, 2)", "decimal(38, 10)"}
@@ -465,22 +484,61 @@ class View:
     slots: Mapping[str, Any]
 
 
-def step(dice: Dice, view: View) -> Step:
+@dataclass(frozen=True)
+class Mix:
+    """How often one program does what.
+
+    Each program leaves a third of all operations out, and does some of the others often: what takes three rare
+    operations in a row would hardly ever be drawn from all of them.
+    """
+
+    ours: tuple[tuple[int, Maker], ...]
+    stock: tuple[tuple[int, Maker], ...]
+    changes: tuple[tuple[int, Maker], ...]
+    races: int
+
+
+def mix(dice: Dice) -> Mix:
+    """Return how often a program does what."""
+    factors = {make: dice.weighed(((3, 0), (4, 1), (3, 4))) for _, make in _MAKERS}
+    factors[_append] = max(1, factors[_append])
+    factors[_commit_files] = factors[_write_files]
+
+    def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
+        return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
+
+    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((5, 15, 40)))
+
+
+def step(dice: Dice, view: View, mix: Mix) -> Step:
     """Return what is done next."""
     client = dice.weighed(((5, "a"), (4, "b"), (2, "s")))
+    if len(view.head.files) < 2 and dice.chance(40):
+        return _append(dice, client, view.base(client), view)
     if dice.chance(8):
         return Look(where(dice, view.head))
-    if dice.chance(14) and client != "s":
-        one = single(dice, view, client, raced=True)
-        others = [single(dice, view, dice.one([c for c in ("a", "b", "s") if c != client])) for _ in range(1)]
-        return Race(one, tuple(others))
-    return single(dice, view, client)
+    if dice.chance(mix.races) and client != "s":
+        one = single(dice, view, client, mix, raced=True)
+        return Race(
+            one, tuple(_meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
+        )
+    return single(dice, view, client, mix)
 
 
-def single(dice: Dice, view: View, client: str, *, raced: bool = False) -> Single:
+def _meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
+    """Return what another client than *client* does."""
+    other = dice.one([name for name in ("a", "b", "s") if name != client])
+    if mix.changes and dice.chance(40):
+        base = view.base(other)
+        if (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
+            return made
+    return single(dice, view, other, mix)
+
+
+def single(dice: Dice, view: View, client: str, mix: Mix, *, raced: bool = False) -> Single:
     """Return one operation of *client*."""
     while True:
-        make = dice.weighed(_MAKERS if client != "s" else _STOCK_MAKERS)
+        make = dice.weighed(mix.ours if client != "s" else mix.stock)
         base = view.head if make in _FRESH else view.base(client)
         made = make(dice, client, base, view)
         if made is not None and not (raced and isinstance(made, Refresh | WriteFiles | Recreate | Expire)):
@@ -597,12 +655,20 @@ def _add_column(dice: Dice, client: str, base: State, view: View) -> Single | No
         return AddColumn(client, f"{struct.name}.{dice.one(('z', 'w'))}", dice.one(_PRIMITIVES))
     names = _unused(base)
     numbers = itertools.count(1000)
-    return AddColumn(client, dice.one(names), kind_of(dice, lambda: next(numbers))) if names else None
+    if not names:
+        return None
+    # Of the types that have columns already, too: what has lost its column fits another one only then.
+    known = [f.field_type for f in view.head.fields.fields if f.field_type.is_primitive]
+    kind = dice.one(known) if known and dice.chance(30) else kind_of(dice, lambda: next(numbers), nested=45)
+    return AddColumn(client, dice.one(names), kind)
 
 
 def _drop_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
     names = [f.name for f in base.fields.fields]
-    return DropColumn(client, dice.one(names)) if len(names) > 1 else None
+    if len(names) < 2:
+        return None
+    # The newest one often: then the columns are those of an old schema again.
+    return DropColumn(client, names[-1] if dice.chance(50) else dice.one(names))
 
 
 def _rename_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -633,10 +699,12 @@ def _promote(dice: Dice, client: str, base: State, view: View) -> Single | None:
 
 
 def _require(dice: Dice, client: str, base: State, view: View) -> Single:
-    column = dice.one(base.fields.fields)
     # A column that holds NULLs could be made required as well: then its readers are on their own.
-    required = all(column.field_id in dict(row) for name in view.head.rows for row in view.head.rows[name])
-    return Require(client, column.name, required and not column.required)
+    there = [row for rows in (*view.head.rows.values(), *(rows for _, rows in view.head.history)) for row in rows]
+    full = [f for f in base.fields.fields if not f.required and all(f.field_id in dict(row) for row in there)]
+    if full and dice.chance(75):
+        return Require(client, dice.one(full).name, True)
+    return Require(client, dice.one(base.fields.fields).name, False)
 
 
 def _move_first(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -695,6 +763,21 @@ def _expire(dice: Dice, client: str, base: State, view: View) -> Single:
     return Expire(client)
 
 
+def _expire_one(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    return ExpireOne(client, dice.number(1, len(base.history) - 1)) if len(base.history) > 1 else None
+
+
+def _rollback(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    # Not to rows that lack what is required by now: their readers are on their own.
+    required = [f.field_id for f in view.head.fields.fields if f.required]
+    fine = [
+        back
+        for back, (_, rows) in enumerate(base.history)
+        if back and all(key in dict(row) for row in rows for key in required)
+    ]
+    return Rollback(client, dice.one(fine)) if fine else None
+
+
 def _recreate(dice: Dice, client: str, base: State, view: View) -> Single:
     return Recreate(client)
 
@@ -722,11 +805,13 @@ _EVOLUTIONS: tuple[tuple[int, Maker], ...] = (
     (5, _add_partition),
     (4, _drop_partition),
     (1, _sort),
-    (2, _upgrade),
+    (4, _upgrade),
     (2, _set_property),
     (3, _make_ref),
     (1, _drop_ref),
     (1, _expire),
+    (2, _expire_one),
+    (2, _rollback),
     (1, _recreate),
 )
 _STOCK_MAKERS: tuple[tuple[int, Maker], ...] = (

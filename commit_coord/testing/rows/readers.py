@@ -24,6 +24,7 @@ from commit_coord.testing.rows.model import (
     Compare,
     In,
     IsNull,
+    Not,
     NotNull,
     Or,
     Row,
@@ -49,6 +50,8 @@ def expression(where: Where) -> E.BooleanExpression:
     match where:
         case Always():
             return E.AlwaysTrue()
+        case Not(inner=inner):
+            return E.Not(expression(inner))
         case And(left=left, right=right):
             return E.And(expression(left), expression(right))
         case Or(left=left, right=right):
@@ -67,6 +70,7 @@ def expression(where: Where) -> E.BooleanExpression:
 
 _COMPARISONS: dict[str, Any] = {
     "==": E.EqualTo,
+    "!=": E.NotEqualTo,
     "<": E.LessThan,
     "<=": E.LessThanOrEqual,
     ">": E.GreaterThan,
@@ -145,6 +149,8 @@ def _sql(where: Where, schema: Schema) -> str:
     match where:
         case Always():
             return "true"
+        case Not(inner=inner):
+            return f"(NOT {_sql(inner, schema)})"
         case And(left=left, right=right):
             return f"({_sql(left, schema)} AND {_sql(right, schema)})"
         case Or(left=left, right=right):

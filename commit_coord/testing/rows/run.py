@@ -52,6 +52,7 @@ from commit_coord.testing.rows.model import (
     In,
     IsNull,
     Named,
+    Not,
     NotNull,
     Or,
     Row,
@@ -78,6 +79,7 @@ from commit_coord.testing.rows.operations import (
     DynamicOverwrite,
     Expected,
     Expire,
+    ExpireOne,
     Insert,
     InsertSelect,
     MakeRef,
@@ -90,6 +92,7 @@ from commit_coord.testing.rows.operations import (
     Refresh,
     RenameColumn,
     Require,
+    Rollback,
     SetProperty,
     Single,
     SortBy,
@@ -350,8 +353,26 @@ def _change(operation: Any, target: Any) -> None:
         case Expire():
             soon = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - PyIceberg takes local time
             target.maintenance.expire_snapshots().older_than(soon).commit()
+        case ExpireOne(back=back):
+            target.maintenance.expire_snapshots().by_id(_ancestor(target, back)).commit()
+        case Rollback(back=back):
+            target.manage_snapshots().rollback_to_snapshot(_ancestor(target, back)).commit()
         case _:
             raise TypeError(operation)
+
+
+def _ancestor(table: Table, back: int) -> int:
+    """Return the snapshot that is so many behind the head of the main branch.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = table.current_snapshot()
+    for _ in range(back):
+        found = table.snapshot_by_id(found.parent_snapshot_id) if found and found.parent_snapshot_id else None
+    if found is None:
+        raise ValueError("there are not so many snapshots")
+    return found.snapshot_id
 
 
 # Statements.
@@ -383,6 +404,8 @@ def _where(where: Where) -> str:
 
 def _condition(where: Where) -> str:
     match where:
+        case Not(inner=inner):
+            return f"NOT ({_condition(inner)})"
         case And(left=left, right=right):
             return f"({_condition(left)} AND {_condition(right)})"
         case Or(left=left, right=right):
@@ -578,7 +601,6 @@ class Run:
 
     def _judge(self, operation: Single, base: State, before: State, error: Exception | None) -> None:
         head, kind = self.state, type(operation).__name__
-        self.counts[f"{kind} {'refused' if error else 'landed'}"] += 1
         old = self.head
         try:
             self.head = self._seen()
@@ -587,6 +609,7 @@ class Run:
             raise
         except Exception as reason:
             raise Finding(f"{kind} unreadable", f"{operation}: {type(reason).__name__}: {reason}") from reason
+        self._count(operation, base is not head, error, changed=self.head.location != old.location)
         expected = meaning(operation, base, head, self.slots)
         if error is None:
             # PyIceberg's retries check less than ours; what its late clients may do is its own affair.
@@ -609,6 +632,12 @@ class Run:
                 raise
         elif self.depth == 0:
             self._judge_leaks(kind)
+
+    def _count(self, operation: Single, late: bool, error: Exception | None, *, changed: bool) -> None:
+        """Count what was done: how it ended, and whether its client saw the table as it was."""
+        end = "refused" if error is not None else "landed" if changed else "had nothing to do"
+        self.counts[f"{type(operation).__name__} {end}"] += 1
+        self.counts[f"{'on an old table' if late else 'on the table as it is'}: {end}"] += 1
 
     def _keep(self, operation: WriteFiles) -> None:
         written = self.doing.slots[operation.slot]

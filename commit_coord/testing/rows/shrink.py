@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from commit_coord.testing.rows.model import Always, And, Or
+from commit_coord.testing.rows.model import Always, And, Not, Or
 from commit_coord.testing.rows.operations import Race, Transact
 from commit_coord.testing.rows.program import Program, Step
 
@@ -86,6 +86,8 @@ def _simpler(step: Step) -> Iterator[Any]:
     if isinstance(condition, And | Or):
         yield replace(there, where=condition.left)
         yield replace(there, where=condition.right)
+    if isinstance(condition, Not):
+        yield replace(there, where=condition.inner)
     if condition is not None and not isinstance(condition, Always):
         yield replace(there, where=Always())
     if getattr(step, "client", None) == "b":
