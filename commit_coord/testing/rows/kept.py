@@ -29,7 +29,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from commit_coord.local.maven import maven_jar
 from commit_coord.testing.rows import readers
@@ -40,6 +40,7 @@ from commit_coord.testing.rows.model import (
     Compare,
     In,
     IsNull,
+    Not,
     NotNull,
     Or,
     Row,
@@ -47,9 +48,14 @@ from commit_coord.testing.rows.model import (
     Where,
     bound,
     canonical,
+    columns_of,
 )
-from commit_coord.testing.rows.program import Dice, python, where
+from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag
+from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients, duckdb_limit
+
+STEPS = (4, 12)
+"""Of a program: at least and at most."""
 
 _TABLES = "tables.jsonl"
 _RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -98,6 +104,31 @@ def looks(state: State, seed: int) -> Iterator[Look]:
     drawn = [where(dice, column) for column in columns]
     for condition in (Always(), *(one for one in drawn if one != Always())):
         yield Look(condition, Counter(filter(bound(condition, state.fields), state.of().elements())))
+
+
+def run_and_keep(folder: Path, seeds: Sequence[int]) -> int:
+    """Run a program for each of *seeds* and keep their tables in *folder*; return how many there are.
+
+    A program with a finding leaves none: ``make rows`` reports it.
+    """
+    made = 0
+    with ExitStack() as stack:
+        places: dict[str, Clients] = {}
+        for seed in seeds:
+            dice = Dice(seed)
+            program, often = table(dice), mix(dice)
+            if program.locks not in places:
+                places[program.locks] = stack.enter_context(clients(program.locks, folder / program.locks))
+            run = Run(places[program.locks], program)
+            try:
+                for _ in range(dice.number(*STEPS)):
+                    run.step(step(dice, View(run.state, run.base, run.slots), often))
+            except (Finding, Spoilt):
+                run.close()
+            else:
+                keep(folder, seed, run.head.location, run.state)
+                made += 1
+    return made
 
 
 def keep(folder: Path, seed: int, location: str, state: State) -> None:
@@ -253,12 +284,7 @@ class _Jvm:
             case Or(left=left, right=right):
                 return getattr(make, "or")(self._expression(left, schema), self._expression(right, schema))
             case Not(inner=inner):
-                # To Java, NOT is true of NULL.
-                there = [make.notNull(column) for column in sorted(columns_of(inner)) if _compares(inner)]
-                found = getattr(make, "not")(self._expression(inner, schema))
-                for one in there:
-                    found = getattr(make, "and")(one, found)
-                return found
+                return self._negated(inner, schema)
             case IsNull(column=column):
                 return make.isNull(column)
             case NotNull(column=column):
@@ -273,11 +299,28 @@ class _Jvm:
                 return self._comparison(column, op, value)
         raise TypeError(where)
 
+    def _negated(self, where: Where, schema: Schema) -> Any:
+        """Return what is true where *where* is false: to Java, NOT is also true of NULL."""
+        make = self._expressions
+        match where:
+            case Not(inner=inner):
+                return self._expression(inner, schema)
+            case And(left=left, right=right):
+                return getattr(make, "or")(self._negated(left, schema), self._negated(right, schema))
+            case Or(left=left, right=right):
+                return getattr(make, "and")(self._negated(left, schema), self._negated(right, schema))
+            case Compare(column=column) | In(column=column):
+                there = make.notNull(column)
+                return getattr(make, "and")(there, getattr(make, "not")(self._expression(where, schema)))
+        return getattr(make, "not")(self._expression(where, schema))
+
     def _comparison(self, column: str, op: str, value: Any) -> Any:
         make = self._expressions
         found = getattr(make, _JAVA[op])(column, _java_literal(_signed(op, value)))
         if isinstance(value, float) and value == 0 and op == "==":
             found = getattr(make, "or")(make.equal(column, -0.0), found)
+        if isinstance(value, float) and value == 0 and op == "!=":
+            found = getattr(make, "and")(make.notEqual(column, 0.0), found)
         # To Java, NULL is less than any value, and NaN the greatest number.
         found = getattr(make, "and")(make.notNull(column), found)
         return getattr(make, "and")(make.notNaN(column), found) if isinstance(value, float) else found
@@ -410,23 +453,47 @@ ENGINES: dict[str, Callable[[ExitStack], Engine]] = {
 }
 
 
-def _no_limit(table: Observed) -> str:
+# Limits.
+
+Limit = Callable[[Observed, Where], str]
+"""Why an engine can't read a table so, whatever wrote it; "" if it can."""
+
+
+def _no_limit(table: Observed, where: Where) -> str:
     return ""
 
 
-def _duckdb_limit(table: Observed) -> str:
-    from commit_coord.testing.rows.run import duckdb_limit
+def _duckdb_limit(table: Observed, where: Where) -> str:
+    if reason := duckdb_limit(table):
+        return reason
+    # The value is computed wrongly; the same row of a table that PyIceberg wrote is not found either.
+    wide = {
+        p.source
+        for spec in table.specs.values()
+        for p in spec
+        if p.transform.startswith("truncate") and isinstance(kind := table.schema.find_type(p.source), DecimalType)
+        if kind.precision > _LONG_DECIMAL
+    }
+    if any(table.schema.find_field(column).field_id in wide for column in columns_of(where)):
+        return "a condition on a wide decimal that a spec truncates: rows are left out"
+    return ""
 
-    return duckdb_limit(table)
+
+_LONG_DECIMAL = 18
 
 
-def _spark_limit(table: Observed) -> str:
+def _jvm_limit(table: Observed, where: Where) -> str:
+    # IcebergGenerics counts columns instead, and finds no nested ones; Spark's reader does use the mapping.
+    foreign = "schema.name-mapping.default" in table.raw["properties"]
+    return "files without field ids: IcebergGenerics does not ask the name mapping" if foreign else ""
+
+
+def _spark_limit(table: Observed, where: Where) -> str:
     times = any(str(table.schema.find_type(key)) == "time" for key in table.schema.field_ids)
     return "Spark has no time of day" if times else ""
 
 
-LIMITS: dict[str, Callable[[Observed], str]] = {"duckdb": _duckdb_limit, "spark": _spark_limit}
-"""Why an engine can't read a table, whatever wrote it; "" if it can."""
+LIMITS: dict[str, Limit] = {"duckdb": _duckdb_limit, "jvm": _jvm_limit, "spark": _spark_limit}
 
 
 # Reading all of them.
@@ -459,9 +526,14 @@ def read_all(folder: Path, names: Sequence[str], say: Callable[[str], None] = pr
         with ExitStack() as stack:
             engine = ENGINES[name](stack)
             for table in kept(folder):
-                if reason := limit(table.observed):
-                    counts[f"not read: {reason}"] += 1
+                reasons = [limit(table.observed, look.where) for look in table.looks]
+                for reason, times in Counter(filter(None, reasons)).items():
+                    counts[f"looks not taken: {reason}"] += times
+                looked = [look for look, reason in zip(table.looks, reasons, strict=True) if not reason]
+                if not looked:
+                    counts["tables not read"] += 1
                     continue
+                table = replace(table, looks=looked)  # noqa: PLW2901
                 counts["tables"] += 1
                 counts["looks"] += len(table.looks)
                 counts["rows"] += sum(look.rows.total() for look in table.looks)
@@ -477,9 +549,14 @@ def read_all(folder: Path, names: Sequence[str], say: Callable[[str], None] = pr
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when all engines read what the model expects."""
     parser = argparse.ArgumentParser(prog="make rows-readers", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what --keep left")
+    parser.add_argument("folder", type=Path, help="for the tables; those that are in it already are read again")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program; the next one has the next seed")
+    parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--engine", choices=sorted(ENGINES), action="append", help="instead of all")
     options = parser.parse_args(arguments)
+    if not (options.folder / _TABLES).exists():
+        made = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
+        print(f"{options.runs:,} programs left {made:,} tables", flush=True)
     return 1 if read_all(options.folder, options.engine or list(ENGINES)) else 0
 
 
