@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from commit_coord.testing.rows.__main__ import Rig, draw_and_run, run_again
+from commit_coord.testing.rows.many import Rig, draw_and_run, run_again
 from commit_coord.testing.rows.program import loads
 
 
