@@ -1,6 +1,6 @@
 """Tables that programs leave behind, kept with the rows that the model expects, and engines that read them again.
 
-``make rows-readers`` runs programs and keeps their tables in a folder. ``tables.jsonl`` in it has one line per table: its
+``make rows-readers`` runs programs and keeps their tables in a folder. ``tables.jsonl`` has one line per table: its
 metadata file, and *looks*: a condition and the rows that satisfy it, by column names. Then every engine reads every
 table, each in one session, by a full scan and with each condition.
 
@@ -253,8 +253,9 @@ class _Jvm:
         iceberg = self._iceberg
         opened = iceberg.BaseTable(iceberg.StaticTableOperations(table.location, self._files), "kept")
         # Rows leave the JVM in Avro: one call per row, and no type is lost.
-        encoder = iceberg.data.avro.IcebergEncoder(opened.schema())
-        avro: Any = json.loads(iceberg.avro.AvroSchemaUtil.convert(opened.schema(), "row").toString())
+        shown = iceberg.SchemaParser.fromJson(_optional(iceberg.SchemaParser.toJson(opened.schema())))
+        encoder = iceberg.data.avro.IcebergEncoder(shown)
+        avro: Any = json.loads(iceberg.avro.AvroSchemaUtil.convert(shown, "row").toString())
         shape, fields = fastavro.parse_schema(avro), table.schema.as_struct()
 
         def read(where: Where) -> Bag:
@@ -324,6 +325,13 @@ class _Jvm:
         # To Java, NULL is less than any value, and NaN the greatest number.
         found = getattr(make, "and")(make.notNull(column), found)
         return getattr(make, "and")(make.notNaN(column), found) if isinstance(value, float) else found
+
+
+def _optional(schema: str) -> str:
+    """Return a schema in which nothing is required: what was required too late may be NULL in old rows."""
+    for key in ("required", "element-required", "value-required"):
+        schema = schema.replace(f'"{key}":true', f'"{key}":false')
+    return schema
 
 
 _AVRO_HEADER = 10
@@ -484,8 +492,16 @@ _LONG_DECIMAL = 18
 
 def _jvm_limit(table: Observed, where: Where) -> str:
     # IcebergGenerics counts columns instead, and finds no nested ones; Spark's reader does use the mapping.
-    foreign = "schema.name-mapping.default" in table.raw["properties"]
-    return "files without field ids: IcebergGenerics does not ask the name mapping" if foreign else ""
+    if "schema.name-mapping.default" in table.raw["properties"]:
+        return "files without field ids: IcebergGenerics does not ask the name mapping"
+    return _float_limit(table, where)
+
+
+def _float_limit(table: Observed, where: Where) -> str:
+    # A double constant beyond a float's range stands above or below all of its values, and so is infinity.
+    columns = {table.schema.find_field(column).field_id for column in columns_of(where)}
+    floats = any(str(table.schema.find_type(key)) == "float" for key in columns)
+    return "an infinite constant for a float: taken for out of range" if floats and "inf" in repr(where) else ""
 
 
 def _spark_limit(table: Observed, where: Where) -> str:
@@ -493,7 +509,12 @@ def _spark_limit(table: Observed, where: Where) -> str:
     return "Spark has no time of day" if times else ""
 
 
-LIMITS: dict[str, Limit] = {"duckdb": _duckdb_limit, "jvm": _jvm_limit, "spark": _spark_limit}
+LIMITS: dict[str, Limit] = {
+    "pyiceberg": _float_limit,
+    "duckdb": _duckdb_limit,
+    "jvm": _jvm_limit,
+    "spark": _spark_limit,
+}
 
 
 # Reading all of them.
