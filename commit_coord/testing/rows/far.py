@@ -55,7 +55,7 @@ class Place:
         """Return the catalog of *client*."""
         common = {"warehouse": self.warehouse}
         if client in _OURS:
-            locks = {"operation-locks": operation_locks, "lock.acquire-timeout-ms": "2000", **self.properties}
+            locks = {"operation-locks": operation_locks, "lock.acquire-timeout-ms": "500", **self.properties}
             return commit_coord.load_catalog("rows", uri=f"coord+{self.uri}", **common, **locks)
         if not self.uri.startswith("thrift"):
             return SqlCatalog("rows", uri=self.uri, **common)

@@ -141,7 +141,7 @@ _duckdb = _DuckDB()
 def duckdb(location: str, schema: Schema, where: Where) -> Bag:
     """Read with DuckDB's Iceberg extension."""
     condition = _sql(where, schema)
-    query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://')}') WHERE {condition}"
+    query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://').removeprefix('file:')}') WHERE {condition}"
     return bag(_duckdb.ask(query), schema.as_struct())
 
 
