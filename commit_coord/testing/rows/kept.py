@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from decimal import Decimal
 from functools import cached_property, partial
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
@@ -398,12 +397,30 @@ class _Spark:
             one = data.where(_column(look.where, table.schema)).withColumn(_LOOK, functions.lit(number))
             every = one if every is None else every.unionAll(one)
         assert every is not None
-        found: pa.Table = every.toArrow()
-        rows, number_of = found.drop_columns([_LOOK]), found[_LOOK].to_pylist()
+        # Not toArrow(): it can't show a struct that is NULL and has a required field.
+        fields = table.schema.as_struct()
         bags: list[Bag] = [Counter() for _ in table.looks]
-        for number, row in zip(number_of, rows.to_pylist(), strict=True):
-            bags[number][canonical(row, table.schema.as_struct())] += 1
+        for row in every.collect():
+            bags[row[_LOOK]][canonical(_from_spark(row.asDict(recursive=True), fields), fields)] += 1
         return bags
+
+
+def _from_spark(value: Any, kind: IcebergType) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case StructType(fields=fields):
+            return {f.name: _from_spark(value[f.name], f.field_type) for f in fields}
+        case ListType():
+            return [_from_spark(item, kind.element_type) for item in value]
+        case MapType():
+            return [(k, _from_spark(v, kind.value_type)) for k, v in value.items()]
+    match str(kind):
+        case "timestamptz":
+            return value.astimezone(UTC)  # PySpark gives local time
+        case "binary":
+            return bytes(value)
+    return value
 
 
 _LOOK = "__look"
