@@ -446,6 +446,9 @@ _HIVES_OWN: Mapping[str, str] = MappingProxyType(
         "hive.zookeeper.clean.extra.nodes": "leave it out: nodes that are empty are always removed",
         "hive.zookeeper.killquery.enable": "leave it out: it is for HiveServer2 alone",
         "hive.zookeeper.killquery.namespace": "leave it out: it is for HiveServer2 alone",
+        "hive.lock.mapred.only.operation": "operation-locks, which says what takes locks",
+        "hive.lock.query.string.max.length": "leave it out: the statement in a lock's owner is always shortened",
+        "hive.lock.file.move.protect": "leave it out: no commit moves files",
     }
 )
 """Keys of Hive 2 to 4 that can't be honoured here → what to set instead."""

@@ -28,7 +28,9 @@ from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.decoding import read_exactly
 from commit_coord.iceberg.overwrites import Acknowledged
+from commit_coord.iceberg.rebase import GC_ENABLED
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
@@ -39,9 +41,6 @@ from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
-
-GC_ENABLED = "gc.enabled"
-"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
@@ -63,6 +62,7 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def _coordinate(self, configuration: Configuration, store: PointerStore) -> None:
         """Make the lock manager and the coordinator."""
+        read_exactly()
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)

@@ -41,12 +41,14 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
+from commit_coord.iceberg.rebase import GC_ENABLED
 from commit_coord.locks.queueing import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
 
@@ -124,7 +126,8 @@ def find(
 
     Raises:
         NoSuchTableError: There is none of that name.
-        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root.
+        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root; or
+            ``gc.enabled`` is false: other tables may need the files.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
@@ -136,6 +139,7 @@ def find(
         )
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(table)
+    _refuse_shared_files(table, metadata)
     _refuse_shared(catalog, table, metadata.location)
     io = coordinator.store.file_io(metadata.properties, location)
     now_ms = coordinator.clock.wall_ms()
@@ -162,12 +166,14 @@ def delete(catalog: CoordinatedCatalog, found: Orphans) -> Orphans:
 
     Raises:
         NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
+        InvalidArguments: ``gc.enabled`` is false by now; nothing was deleted.
         Exception: Something that the table refers to can't be read; nothing was deleted.
     """
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(found.table)
     if metadata.location != found.location:
         raise NoSuchTableError(f"{table_name(found.table)} lies elsewhere by now: {metadata.location}")
+    _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(metadata.properties, location)
     spared = _referenced(coordinator, found.table)
     doomed = tuple(one for one in found.files if _key(one.path) not in spared)
@@ -327,6 +333,20 @@ def _key(location: str) -> str:
 
 def _opaque(location: str) -> str:
     return location.partition(":")[2] if re.match(r"[a-z][a-z0-9+.-]*:/", location) else location
+
+
+def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
+    """Refuse a table that says that its files are not its own alone.
+
+    Raises:
+        InvalidArguments: It says so.
+    """
+    if not property_as_bool(metadata.properties, GC_ENABLED, True):
+        raise InvalidArguments(
+            f"{GC_ENABLED}=false says that other tables may need files of this one, so none is an orphan and nothing "
+            f"was deleted; set {GC_ENABLED}=true when no other table uses its files",
+            table=table_name(table),
+        )
 
 
 def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> None:

@@ -16,10 +16,16 @@ Theory of operation
     A commit can also be in the history and yet be in no scan: an older version of this package added manifests behind a
     block of no records, where PyIceberg's reader stops. An append of nothing to the branch writes the list anew,
     without that block.
+
+    An older version also merged manifests of format version 1 in a table of version 2, and left the sequence numbers
+    out, as version 1 has none. Other engines can't read an existing entry without one. Such files are all of number 0
+    (specification, "Sequence Numbers"), so an append of nothing to the branch replaces the manifest by one that says
+    so. Older snapshots and tags stay as they are.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -42,11 +48,12 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.errors import InvalidArguments
-from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg import metadata as lean
-from commit_coord.iceberg.attempt import Append, Attempt, request_uuid, table_name
+from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid, table_name
 from commit_coord.iceberg.overwrites import Acknowledged, Note, versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
+from commit_coord.iceberg.written import partition_schema
 
 if TYPE_CHECKING:
     from commit_coord.coordinator import Coordinator
@@ -134,7 +141,7 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
         text = latch.note
         head, location = coordinator.load(table)
     finder = _Finder(coordinator, table, head, location)
-    overlooked = list(finder.overlooked())
+    overlooked = [*finder.overlooked(), *finder.unnumbered()]
     if text is None and not given and not overlooked:
         raise InvalidArguments(
             "the lock manager of this catalog remembers no commits: name the last metadata file that was lost, as the "
@@ -302,30 +309,81 @@ class _Finder:
             if not (hidden := manifest_list.hidden(self._io, snapshot.manifest_list)):
                 continue
             behind = manifest_list.read(self._io, snapshot.manifest_list)[-hidden:]
-            request_id = request_uuid(f"manifest list {snapshot.manifest_list}")
-            yield LostCommit(
-                location=self._location,
-                request_id=request_id,
-                snapshot_ids=(snapshot.snapshot_id,),
-                operation="unreadable manifest list",
-                at_ms=snapshot.timestamp_ms,
-                files=sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in behind),
-                rows=sum((one.added_rows_count or 0) + (one.existing_rows_count or 0) for one in behind),
-                _attempt=Attempt(
-                    request_id=request_id,
-                    table=self._table,
-                    table_uuid=str(self._head.table_uuid),
-                    base_location=self._location,
-                    base_sequence_number=lean.sequence_number(self._head),
-                    append=Append(
-                        snapshot_id=self._head.new_snapshot_id(),
-                        branch=name,
-                        manifests=(),
-                        summary={},
-                        schema_id=self._head.current_schema_id,
-                    ),
-                ),
+            yield self._written_anew(
+                "unreadable manifest list", f"manifest list {snapshot.manifest_list}", name, snapshot, behind
             )
+
+    def unnumbered(self) -> Iterator[LostCommit]:
+        """Yield, for each branch, the manifests whose existing entries lack their sequence numbers."""
+        if self._head.format_version < 2:
+            return
+        for name, ref in self._head.refs.items():
+            snapshot = self._head.snapshot_by_id(ref.snapshot_id)
+            if snapshot is None or ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+                continue
+            for manifest in manifest_list.read(self._io, snapshot.manifest_list):
+                if manifests.lacks_sequence_numbers(self._io, manifest):
+                    snapshot_id = self._head.new_snapshot_id()
+                    merge = Merge(
+                        merged=self._numbered(manifest, snapshot_id),
+                        replaced=frozenset({manifest.manifest_path}),
+                    )
+                    source = f"sequence numbers {name} {manifest.manifest_path}"
+                    what = "no sequence numbers"
+                    yield self._written_anew(what, source, name, snapshot, [manifest], snapshot_id, merge)
+
+    def _written_anew(
+        self,
+        operation: str,
+        source: str,
+        branch: str,
+        snapshot: Snapshot,
+        affected: Sequence[ManifestFile],
+        snapshot_id: int | None = None,
+        merge: Merge | None = None,
+    ) -> LostCommit:
+        """Return what an append of nothing to *branch* mends: *affected*, as of its head *snapshot*."""
+        request_id = request_uuid(source)
+        return LostCommit(
+            location=self._location,
+            request_id=request_id,
+            snapshot_ids=(snapshot.snapshot_id,),
+            operation=operation,
+            at_ms=snapshot.timestamp_ms,
+            files=sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in affected),
+            rows=sum((one.added_rows_count or 0) + (one.existing_rows_count or 0) for one in affected),
+            _attempt=Attempt(
+                request_id=request_id,
+                table=self._table,
+                table_uuid=str(self._head.table_uuid),
+                base_location=self._location,
+                base_sequence_number=lean.sequence_number(self._head),
+                append=Append(
+                    snapshot_id=snapshot_id or self._head.new_snapshot_id(),
+                    branch=branch,
+                    manifests=(),
+                    summary={},
+                    schema_id=self._head.current_schema_id,
+                    merge=merge,
+                ),
+            ),
+        )
+
+    def _numbered(self, manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+        """Write the live entries of *manifest*, which is of version 1, as files of sequence number 0."""
+        spec = self._head.specs()[manifest.partition_spec_id]
+        provider = load_location_provider(self._head.location, self._head.properties)
+        with write_manifest(
+            self._head.format_version,
+            spec,
+            partition_schema(self._head, spec),
+            self._io.new_output(provider.new_metadata_location(f"{uuid.uuid4()}-numbered.avro")),
+            snapshot_id,
+            self._head.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
+        ) as writer:
+            for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
+                writer.existing(entry)
+        return writer.to_manifest_file()
 
     def _is_there(self, commit: LostCommit) -> bool:
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):
@@ -335,14 +393,14 @@ class _Finder:
 
     def _live(self) -> set[str]:
         """Return the data files of the present branches."""
-        manifests: dict[str, ManifestFile] = {}
+        found: dict[str, ManifestFile] = {}
         for ref in self._head.refs.values():
             snapshot = self._head.snapshot_by_id(ref.snapshot_id)
             if snapshot is not None:
                 listed = manifest_list.read(self._io, snapshot.manifest_list)
-                manifests.update((manifest.manifest_path, manifest) for manifest in listed)
+                found.update((manifest.manifest_path, manifest) for manifest in listed)
         entries = ExecutorFactory.get_or_create().map(
-            lambda manifest: manifest.fetch_manifest_entry(self._io, discard_deleted=True), manifests.values()
+            lambda manifest: manifest.fetch_manifest_entry(self._io, discard_deleted=True), found.values()
         )
         return {entry.data_file.file_path for of_one in entries for entry in of_one}
 
@@ -407,7 +465,7 @@ class _Finder:
             with write_manifest(
                 self._head.format_version,
                 after.specs()[manifest.partition_spec_id],
-                self._head.schema(),
+                partition_schema(self._head, after.specs()[manifest.partition_spec_id]),
                 output,
                 snapshot.snapshot_id,
                 self._head.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
@@ -444,7 +502,7 @@ class _Content:
 
     @classmethod
     def of(cls, io: FileIO, snapshots: Sequence[Snapshot]) -> _Content:
-        manifests: dict[str, ManifestFile] = {}
+        found: dict[str, ManifestFile] = {}
         added_in: dict[str, list[DataFile]] = {}
         removed: set[str] = set()
         deletes = False
@@ -460,8 +518,8 @@ class _Content:
                         removed.add(entry.data_file.file_path)
                     elif entry.status == ManifestEntryStatus.ADDED:
                         added_in.setdefault(manifest.manifest_path, []).append(entry.data_file)
-                        manifests[manifest.manifest_path] = manifest
-        return cls(manifests=list(manifests.values()), added_in=added_in, removed=removed, deletes=deletes)
+                        found[manifest.manifest_path] = manifest
+        return cls(manifests=list(found.values()), added_in=added_in, removed=removed, deletes=deletes)
 
 
 def _request_id(snapshot: Snapshot) -> str:

@@ -225,6 +225,19 @@ def merge(
     )
 
 
+def lacks_sequence_numbers(io: FileIO, manifest: ManifestFile) -> bool:
+    """Return whether *manifest*, of a table of version 2, has existing entries that say no sequence number.
+
+    Those of version 1 have no place for one. A manifest that version 1 wrote is of number 0, and its entries inherit
+    that; one of a later number was merged from such manifests, and existing entries inherit nothing.
+    """
+    if manifest.content != ManifestContent.DATA or not manifest.sequence_number or not manifest.existing_files_count:
+        return False
+    with io.new_input(manifest.manifest_path).open() as stream:
+        read, _ = avro.header(stream.read())
+    return 3 not in schema_and_names(read["avro.schema"])[1]
+
+
 def _live_entries(data: bytes, start: int, meta: dict[str, bytes], manifest: ManifestFile) -> Iterator[dict[str, Any]]:
     """Yield the entries of a manifest as existing ones, with what they inherit. Source: specification, "Manifests"."""
     schema, _ = schema_and_names(meta["avro.schema"])

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import product, takewhile
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyiceberg import expressions as E
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
-from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType, StructType
 
+from commit_coord.iceberg.partitioned_rows import canonical, split, values_of_rows
 from commit_coord.protocol.hierarchy import Partition
 
 if TYPE_CHECKING:
@@ -41,15 +43,11 @@ def partitions_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
     Raises:
         ValueError, NotImplementedError: *rows* lack a column that partitions are made of, or there is no way to tell.
     """
-    values = _transformed(rows, spec, schema)
-    names = [str(position) for position in range(len(values))]
-    distinct = rows.from_arrays(values, names).group_by(names).aggregate([]).to_pylist() if names else []
+    if spec.is_unpartitioned():
+        return []
     return [
-        [
-            partition_level(field, schema, partition_record_value(field, row[name], schema))
-            for field, name in zip(spec.fields, names, strict=True)
-        ]
-        for row in distinct
+        [partition_level(field, schema, value) for field, value in zip(spec.fields, partition._data, strict=True)]
+        for partition, _ in split(rows, spec, schema, keep_rows=False)
     ]
 
 
@@ -59,27 +57,8 @@ def partition_keys_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) 
     Raises:
         ValueError, NotImplementedError: As :func:`partitions_of_rows`.
     """
-    columns = [
-        [partition_record_value(field, value, schema) for value in column.to_pylist()]
-        for field, column in zip(spec.fields, _transformed(rows, spec, schema), strict=True)
-    ]
+    columns = [[field.values[code] for code in field.codes.to_pylist()] for field in values_of_rows(rows, spec, schema)]
     return (partition_key(Record(*values)) for values in zip(*columns, strict=True))
-
-
-def _transformed(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[Any]:
-    """Return the column of each partition field."""
-    # Loaded when it is needed: Arrow starts threads, and takes long.
-    from pyiceberg.io.pyarrow import _get_field_from_arrow_table
-
-    values = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id)
-        try:
-            found = _get_field_from_arrow_table(rows, column or "")
-        except KeyError as error:
-            raise ValueError(f"no such column: {column or field.name}") from error
-        values.append(field.transform.pyarrow_transform(schema.find_type(field.source_id))(found))
-    return values
 
 
 def lockable(partitions: Iterable[Partition]) -> list[Partition]:
@@ -96,7 +75,7 @@ def lockable(partitions: Iterable[Partition]) -> list[Partition]:
 def partition_level(field: PartitionField, schema: Schema, value: Any) -> str:
     """Return one level of a partition as Hive names it, ``name=value``."""
     kind = field.transform.result_type(schema.find_type(field.source_id))
-    return f"{field.name}={field.transform.to_human_string(kind, value)}"
+    return f"{field.name}={field.transform.to_human_string(kind, canonical(value, kind))}"
 
 
 def _alternatives(filters: E.BooleanExpression, schema: Schema) -> list[dict[int, list[Any]]]:
@@ -128,8 +107,9 @@ _NAN = _NaN.NAN
 
 
 def partition_key(partition: Record) -> tuple[Any, ...]:
-    """Return what is equal for equal partitions; as a number, NaN is unlike itself."""
-    return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in partition._data)
+    """Return what is equal for equal partitions. NaN is unlike itself; a UUID is bytes in rows, not in manifests."""
+    plain = (value.bytes if isinstance(value, UUID) else value for value in partition._data)
+    return tuple(_NAN if isinstance(value, float) and math.isnan(value) else value for value in plain)
 
 
 def may_hold(kind: StructType, partitions: Sequence[Record]) -> Callable[[ManifestFile], bool]:

@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
+from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
@@ -43,6 +44,9 @@ REQUEST_ID = "commit-coord.request-id"
 
 GENERATION = "commit-coord.generation"
 """Summary property: the generation of the latch that covered the commit."""
+
+GC_ENABLED = "gc.enabled"
+"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,14 @@ def follow(
         return Refused(reason=f"the property {error} is not set")
     except ValueError as error:
         return Refused(reason=str(error))
+    if any(
+        isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates
+    ) and not property_as_bool(changed.properties, GC_ENABLED, True):
+        # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
+        return Refused(
+            reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
+            f"set {GC_ENABLED}=true to let them expire"
+        )
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
@@ -297,9 +309,9 @@ def _appended(
     return plan, snapshot
 
 
-def schema_conflict(base: Schema, mine: Schema, head: Schema) -> str | None:
-    """Return the column that both *mine* and *head* changed since *base*, None when they touch different ones."""
-    both = _touched_columns(base, mine) & _touched_columns(base, head)
+def schema_conflict(mine: tuple[Schema, Schema], theirs: tuple[Schema, Schema]) -> str | None:
+    """Return a column that both changed, *mine* and *theirs* (each from, to); None when they touch different ones."""
+    both = _touched_columns(*mine) & _touched_columns(*theirs)
     return min(both) if both else None
 
 
@@ -319,13 +331,13 @@ def _touched_columns(base: Schema, changed: Schema) -> set[str]:
     return touched
 
 
-def spec_conflict(base: PartitionSpec, mine: PartitionSpec, head: PartitionSpec) -> str | None:
-    """Return the partition field that both *mine* and *head* changed since *base*, None when they differ."""
+def spec_conflict(mine: tuple[PartitionSpec, PartitionSpec], theirs: tuple[PartitionSpec, PartitionSpec]) -> str | None:
+    """Return a partition field that both changed, *mine* and *theirs* (each from, to); None when they differ."""
 
-    def touched(changed: PartitionSpec) -> set[str]:
+    def touched(base: PartitionSpec, changed: PartitionSpec) -> set[str]:
         old = {field.name: (field.source_id, str(field.transform)) for field in base.fields}
         new = {field.name: (field.source_id, str(field.transform)) for field in changed.fields}
         return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
-    both = touched(mine) & touched(head)
+    both = touched(*mine) & touched(*theirs)
     return min(both) if both else None

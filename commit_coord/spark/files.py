@@ -31,6 +31,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import Record
 
 from commit_coord.errors import InternalError
+from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
 from commit_coord.table.writable import refuse_unwritable
@@ -132,7 +133,8 @@ def written_files(target: Target) -> list[DataFile]:
             partition = decode_folders(
                 relative.split("/")[:-1], target.spec, target.schema, lambda f: _first_value(parquet, f, target)
             )
-        return target.data_file(f"{target.folder}/{relative}", info.size, partition, statistics.to_serialized_dict())
+        found_metrics = sound_bounds(statistics.to_serialized_dict(), target.schema)
+        return target.data_file(f"{target.folder}/{relative}", info.size, partition, found_metrics)
 
     # Names that start with '_' or '.' are Spark's own, among them what task attempts left that were not committed.
     rows = [

@@ -24,6 +24,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
+from commit_coord.iceberg.partitioned_rows import canonical
 from commit_coord.spark.schema import SchemaMismatch, file_schema
 
 FOLDER = "__commit_coord_p"
@@ -217,7 +218,7 @@ def _parse(kind: I.IcebergType, text: str) -> Any:
         case I.BooleanType():
             return text == "true"
         case I.FloatType() | I.DoubleType():
-            return float(text)
+            return canonical(float(text), kind)
         case I.DecimalType():
             return Decimal(text)
         case I.StringType():

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import copysign, isnan
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import expressions as E
 from pyiceberg import types as T
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
@@ -39,6 +38,7 @@ from commit_coord.sql.filters import Condition, Known, NotAFilter, bound, column
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import Delete, Insert, Name, Update
 from commit_coord.table import CoordinatedTable
+from commit_coord.table.data_files import data_files
 from commit_coord.table.transaction import CoordinatedTransaction
 
 Tables = Callable[[Name], Table]
@@ -204,8 +204,7 @@ def _rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[
         together = kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
         old.append(task.file)
         if together.num_rows:
-            _refuse_odd_partitions(table, together)
-            new += _dataframe_to_data_files(table.metadata, together, table.io)
+            new += data_files(table.metadata, together, table.io)
     if old:
         with tx.update_snapshot().overwrite() as producer:
             for data_file in old:
@@ -244,21 +243,6 @@ def fitted(values: pa.ChunkedArray | list[Any] | Constant, field: T.NestedField,
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     return schema_to_pyarrow(schema, include_field_ids=False)
-
-
-def _refuse_odd_partitions(table: Table, rows: pa.Table) -> None:
-    """Refuse numbers by which PyIceberg can't partition: it loses the rows of NaN, and doubles those of -0.0 and 0.0.
-
-    Raises:
-        StatementError: *rows* have one where the table is partitioned by the number itself.
-    """
-    for part in table.spec().fields:
-        field = table.schema().find_field(part.source_id)
-        if not isinstance(field.field_type, T.FloatType | T.DoubleType) or field.name not in rows.column_names:
-            continue
-        for value in pc.unique(rows.column(field.name)).to_pylist():
-            if value is not None and (isnan(value) or (value == 0 and copysign(1, value) < 0)):
-                raise StatementError("no partition of this number can be written", column=field.name, value=value)
 
 
 # INSERT.
@@ -308,7 +292,7 @@ def _replace(statement: Insert, tx: CoordinatedTransaction, target: Table, rows:
         if rows.num_rows:
             tx.append(rows)
     elif rows.num_rows:
-        files = list(_dataframe_to_data_files(target.metadata, rows, target.io))
+        files = list(data_files(target.metadata, rows, target.io))
         written = tx.written(files, None)
         tx.delete_partitions(files, {}, MAIN_BRANCH)
         tx.add_written_files(files, written, {}, MAIN_BRANCH)
@@ -344,9 +328,7 @@ def _put(statement: Insert, table: Table, rows: Rows) -> pa.Table:
     written = {**fixed, **dict(zip(given, rows.columns, strict=True))}
     arrow = _arrow_schema(schema)
     made = [fitted(written.get(field.name, Constant(None)), field, rows.count) for field in schema.fields]
-    put = pa.table(made, schema=arrow)
-    _refuse_odd_partitions(table, put)
-    return put
+    return pa.table(made, schema=arrow)
 
 
 def _partition_columns(statement: Insert, schema: Schema) -> tuple[Mapping[str, Constant], list[str]]:

@@ -21,6 +21,7 @@ from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
+from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import Append, Merge
 from commit_coord.iceberg.written import Written, digest
@@ -91,6 +92,16 @@ class PureAppend(BySpec, _MergeAppendFiles):
         """Hand the append to the transaction."""
         transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
         transaction.pend(self)
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        """Return *manifests* merged, and delete own ones that were merged into others: nothing refers to them."""
+        merged = super()._process_manifests(manifests)
+        listed = {manifest.manifest_path for manifest in merged}
+        for path in list(self._written_manifests):
+            if path not in listed:
+                self._written_manifests.remove(path)
+                delete_quietly(self._io, path)
+        return merged
 
     def prepare(self) -> Append:
         """Write the manifest of the added files and return the append."""

@@ -52,6 +52,7 @@ class Remembering:
         self._make = make
         self._operation = operation
         transaction._follow_the_caller()
+        self._made_on, self._seen = transaction._base, transaction._seen[0].schema()
         self._builder = make(transaction)
         self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
@@ -68,7 +69,18 @@ class Remembering:
         return call
 
     def commit(self) -> None:
-        """Stage the changes; the transaction can make them again on a newer head."""
+        """Stage the changes; the transaction can make them again on a newer head.
+
+        They are staged on the table that the caller saw, also when a lock was waited for: the commit then finds out
+        what was changed meanwhile, and compares.
+
+        1. The caller makes this builder, and names the column ``a``.   2. Another client gives that name to another
+        column.   3. The caller refreshes the table, so the calls are made again: ``a`` is not what the caller meant.
+        So the names are compared with those of step 1.
+
+        Raises:
+            CommitConflict: A name means another column by now. Nothing landed.
+        """
         make, calls = self._make, tuple(self._calls)
 
         def again(transaction: CoordinatedTransaction) -> None:
@@ -79,11 +91,12 @@ class Remembering:
 
         transaction = self._transaction
         with transaction.call(again):
-            # What was built so far looked at the table before its lock was held.
-            if transaction._lock_operation(self._operation):
-                again(transaction)
-            else:
+            transaction._lock_operation(self._operation, look=False)
+            transaction._names_columns(seen=self._seen)
+            if transaction._base is self._made_on:
                 self._builder.commit()
+            else:
+                again(transaction)
 
     def __enter__(self) -> Remembering:
         return self

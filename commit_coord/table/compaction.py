@@ -32,7 +32,8 @@ from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.partitions import partition_key
 from commit_coord.iceberg.written import mark
 from commit_coord.locks.base import Lease
-from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.created_files import CreatedFiles
+from commit_coord.table.data_files import data_files
 
 if TYPE_CHECKING:
     from commit_coord.table.table import CoordinatedTable
@@ -108,16 +109,16 @@ def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[
 def rewrite_here(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
     """Rewrite in this process, the rows of one group at a time in memory; see :data:`Rewriter`."""
     # Loaded with the first compaction: Arrow starts threads, and takes long.
-    from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+    from pyiceberg.io.pyarrow import ArrowScan
 
-    created: list[str] = []
-    io = recording(table.io, created)
+    created = CreatedFiles()
+    io = created.recording(table.io)
     new: list[DataFile] = []
     try:
         for group in groups:
             rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
-            new += _dataframe_to_data_files(table.metadata, rows, io) if rows.num_rows else []
+            new += data_files(table.metadata, rows, io) if rows.num_rows else []
     except BaseException:
-        delete_all(table.io, created)
+        created.abandon(table.io)
         raise
     return new

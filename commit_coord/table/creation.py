@@ -9,7 +9,7 @@ from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 
 from commit_coord.errors import CommitNotApplied
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.nulls import keep_nulls
 
 
@@ -18,8 +18,8 @@ class CoordinatedCreation(CreateTableTransaction):
 
     def __init__(self, table: StagedTable) -> None:
         keep_nulls()
-        self._created: list[str] = []
-        table.io = recording(table.io, self._created)
+        self._created = CreatedFiles()
+        table.io = self._created.recording(table.io)
         super().__init__(table)
 
     def __exit__(
@@ -29,7 +29,7 @@ class CoordinatedCreation(CreateTableTransaction):
         if exctype is None:
             self.commit_transaction()
         else:
-            self._delete_created()
+            self._created.abandon(self._table.io)
 
     def commit_transaction(self) -> Table:
         """Make the table.
@@ -44,10 +44,7 @@ class CoordinatedCreation(CreateTableTransaction):
             with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
                 table = super().commit_transaction()
         except CommitNotApplied:
-            self._delete_created()
+            self._created.abandon(self._table.io)
             raise
-        self._created.clear()
+        self._created.forget()
         return table
-
-    def _delete_created(self) -> None:
-        delete_all(self._table.io, self._created)

@@ -14,6 +14,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.iceberg.partitions import partition_key, partition_keys_of_rows
+from commit_coord.table.data_files import data_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +72,7 @@ def _rows_replaced(
     found: Replaced,
 ) -> None:
     # Loaded when it is needed: Arrow starts threads, and takes long.
-    from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+    from pyiceberg.io.pyarrow import ArrowScan
 
     rows = ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_table([task])
     kept = rows
@@ -83,7 +84,7 @@ def _rows_replaced(
         # any more, as those of dropped columns.
         spec = PartitionSpec(spec_id=task.file.spec_id)
         there = metadata.model_copy(update={"partition_specs": [spec], "default_spec_id": spec.spec_id})
-        for data_file in _dataframe_to_data_files(there, kept, io) if kept.num_rows else ():
+        for data_file in data_files(there, kept, io) if kept.num_rows else ():
             data_file._data[_PARTITION] = task.file.partition
             data_file.spec_id = spec.spec_id
             found.rest.append(data_file)

@@ -194,15 +194,15 @@ class CoordinatedTable(Table):
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             return fixed_partitions(parsed, self.spec(), self.schema())
-        except (ValueError, TypeError, ArithmeticError, KeyError):  # it does not fit: carrying it out will tell
+        except Exception:  # noqa: BLE001 - a filter that does not fit: carrying it out finds the error
             return [[]]
 
     def _of_rows(self, rows: pa.Table | pa.RecordBatchReader) -> list[Partition]:
         """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
-        except (ValueError, NotImplementedError):
-            return [[]]  # rows that do not fit the table: writing them will tell
+        except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error
+            return [[]]
 
     def commit_files(
         self,
@@ -277,7 +277,8 @@ class CoordinatedTable(Table):
             if tx.sent:
                 raise
             raise CommitNotApplied(
-                "nothing landed: the commit could not be prepared", table=".".join(self.name())
+                f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
+                table=".".join(self.name()),
             ) from error
         return not tx.answered
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    IsNaN,
+    IsNull,
+    LessThan,
+    Or,
+)
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -33,18 +47,20 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import UpdateSnapshot
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.types import FloatType
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead, StatementError
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
 from commit_coord.iceberg.written import Written, rows_misfit
 from commit_coord.locks.base import Lease
@@ -52,7 +68,9 @@ from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
-from commit_coord.table.created_files import delete_all, recording
+from commit_coord.table.created_files import CreatedFiles
+from commit_coord.table.data_files import data_files
+from commit_coord.table.deletion import without_matches
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -69,6 +87,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+_MOST = 3.4028234663852886e38
+"""The greatest float of 32 bits."""
 
 _EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
 
@@ -91,9 +112,9 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         refuse_unwritable(table)
         self._target = table
-        self._created: list[str] = []
+        self._created = CreatedFiles()
         tracked = copy.copy(table)
-        tracked.io = recording(table.io, self._created)
+        tracked.io = self._created.recording(table.io)
         super().__init__(tracked, autocommit)
         self._table: Table = tracked
         self._operation = operation
@@ -107,6 +128,7 @@ class CoordinatedTransaction(Transaction):
         self._seen = seen or self._base
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
+        self._unwritten: pa.Table | None = None
         self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
         self._replayable = True
@@ -137,12 +159,16 @@ class CoordinatedTransaction(Transaction):
         """Return the table with the staged changes."""
         if self._pending is not None:
             self._materialise()
+        if self._matching and self._depth == 1:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(self._staged(), *self._matching).model_copy(update={"refs": {}})
+        return self._staged()
+
+    def _staged(self) -> TableMetadata:
+        """Return the table with the staged changes, but for an append that nothing has looked at."""
         base, updates = self._table.metadata, self._updates
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
             self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
-        if self._matching and self._depth == 1:
-            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
-            return seen_from(self._view[2], *self._matching).model_copy(update={"refs": {}})
         return self._view[2]
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
@@ -172,6 +198,8 @@ class CoordinatedTransaction(Transaction):
                     self._lock_operation(
                         self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
                     )
+            elif not updates:
+                self._reads = True  # it found nothing to do, which another head may not bear out
             return super()._apply(updates, requirements)
 
     @contextmanager
@@ -197,7 +225,7 @@ class CoordinatedTransaction(Transaction):
                 self._calls.remove(again)
             if outermost and self._autocommit and not self._sent:
                 self._unlock()
-                self._delete_created()
+                self._created.delete(self._table.io)
             raise
         finally:
             self._depth -= 1
@@ -251,6 +279,30 @@ class CoordinatedTransaction(Transaction):
         assert producer is not None
         self._stage(*producer._commit())
 
+    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN.
+
+    @contextmanager
+    def _splitting(self, df: Any) -> Iterator[Any]:
+        """Yield what PyIceberg writes of *df*: no row where there are partitions, as its next producer adds them."""
+        if self.table_metadata.spec().is_unpartitioned() or _no_row_of(df) is df:
+            yield df
+            return
+        self._unwritten = df
+        try:
+            yield _no_row_of(df)
+        finally:
+            self._unwritten = None
+
+    def _append_snapshot_producer(
+        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
+    ) -> _FastAppendFiles:
+        producer = super()._append_snapshot_producer(snapshot_properties, branch)
+        rows, self._unwritten = self._unwritten, None
+        if rows is not None and rows.num_rows:
+            for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
+                producer.append_data_file(data_file)
+        return producer
+
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
 
     @recorded
@@ -273,7 +325,8 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.APPEND)
         self._names_columns()
         self._brings_rows(reads, branch)
-        super().append(df, snapshot_properties, branch)
+        with self._splitting(df) as checked:
+            super().append(checked, snapshot_properties, branch)
 
     @recorded
     def overwrite(
@@ -305,7 +358,8 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns(overwrite_filter, case_sensitive)
         self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
-        super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
+        with self._splitting(df) as checked:
+            super().overwrite(checked, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
     def dynamic_partition_overwrite(
@@ -325,7 +379,16 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns()
         self.depends_on(self._partitions_of(df) if reads is None else reads, branch, read_at)
-        super().dynamic_partition_overwrite(df, snapshot_properties, branch)
+        super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
+        if not df.num_rows:
+            return
+        files = list(data_files(self.table_metadata, df, self._table.io))
+        self.delete(
+            self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+        )
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in files:
+                producer.append_data_file(data_file)
 
     @recorded
     def delete(
@@ -342,7 +405,46 @@ class CoordinatedTransaction(Transaction):
         if self._is_called():
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._removed.append(removed.strictly() if self._has_moved() else removed)
-        super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+        row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        self._delete_rows(row_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
+
+    def _delete_rows(
+        self,
+        row_filter: BooleanExpression,
+        snapshot_properties: dict[str, str],
+        case_sensitive: bool,
+        branch: str | None,
+        isolation_operation: Operation | None,
+    ) -> None:
+        """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it."""
+        properties = self.table_metadata.properties
+        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
+        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
+            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
+        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
+            if isolation_operation is not None:
+                whole._isolation_operation = isolation_operation
+            whole.delete_by_predicate(row_filter, case_sensitive)
+        if not whole.rewrites_needed:
+            if not whole.files_affected:
+                warnings.warn("Delete operation did not match any records", stacklevel=3)
+            return
+        scan = self._scan(row_filter, case_sensitive)
+        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+        found = list(
+            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        )
+        if not found:
+            return
+        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
+            if isolation_operation is not None:
+                partly._isolation_operation = isolation_operation
+            partly._starting_snapshot_id = whole._starting_snapshot_id
+            partly.delete_by_predicate(row_filter, case_sensitive)
+            for old, rest in found:
+                partly.delete_data_file(old)
+                for data_file in rest:
+                    partly.append_data_file(data_file)
 
     @recorded
     def upsert(
@@ -501,23 +603,33 @@ class CoordinatedTransaction(Transaction):
         elif self._is_called():
             self._rows_given = True
 
-    def _names_columns(self, row_filter: BooleanExpression | str = AlwaysTrue(), case_sensitive: bool = True) -> None:
+    def _names_columns(
+        self,
+        row_filter: BooleanExpression | str = AlwaysTrue(),
+        case_sensitive: bool = True,
+        seen: Schema | None = None,
+    ) -> None:
         """Note that the present call names columns as its caller saw them.
+
+        Args:
+            row_filter: Names columns.
+            case_sensitive: How it does so.
+            seen: The columns that the caller saw; None: those that the table showed before this call.
 
         Raises:
             CommitConflict: Such a name means another column by now.
             StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
         self._by_name = True
-        self._refuse_other_columns(self._base[0])
+        self._refuse_other_columns(self._base[0], seen)
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), parsed, case_sensitive)
         except (TypeError, ArithmeticError, KeyError) as error:
             raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
-    def _refuse_other_columns(self, head: TableMetadata) -> None:
-        if self._by_name and (name := renamed_over(self._seen[0].schema(), head.schema())):
+    def _refuse_other_columns(self, head: TableMetadata, seen: Schema | None = None) -> None:
+        if self._by_name and (name := renamed_over(seen or self._seen[0].schema(), head.schema())):
             raise self._conflict(f"the column {name!r} is another one now than in the table that was read")
 
     def _refuse_stale(self, head: TableMetadata, reads: Iterable[Read]) -> None:
@@ -538,9 +650,11 @@ class CoordinatedTransaction(Transaction):
         metadata = self.table_metadata
         names = [str(metadata.schema().find_column_name(field.source_id)) for field in metadata.spec().fields]
         try:
-            found = df.select(names).group_by(names).aggregate([]).to_pylist()
-            return self._build_partition_predicate({Record(*row.values()) for row in found}, names)
-        except (KeyError, ValueError, TypeError, NotImplementedError):
+            if not all(isinstance(field.transform, IdentityTransform) for field in metadata.spec().fields):
+                return AlwaysTrue()
+            found = split(df, metadata.spec(), metadata.schema(), keep_rows=False) if names else ()
+            return self._build_partition_predicate({partition for partition, _ in found}, names)
+        except (ValueError, TypeError, NotImplementedError, AttributeError):  # writing them will tell
             return AlwaysTrue()
 
     def partitions_of(self, data_files: Iterable[DataFile]) -> BooleanExpression:
@@ -558,8 +672,9 @@ class CoordinatedTransaction(Transaction):
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
+        schema = self.table_metadata.schema()
         partitions = [
-            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i], schema) for i, name in enumerate(partition_fields)))
             for record in (partition_records if partition_fields else ())
         ]
         return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
@@ -804,24 +919,27 @@ class CoordinatedTransaction(Transaction):
         self._unlock()
         self._snapshot_producers = []
         self._updates, self._requirements, self._pending = (), (), None
-        self._calls, self._created[:], self._reads = [], [], False
+        self._calls, self._reads = [], False
+        self._created.forget()
         self._depended, self._removed, self._rows_given, self._by_name = [], [], False, False
         self._base = self._seen = (self._table.metadata, self._table.metadata_location)
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
 
     def _refuse_what_has_changed(self) -> None:
-        """Raise ``StaleRead`` when the base shows it; ask the head where nothing is staged because of what was read."""
+        """Raise ``CommitConflict`` when the base shows it; ask the head where the calls have staged nothing."""
         if not self._updates and self._pending is None and (self._reads or self._snapshot_producers):
             self._look_again()
         if self._has_moved():
+            self._refuse_overlap(self._base[0])
             self._refuse_stale(self._base[0], self._dependencies())
 
     def _look_again(self) -> None:
         """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
 
-        1. We load the table, to delete the rows with k = 7. There are none.   2. Somebody appends k = 7, and is told
-        that it landed.   3. We would report a success, and the row stays.
+        1. We load the table, to delete the rows with k = 7. There are none.   2. Another client appends k = 7, and is
+        told that it landed.   3. We would report a success, and the row stays. The same with a column that we make the
+        first one, and that was the first one when we loaded the table.
         """
         coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
         head, location = coordinator.load(tuple(self._table.name()))
@@ -836,7 +954,7 @@ class CoordinatedTransaction(Transaction):
         self._show(committed.metadata, committed.location)
         self.answered = committed.answered
         if committed.answered:
-            self._delete_created()
+            self._created.delete(self._table.io)
         else:
             self._cleanup_uncommitted_manifests()  # of earlier plans
 
@@ -886,6 +1004,8 @@ class CoordinatedTransaction(Transaction):
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
             StaleRead: The rows were computed from others than those that *head* has.
         """
+        if self._pending is not None:
+            self._materialise()
         self._refuse_overlap(head)
         base = self._base[0]
         same_schema = head.schema() == base.schema() and head.spec() == base.spec()
@@ -904,6 +1024,7 @@ class CoordinatedTransaction(Transaction):
             raise self._conflict("it was built by hand or from a stream, so it can't be planned again by itself")
         self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
         self._repeat(head, location)
+        self._refuse_overlap(head)  # what changed nothing on the old base may change something now
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._pending = None
@@ -912,7 +1033,7 @@ class CoordinatedTransaction(Transaction):
 
     def _repeat(self, head: TableMetadata, location: str) -> None:
         """Call again what was called, on *head*, with the same request id."""
-        self._delete_created()
+        self._created.delete(self._table.io)
         self._table.metadata, self._table.metadata_location = head, location
         self._updates, self._requirements, self._pending = (), (), None
         self._snapshot_producers, self._reads = [], False
@@ -933,22 +1054,20 @@ class CoordinatedTransaction(Transaction):
             self._calls, self._autocommit = calls, autocommit
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
-        """Raise if both sides changed one thing. Otherwise *head* is the base from now on."""
+        """Raise if this transaction and the commits between what its caller saw and *head* changed one thing."""
         self._refuse_other_columns(head)
-        base, mine = self._base[0], self.table_metadata
-        if self._evolves() and (name := schema_conflict(base.schema(), mine.schema(), head.schema())):
+        seen, base, mine = self._seen[0], self._base[0], self._staged()
+        if name := schema_conflict((base.schema(), mine.schema()), (seen.schema(), head.schema())):
             raise self._conflict(f"the column {name!r} was changed meanwhile")
-        if any(isinstance(u, AddPartitionSpecUpdate) for u in self._updates) and (
-            name := spec_conflict(base.spec(), mine.spec(), head.spec())
-        ):
+        if name := spec_conflict((base.spec(), mine.spec()), (seen.spec(), head.spec())):
             raise self._conflict(f"the partition field {name!r} was changed meanwhile")
         if any(isinstance(u, AddSortOrderUpdate | SetDefaultSortOrderUpdate) for u in self._updates) and (
-            head.sort_order() not in (base.sort_order(), mine.sort_order())
+            head.sort_order() not in (seen.sort_order(), mine.sort_order())
         ):
             raise self._conflict("the sort order was changed meanwhile")
         for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
-            if head.properties.get(key) not in (base.properties.get(key), mine.properties.get(key)):
+            if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
         if reason := rows_misfit(head.schema(), base.schema()):
             raise self._conflict(reason)
@@ -975,40 +1094,37 @@ class CoordinatedTransaction(Transaction):
         """Give up for good: nothing landed, nothing will."""
         self._failed = True
         self._unlock()
-        self._delete_created()
-
-    def _delete_created(self) -> None:
-        delete_all(self._table.io, self._created)
+        self._created.abandon(self._table.io)
 
     # Operation locks.
 
-    def _lock_operation(self, operation: Operates) -> bool:
-        """Hold what *operation* takes on the table until the transaction ends, and see the table as it is by then.
+    def _lock_operation(self, operation: Operates, *, look: bool = True) -> None:
+        """Hold what *operation* takes on the table until the transaction ends.
 
         Another transaction of this thread may hold it already. Waiting for it would never end, so this one goes
         on without: the check at the commit still finds every conflict.
 
-        Returns:
-            Whether it is held from now on, and was not before.
+        Args:
+            operation: What the present call does.
+            look: See the table as it is by then.
         """
         catalog: Any = self._target.catalog
         if self._lease is not None or self._depth > 1 or self._repeating:
-            return False
+            return
         try:
             lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
         except LockReentered:
             logger.debug("this thread holds locks of %s already", table_name(self._table.name()))
-            return False
+            return
         if lease is None:
-            return False
+            return
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
-        if not self._updates and self._pending is None:
+        if look and not self._updates and self._pending is None:
             try:
                 self._see_the_head(catalog.coordinator)
             except BaseException:
                 self._unlock()
                 raise
-        return True
 
     def _see_the_head(self, coordinator: Coordinator) -> None:
         """Go on from the table as it is now, unless that is what is seen already.
@@ -1039,7 +1155,20 @@ class CoordinatedTransaction(Transaction):
             self._lease = None
 
 
-def _is(name: str, value: Any) -> BooleanExpression:
+def _no_row_of(df: Any) -> Any:
+    """Return *df* with its columns and no row; what is no Arrow table as it is, for PyIceberg to refuse."""
+    import pyarrow as pa
+
+    return df.slice(0, 0) if isinstance(df, pa.Table) else df
+
+
+def _is(name: str, value: Any, schema: Schema) -> BooleanExpression:
     if value is None:
         return IsNull(term=name)
-    return IsNaN(term=name) if value != value else EqualTo(term=name, value=value)  # noqa: PLR0124 - NaN alone
+    if value != value:  # noqa: PLR0124 - NaN alone
+        return IsNaN(term=name)
+    known = schema.find_field(name).field_type if name in schema.column_names else None
+    if isinstance(known, FloatType) and math.isinf(value):
+        # To PyIceberg an infinity is beyond what a float can be, and equals none.
+        return GreaterThan(term=name, value=_MOST) if value > 0 else LessThan(term=name, value=-_MOST)
+    return EqualTo(term=name, value=value)

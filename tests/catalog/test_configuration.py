@@ -320,6 +320,9 @@ def test_names_of_hive_and_iceberg_are_understood(
         ("hive.zookeeper.clean.extra.nodes", "leave it out"),
         ("hive.zookeeper.killquery.enable", "HiveServer2"),
         ("hive.zookeeper.killquery.namespace", "HiveServer2"),
+        ("hive.lock.mapred.only.operation", "operation-locks"),
+        ("hive.lock.query.string.max.length", "leave it out"),
+        ("hive.lock.file.move.protect", "leave it out"),
     ],
 )
 def test_a_setting_of_hives_that_can_not_be_honoured_says_what_to_set_instead(

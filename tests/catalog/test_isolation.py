@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import date
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimeType
 
 from commit_coord import NOTHING, CommitConflict, ConfigError, StaleRead
@@ -355,6 +356,269 @@ def test_a_name_that_means_another_column_now_is_refused(made: Kit) -> None:
     with pytest.raises(CommitConflict), stale[3].transaction() as tx:
         tx.update_rows(parse("s = 't'"), lambda df: df)
     assert rows(made.again(table)) == before
+    assert made.held() == []
+
+
+Change = Callable[[Any], Any]
+"""Makes a change by a table, or by a transaction."""
+
+
+def schema(change: Change) -> Change:
+    def make(target: Any) -> None:
+        with target.update_schema(allow_incompatible_changes=True) as changes:
+            change(changes)
+
+    return make
+
+
+def spec(change: Change) -> Change:
+    def make(target: Any) -> None:
+        with target.update_spec() as changes:
+            change(changes)
+
+    return make
+
+
+def order(change: Change) -> Change:
+    def make(target: Any) -> None:
+        with target.update_sort_order() as changes:
+            change(changes)
+
+    return make
+
+
+def properties(change: Change) -> Change:
+    def make(target: Any) -> None:
+        with target.transaction() if hasattr(target, "transaction") else nullcontext(target) as tx:
+            change(tx)
+
+    return make
+
+
+def column_names(table: Any) -> list[str]:
+    return [field.name for field in table.schema().fields]
+
+
+def swap(table: Any, one: str, other: str) -> None:
+    with table.transaction() as tx:
+        for old, new in ((one, "tmp"), (other, one), ("tmp", other)):
+            with tx.update_schema() as changes:
+                changes.rename_column(old, new)
+
+
+def state(table: Any) -> Any:
+    """Return what the table is, but for the ids of what it was."""
+    metadata = table.metadata
+    return metadata.schema().fields, metadata.spec().fields, metadata.sort_order().fields, metadata.properties
+
+
+SAME: dict[str, tuple[Change, Change, Callable[[Any], bool]]] = {
+    "move": (
+        schema(lambda changes: changes.move_first("id")),
+        schema(lambda changes: changes.move_first("s")),
+        lambda table: column_names(table)[0] == "id",
+    ),
+    "rename": (
+        schema(lambda changes: changes.rename_column("s", "s")),
+        schema(lambda changes: changes.rename_column("s", "t")),
+        lambda table: "s" in column_names(table),
+    ),
+    "optional": (
+        schema(lambda changes: changes.update_column("s", required=False)),
+        schema(lambda changes: changes.update_column("s", required=True)),
+        lambda table: not table.schema().find_field("s").required,
+    ),
+    "documentation": (
+        schema(lambda changes: changes.update_column("s", doc="mine")),
+        schema(lambda changes: changes.update_column("s", doc="theirs")),
+        lambda table: table.schema().find_field("s").doc == "mine",
+    ),
+    "identifier": (
+        schema(lambda changes: changes.set_identifier_fields()),
+        schema(lambda changes: (changes.update_column("id", required=True), changes.set_identifier_fields("id"))),
+        lambda table: not table.schema().identifier_field_ids,
+    ),
+    "union": (
+        schema(lambda changes: changes.union_by_name(SCHEMA)),
+        schema(lambda changes: changes.rename_column("s", "t")),
+        lambda table: "s" in column_names(table),
+    ),
+    "partition field": (
+        spec(lambda changes: changes.remove_field("s").add_identity("s")),
+        spec(lambda changes: changes.remove_field("s")),
+        lambda table: table.spec().fields[:1] == BY_S.fields,
+    ),
+    "sort order": (
+        order(lambda changes: changes.asc("id", IdentityTransform())),
+        order(lambda changes: changes.desc("id", IdentityTransform())),
+        lambda table: str(table.sort_order().fields[0].direction) == "ASC",
+    ),
+    "property": (
+        properties(lambda tx: tx.set_properties(p="mine")),
+        properties(lambda tx: tx.set_properties(p="theirs")),
+        lambda table: table.properties["p"] == "mine",
+    ),
+}
+"""What changes nothing, what somebody else changes meanwhile, and whether the first one holds."""
+
+
+def unchanged_by_same(made: Kit) -> Any:
+    table = made.table(
+        ids(1),
+        partition_spec=BY_S,
+        sort_order=SortOrder(SortField(1, IdentityTransform())),
+        properties={"p": "mine"},
+        schema=Schema(SCHEMA.fields[0], NestedField(2, "s", StringType(), doc="mine")),
+    )
+    for change, _, holds in SAME.values():
+        change(made.again(table))
+        assert holds(made.again(table))
+    return table
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("change", SAME)
+def test_a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused(made: Kit, change: str, staged: bool) -> None:
+    same, theirs, holds = SAME[change]
+    table = unchanged_by_same(made)
+    stale = made.again(table)
+    if staged:
+        tx = stale.transaction()
+        same(tx)
+    # Not by our clients: they wait for the lock that the transaction has.
+    theirs(made.stock.load_table(table.name()))
+    before = state(made.again(table))
+    try:
+        if staged:
+            tx.commit_transaction()
+        else:
+            same(stale)
+    except CommitConflict:
+        assert state(made.again(table)) == before
+    else:
+        assert holds(made.again(table)), "it was acknowledged"
+        assert state(stale) == state(made.again(table))
+    assert made.held() == []
+
+
+def test_a_column_is_the_first_one_when_a_stale_handle_was_told_so(made: Kit) -> None:
+    table = made.table(ids(1))
+    stale = made.again(table)
+    with table.update_schema() as changes:
+        changes.move_first("s")
+    with stale.update_schema() as changes:
+        changes.move_first("id")
+    assert column_names(made.again(table)) == column_names(stale) == ["id", "s"]
+
+
+def test_a_reference_of_a_stale_handle_is_where_it_was_told_to_be_or_is_refused(made: Kit) -> None:
+    table = made.table(ids(1))
+    first = table.current_snapshot().snapshot_id
+    table.manage_snapshots().create_tag(first, "x").commit()
+    stale = [made.again(table) for _ in range(2)]
+    table.append(ids(2))
+    table.manage_snapshots().remove_tag("x").commit()
+    with pytest.raises(CommitConflict):
+        stale[0].manage_snapshots().create_tag(first, "x").commit()
+    with pytest.raises(CommitConflict):
+        stale[1].manage_snapshots().set_current_snapshot(first).commit()
+    assert row_ids(made.again(table)) == [1, 2]
+
+
+NAMING: dict[str, Change] = {
+    "require": schema(lambda changes: changes.update_column("s", required=True)),
+    "drop": schema(lambda changes: changes.delete_column("s")),
+    "rename": schema(lambda changes: changes.rename_column("s", "mine")),
+    "move": schema(lambda changes: changes.move_first("s")),
+    "document": schema(lambda changes: changes.update_column("s", doc="mine")),
+    "identify": schema(lambda changes: (changes.update_column("s", required=True), changes.set_identifier_fields("s"))),
+    "same": schema(lambda changes: changes.update_column("s", required=False)),
+    "partition by": spec(lambda changes: changes.add_identity("s")),
+    "sort by": order(lambda changes: changes.asc("s", IdentityTransform())),
+}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("change", NAMING)
+def test_a_change_of_a_column_that_has_another_name_now_is_refused(made: Kit, change: str, staged: bool) -> None:
+    table = made.catalog.create_table(made.identifier(), Schema(*SCHEMA.fields, NestedField(3, "t", StringType())))
+    stale = made.again(table)
+    swap(table, "s", "t")
+    before = state(made.again(table))
+    with pytest.raises(CommitConflict, match="'s' is another one now"):
+        if staged:
+            with stale.transaction() as tx:
+                tx.set_properties(a="1")
+                NAMING[change](tx)
+        else:
+            NAMING[change](stale)
+    assert state(made.again(table)) == before
+    assert made.held() == []
+
+
+def test_a_builder_keeps_to_the_columns_that_its_caller_saw_when_the_table_is_refreshed(made: Kit) -> None:
+    table = made.catalog.create_table(made.identifier(), Schema(*SCHEMA.fields, NestedField(3, "t", StringType())))
+    stale, moves = made.again(table), made.again(table)
+    dropping = stale.update_schema().delete_column("s")
+    moving = moves.update_schema().move_first("id")
+    with table.update_schema() as changes:
+        changes.move_first("t")
+    moves.refresh()
+    moving.commit()
+    assert column_names(made.again(table)) == ["id", "t", "s"]
+    table.refresh()
+    swap(table, "s", "t")
+    stale.refresh()
+    with pytest.raises(CommitConflict):
+        dropping.commit()
+    assert len(made.again(table).schema().fields) == 3
+
+
+BOTH: dict[str, tuple[Change, Change]] = {
+    "column": (
+        schema(lambda changes: changes.update_column("s", doc="mine")),
+        schema(lambda changes: changes.update_column("s", required=True)),
+    ),
+    "dropped column": (
+        schema(lambda changes: changes.delete_column("s")),
+        schema(lambda changes: changes.update_column("s", doc="theirs")),
+    ),
+    "partition field": (
+        spec(lambda changes: changes.add_field("id", BucketTransform(4), "p")),
+        spec(lambda changes: changes.add_field("id", BucketTransform(8), "p")),
+    ),
+    "sort order": (
+        order(lambda changes: changes.asc("s", IdentityTransform())),
+        order(lambda changes: changes.desc("s", IdentityTransform())),
+    ),
+    "property": (
+        properties(lambda tx: tx.set_properties(p="mine")),
+        properties(lambda tx: tx.set_properties(p="theirs")),
+    ),
+    "removed property": (
+        properties(lambda tx: tx.remove_properties("p")),
+        properties(lambda tx: tx.set_properties(p="theirs")),
+    ),
+}
+
+
+@pytest.mark.parametrize("behind_rows", [False, True])
+@pytest.mark.parametrize("change", BOTH)
+def test_what_somebody_else_has_changed_is_not_changed_by_a_stale_handle(
+    made: Kit, change: str, behind_rows: bool
+) -> None:
+    """A lock that is granted meanwhile makes no difference: the caller saw the table before."""
+    mine, theirs = BOTH[change]
+    table = made.table(ids(1), properties={"p": "old"})
+    stale = made.again(table)
+    theirs(table)
+    before = state(made.again(table))
+    # Behind rows, where a lock has shown it the head, PyIceberg may refuse a name that is taken by then.
+    with pytest.raises((CommitConflict, ValueError) if behind_rows else CommitConflict), stale.transaction() as tx:
+        if behind_rows:
+            tx.delete("id = 7")
+        mine(tx)
+    assert state(made.again(table)) == before
     assert made.held() == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import ManifestFile
@@ -16,6 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
+from tests.catalog.kit import Kit, ids, orphans, row_ids
 from tests.coordinator.test_groups import in_line
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
@@ -89,10 +93,9 @@ def test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers(catalog: Any
     for number in range(old, old + 6):
         table.append(rows(number))
         assert len(listed(table)) <= 5
-        entries = [entry for manifest in listed(table) for entry in manifest.fetch_manifest_entry(table.io)]
         expected = [*[0] * old, *range(1, number - old + 2)]
-        assert Counter(expected) == Counter(entry.sequence_number for entry in entries)
-        assert Counter(expected) == Counter(entry.file_sequence_number for entry in entries)
+        for name in ("sequence_number", "file_sequence_number"):
+            assert Counter(expected) == Counter(entry[name] for entry in live_entries(table))
     assert 2 * (old + 6) == table.scan().to_arrow().num_rows
 
 
@@ -157,3 +160,97 @@ def test_writers_that_wait_together_merge_once(catalog: Any) -> None:
         folder = Path(table.location().removeprefix("file://")) / "metadata"
         assert {path.rpartition("/")[2] for path in named} == {path.name for path in folder.glob("*-m*.avro")}
         catalog.drop_table("db.t")
+
+
+def test_a_merge_leaves_no_manifest_that_nothing_refers_to(memory: Kit) -> None:
+    """Neither one of an overwrite, nor of a transaction of several appends, on whatever branch."""
+    table = memory.table(ids(1), ids(2), properties={**MERGING, "commit.manifest.min-count-to-merge": "2"})
+    table.overwrite(ids(3), "id = 1")
+    table.overwrite(ids(4))
+    with table.transaction() as transaction:
+        for number in range(5, 8):
+            transaction.append(ids(number))
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(table.current_snapshot().snapshot_id, "b")
+    with table.transaction() as transaction:
+        transaction.append(ids(8), branch="b")
+        transaction.append(ids(9), branch="b")
+        transaction.overwrite(ids(10), "id = 5")
+        transaction.upsert(ids(10, 11), join_cols=["id"])
+    assert [4, 6, 7, 10, 11] == row_ids(memory.again(table))
+    assert [4, 5, 6, 7, 8, 9] == row_ids(memory.again(table), branch="b")
+    assert set() == orphans(table)
+
+
+@pytest.fixture
+def unnumbered(fresh: Kit, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A table upgraded from version 1, merged by a version of ours that left the sequence numbers out."""
+    table = fresh.table(ids(1), ids(2), properties={"format-version": "1"})
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+        transaction.set_properties({**MERGING, "commit.manifest.min-count-to-merge": "2"})
+    merge = manifests.merge
+
+    def without_numbers(file_io: Any, location: str, chosen: Any, metadata: Any, *rest: Any) -> Any:
+        return merge(file_io, location, chosen, metadata.model_copy(update={"format_version": 1}), *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(manifests, "merge", without_numbers)
+        table.append(ids(3))
+    assert {1: None, 2: None, 3: 1} == numbers(table), "no other engine reads these"
+    return table
+
+
+def test_entries_that_were_merged_without_sequence_numbers_are_repaired(fresh: Kit, unnumbered: Any) -> None:
+    """On every branch, also when somebody appends meanwhile."""
+    table = unnumbered
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(table.current_snapshot().snapshot_id, "b")
+    found = fresh.catalog.find_lost(table.name())
+    assert [("no sequence numbers", 2, 2)] * 2 == [(one.operation, one.files, one.rows) for one in found.commits]
+    with table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest-merge.enabled": "false"})
+        transaction.append(ids(4))
+    fresh.catalog.repair(found)
+    assert {1: 0, 2: 0, 3: 1, 4: 2} == numbers(fresh.again(table))
+    assert {1: 0, 2: 0, 3: 1} == numbers(fresh.again(table), "b")
+    assert [1, 2, 3, 4] == row_ids(fresh.again(table))
+    assert () == fresh.catalog.find_lost(table.name()).commits
+    assert set() == orphans(fresh.again(table))
+
+
+@pytest.mark.parametrize("how", ["append", "delete", "overwrite"])
+def test_a_commit_that_rewrites_entries_without_sequence_numbers_repairs_them(
+    fresh: Kit, unnumbered: Any, how: str
+) -> None:
+    if how == "append":
+        unnumbered.append(ids(4))
+        unnumbered.append(ids(5))
+    elif how == "delete":
+        unnumbered.delete("id = 1")
+    else:
+        unnumbered.overwrite(ids(4), "id = 1")
+    assert {0} == {number for of, number in numbers(unnumbered).items() if of < 3}
+    assert () == fresh.catalog.find_lost(unnumbered.name()).commits
+
+
+def numbers(table: Any, branch: str = "main") -> dict[int, int | None]:
+    """Return the sequence number of each live file of one row, by the id of the row."""
+    found = {}
+    for entry in live_entries(table, branch):
+        (bound,) = [one["value"] for one in entry["data_file"]["lower_bounds"] if one["key"] == 1]
+        found[int.from_bytes(bound, "little")] = entry["sequence_number"]
+    return found
+
+
+def live_entries(table: Any, branch: str = "main") -> Iterator[dict[str, Any]]:
+    """Yield the live entries of a table of version 2 with what they inherit, read without PyIceberg."""
+    for manifest in manifest_list.read(table.io, table.metadata.snapshot_by_name(branch).manifest_list):
+        with table.io.new_input(manifest.manifest_path).open() as stream:
+            for read in fastavro.reader(io.BytesIO(stream.read())):
+                entry: Any = {"sequence_number": None, "file_sequence_number": None, **read}
+                for name in ("sequence_number", "file_sequence_number"):
+                    if entry[name] is None and (entry["status"] == 1 or manifest.sequence_number == 0):
+                        entry[name] = manifest.sequence_number
+                if entry["status"] != 2:
+                    yield entry

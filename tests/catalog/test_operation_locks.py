@@ -24,7 +24,7 @@ from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
 from commit_coord.sql import Session
 from tests import limits
-from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
+from tests.catalog.kit import SCHEMA, Kit, coordinated, ids, kit, row_ids
 
 Call = Callable[[Kit, Any], object]
 
@@ -322,3 +322,34 @@ def test_whoever_is_denied_is_told_after_its_tries(statement: bool) -> None:
             with pytest.raises(LockRefused) as denied:
                 other.submit(take).result()
             assert denied.value.details["tries"] == 4
+
+
+def test_a_write_whose_partitions_cannot_be_told_locks_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong when they are computed: they are only locked."""
+    with kit("memory", **{"operation-locks": "hive", "lock.acquire-timeout-ms": "5000"}) as made:
+        table = made.table(ids(1), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p")))
+        heard: list[Event] = []
+        coordinated(made.catalog).events.subscribe(heard.append)
+
+        def fails(*_: Any) -> Any:
+            raise AttributeError("'int' object has no attribute 'hour'")
+
+        for module in ("commit_coord.table.table", "commit_coord.sql.plan"):
+            monkeypatch.setattr(f"{module}.fixed_partitions", fails)
+        monkeypatch.setattr("commit_coord.table.table.partitions_of_rows", fails)
+        name = ".".join(table.name())
+        session = Session(made.catalog)
+        for write in (
+            lambda: table.append(ids(2)),
+            lambda: table.overwrite(ids(3), "id = 2"),
+            lambda: table.dynamic_partition_overwrite(ids(3, 4)),
+            lambda: table.delete("id = 1"),
+            lambda: session.run(f"UPDATE {name} SET s = 'x' WHERE id = 4"),
+            lambda: session.run(f"DELETE FROM {name} WHERE id = 3"),
+        ):
+            heard.clear()
+            write()
+            taken = [one.request for one in heard if isinstance(one, LockAcquired) and one.scope == "operation"]
+            assert taken
+            assert not [request for request in taken if "p=" in request]
+        assert [4] == row_ids(made.again(table))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import ValidationException
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
-from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, files_in, ids, kit_of, row_ids
+from commit_coord.errors import CommitNotApplied, InvalidArguments
+from commit_coord.sql import Session
+from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, coordinated, files_in, ids, kit_of, local, row_ids
 
 
 @pytest.fixture(scope="module", params=EVERY_LOCK_MANAGER)
@@ -39,3 +44,44 @@ def test_gc_that_is_allowed_again_lets_a_table_be_purged(coord: Kit) -> None:
         tx.set_properties({"gc.enabled": "true"})
     coord.catalog.purge_table(table.name())
     assert files_in(table.location()) == set()
+
+
+def test_no_orphan_of_a_table_that_shares_its_files_is_deleted(coord: Kit) -> None:
+    """Not when they are looked for, nor when the property is set between the look and the deletion."""
+    table = coord.table(ids(1))
+    left = Path(local(table.location())) / "data" / "left.parquet"
+    left.write_bytes(b"x")
+    os.utime(left, (0, 0))
+    catalog = coordinated(coord.catalog)
+    found = catalog.find_orphans(table.name())
+    assert 1 == len(found.files)
+    with table.transaction() as tx:
+        tx.set_properties({"gc.enabled": "FALSE"})
+    with pytest.raises(InvalidArguments, match="gc.enabled=false"):
+        catalog.delete_orphans(found)
+    with pytest.raises(InvalidArguments, match="gc.enabled=false"):
+        catalog.find_orphans(table.name())
+    assert left.exists()
+    with table.transaction() as tx:
+        tx.remove_properties("gc.enabled")
+    assert found.files == catalog.delete_orphans(catalog.find_orphans(table.name())).files
+
+
+def test_no_snapshot_of_a_table_that_shares_its_files_expires(coord: Kit) -> None:
+    """Not through a table object that was read before the property was set, nor from a statement."""
+    table = coord.table(ids(1), ids(2))
+    first = table.snapshots()[0].snapshot_id
+    stale = coord.again(table)
+    with table.transaction() as tx:
+        tx.set_properties({"gc.enabled": "false"})
+    before = coord.again(table).metadata_location
+    for one in (table, stale):
+        with pytest.raises(CommitNotApplied, match="gc.enabled=false"):
+            one.maintenance.expire_snapshots().by_id(first).commit()
+    with pytest.raises(CommitNotApplied, match="gc.enabled=false"):
+        Session(coord.catalog).run(f"ALTER TABLE {'.'.join(table.name())} EXECUTE expire_snapshots({first})")
+    assert before == coord.again(table).metadata_location
+    with table.transaction() as tx:
+        tx.set_properties({"gc.enabled": "true"})
+        ExpireSnapshots(transaction=tx).by_id(first).commit()
+    assert 1 == len(coord.again(table).snapshots())

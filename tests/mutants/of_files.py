@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_PARTITIONED = "tests/catalog/test_rows_by_partition.py::"
 _EVOLVED = "tests/catalog/test_evolved_tables.py::"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
+_CARRIED = "tests/catalog/test_carried_entries.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -134,5 +136,75 @@ MUTANTS: tuple[Mutant, ...] = (
         "        refuse_unwritable(self)\n        catalog: Any = self.catalog\n        if not calls_take(",
         "        catalog: Any = self.catalog\n        if not calls_take(",
         f"{_EVOLVED}test_a_table_that_can_only_be_read_is_refused_before_anything_is_done",
+    ),
+    Mutant(
+        "doubles-of-manifests",
+        "iceberg/decoding.py",
+        "    DoubleReader.read = _double  # type: ignore[method-assign]\n",
+        "",
+        f"{_CARRIED}test_what_a_manifest_says_of_other_files_stays[double-by_delete-2]",
+    ),
+    Mutant(
+        "forms-that-are-misread",
+        "iceberg/decoding.py",
+        "        if size is not None and ",
+        "        if False and ",
+        f"{_CARRIED}test_values_in_a_form_that_would_be_misread_are_refused[decimal as bytes]",
+    ),
+    Mutant(
+        "a-merge-removes-what-it-replaced",
+        "table/append.py",
+        "                delete_quietly(self._io, path)\n",
+        "                pass\n",
+        f"{_MERGED}test_a_merge_leaves_no_manifest_that_nothing_refers_to",
+    ),
+    Mutant(
+        "a-write-without-known-partitions",
+        "table/table.py",
+        "        except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error\n",
+        "        except (ValueError, NotImplementedError):\n",
+        "tests/catalog/test_operation_locks.py::test_a_write_whose_partitions_cannot_be_told_locks_the_table",
+    ),
+    Mutant(
+        "orphans-of-shared-files",
+        "catalog/orphans.py",
+        "    if not property_as_bool(metadata.properties, GC_ENABLED, True):\n",
+        "    if False:\n",
+        "tests/catalog/test_purging.py::test_no_orphan_of_a_table_that_shares_its_files_is_deleted",
+    ),
+    Mutant(
+        "snapshots-of-shared-files",
+        "iceberg/rebase.py",
+        "        and not property_as_bool(changed.properties, GC_ENABLED, True)\n",
+        "        and False\n",
+        "tests/catalog/test_purging.py::test_no_snapshot_of_a_table_that_shares_its_files_expires",
+    ),
+    Mutant(
+        "entries-without-sequence-numbers",
+        "iceberg/decoding.py",
+        "        if entry.status == ManifestEntryStatus.EXISTING and entry.sequence_number is None:\n",
+        "        if False:\n",
+        f"{_MERGED}test_a_commit_that_rewrites_entries_without_sequence_numbers_repairs_them[delete]",
+    ),
+    Mutant(
+        "repair-of-sequence-numbers",
+        "catalog/repair.py",
+        "    overlooked = [*finder.overlooked(), *finder.unnumbered()]\n",
+        "    overlooked = [*finder.overlooked()]\n",
+        f"{_MERGED}test_entries_that_were_merged_without_sequence_numbers_are_repaired",
+    ),
+    Mutant(
+        "two-partitions-of-zero",
+        "iceberg/partitioned_rows.py",
+        "pc.add(column, pa.scalar(0.0, column.type))",
+        "column",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
+    ),
+    Mutant(
+        "rows-split-by-pyiceberg",
+        "table/data_files.py",
+        "if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):",
+        "if True:",
+        f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
     ),
 )

@@ -117,8 +117,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a table that was made again keeps the lock",
         _TX,
-        "                self._unlock()\n                raise\n        return True\n",
-        "                raise\n        return True\n",
+        "            except BaseException:\n                self._unlock()\n                raise\n\n    def _see",
+        "            except BaseException:\n                raise\n\n    def _see",
         _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
     ),
     Mutant(

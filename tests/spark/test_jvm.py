@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -112,3 +113,40 @@ def test_we_read_the_jvms(spark: SparkSession, catalog: Any, warehouse: Path) ->
     assert same(spark.table("jvm.db.theirs"), ours)
     assert ours.count() == 396
     assert read_table(spark, table, row_filter="id = 6").count() == 1
+
+
+@pytest.mark.parametrize("writer", ["spark", "arrow"])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_the_jvm_finds_zeros_of_both_signs_and_nan_in_our_partitions(
+    spark: SparkSession, catalog: Any, warehouse: Path, kind: str, writer: str
+) -> None:
+    df = spark.createDataFrame([(1, 0.0), (2, -0.0), (3, float("nan")), (4, None), (5, 1.5)], f"k long, x {kind}")
+    table = write_table(df.limit(0 if writer == "arrow" else 5), (catalog, "db.t"), create=True, partition_by=["x"])
+    if writer == "arrow":
+        values = pa.array([0.0, -0.0, float("nan"), None, 1.5], pa.float32() if kind == "float" else pa.float64())
+        table.append(pa.table({"k": [1, 2, 3, 4, 5], "x": values}))
+    theirs = as_jvm_table(spark, table, warehouse, f"zeros_{kind}_{writer}")
+    for condition, keys in FOUND.items():
+        assert keys == sorted(row.k for row in theirs.filter(condition).collect()), condition
+
+
+FOUND = {
+    "true": [1, 2, 3, 4, 5],
+    "x = 0.0D": [1, 2],
+    "x <= 0.0D": [1, 2],
+    "x >= 0.0D": [1, 2, 3, 5],
+    "x IN (0.0D, 7.0D)": [1, 2],
+    "isnan(x)": [3],
+    "x IS NULL": [4],
+    "x = 1.5D": [5],
+}
+
+
+def test_the_jvm_overlooks_its_own_partition_of_negative_zero(spark: SparkSession, warehouse: Path) -> None:
+    """Why we write none: in SQL these numbers are equal, and its readers skip one of them."""
+    spark.sql("CREATE TABLE jvm.db.negative_zero (k long, x double) USING iceberg PARTITIONED BY (x)")
+    spark.createDataFrame([(1, 0.0), (2, -0.0)], "k long, x double").writeTo("jvm.db.negative_zero").append()
+    theirs = spark.table("jvm.db.negative_zero")
+    assert 2 == theirs.count()
+    assert [1] == [row.k for row in theirs.filter("x = 0.0D").collect()]
+    assert spark.sql("SELECT 0.0D = -0.0D AS same").collect()[0].same

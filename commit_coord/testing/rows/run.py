@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyiceberg.exceptions
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import _dataframe_to_data_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -42,6 +42,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 import commit_coord
 from commit_coord import sql
 from commit_coord.errors import CommitCoordError, CommitStateUnknown, LockError
+from commit_coord.table.data_files import data_files
 from commit_coord.testing.rows import metadata, readers
 from commit_coord.testing.rows.metadata import Files, Observed
 from commit_coord.testing.rows.model import (
@@ -256,7 +257,7 @@ class Doing:
                     for call in calls:
                         self.call(call, transaction, table.schema())
             case WriteFiles(rows=rows, slot=slot):
-                made = list(_dataframe_to_data_files(table.metadata, arrow(rows, table.schema()), table.io))
+                made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
                 self.slots[slot] = made
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table

@@ -1,0 +1,63 @@
+"""Manifests are read as they were written, or not at all.
+
+A commit that removes a file writes the other entries of its manifest anew, from what PyIceberg's reader returned. A
+value that is misread once is so in the table for good, and every engine skips files by it. Known misreadings:
+
+* Its compiled decoder returns a double with the precision of a float: the partition 0.1 becomes 0.10000000149.
+* It takes a decimal for ``fixed`` of the fewest bytes, and a uuid for ``fixed`` of 16 bytes, whatever the file says.
+  In another form they are garbage, and so is all that follows in the entry. The specification has no other form.
+* An existing entry without a sequence number has none for it, and can't be written anew. An older version of this
+  package left such entries behind when it merged manifests of format version 1, whose files are all of number 0.
+"""
+
+from __future__ import annotations
+
+from functools import cache, wraps
+from typing import Any
+
+from pyiceberg import manifest
+from pyiceberg.avro import STRUCT_DOUBLE
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.types import IcebergType
+from pyiceberg.utils.decimal import decimal_required_bytes
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+
+@cache
+def read_exactly() -> None:
+    """Have PyIceberg read manifests exactly in this process, and refuse what it would misread.
+
+    Its readers raise a ``ValueError`` then, before anything is written.
+    """
+    convert, inherit = AvroSchemaConversion._convert_logical_type, manifest._inherit_from_manifest
+
+    @wraps(convert)
+    def converted(self: AvroSchemaConversion, avro_type: dict[str, Any]) -> IcebergType:
+        size = _SIZES.get(avro_type["logicalType"], lambda _: None)(avro_type)
+        if size is not None and (avro_type["type"], avro_type.get("size")) != ("fixed", size):
+            raise ValueError(
+                f"an Avro file has values as {avro_type}, which can't be read: Iceberg has them as fixed[{size}]. "
+                "Nothing was changed; have the writer of the file write its manifests anew"
+            )
+        return convert(self, avro_type)
+
+    @wraps(inherit)
+    def inherited(entry: ManifestEntry, of: ManifestFile) -> ManifestEntry:
+        if entry.status == ManifestEntryStatus.EXISTING and entry.sequence_number is None:
+            entry.sequence_number = entry.file_sequence_number = 0
+        return inherit(entry, of)
+
+    manifest._inherit_from_manifest = inherited
+    AvroSchemaConversion._convert_logical_type = converted  # type: ignore[method-assign]
+    DoubleReader.read = _double  # type: ignore[method-assign]
+
+
+_SIZES = {"decimal": lambda avro_type: decimal_required_bytes(avro_type["precision"]), "uuid": lambda _: 16}
+"""Bytes of a value, by its logical type. Source: Iceberg specification, "Appendix A", "Avro"."""
+
+
+def _double(self: DoubleReader, decoder: BinaryDecoder) -> float:
+    (value,) = STRUCT_DOUBLE.unpack(decoder.read(8))
+    return float(value)

@@ -1,0 +1,86 @@
+"""Rows written as data files, each of one partition."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, TableProperties, WriteTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.utils.config import Config
+from pyiceberg.utils.properties import property_as_int
+
+from commit_coord.iceberg.partitioned_rows import split
+from commit_coord.iceberg.written import partition_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def data_files(
+    metadata: TableMetadata,
+    rows: pa.Table | pa.RecordBatchReader,
+    io: FileIO,
+    write_uuid: uuid.UUID | None = None,
+    counter: itertools.count[int] | None = None,
+) -> Iterable[DataFile]:
+    """Write *rows* as files of the table's current spec and return them; each row is in the file of its partition.
+
+    Args:
+        metadata: The table's.
+        rows: A stream only where the table has no partitions.
+        io: Writes the files.
+        write_uuid: Part of the files' names.
+        counter: Numbers the files of one *write_uuid*.
+
+    Raises:
+        ValueError, NotImplementedError: *rows* do not fit the table, or have no partition that can be told.
+    """
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
+
+    if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):
+        return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
+    return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))
+
+
+def _tasks(
+    metadata: TableMetadata, rows: pa.Table, write_uuid: uuid.UUID, counter: itertools.count[int]
+) -> Iterator[WriteTask]:
+    """Yield what to write, file by file."""
+    from pyiceberg.io.pyarrow import bin_pack_arrow_table, pyarrow_to_schema
+
+    target_bytes = property_as_int(
+        metadata.properties,
+        TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
+        TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
+    )
+    schema, spec = metadata.schema(), metadata.spec()
+    downcast = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE) or False
+    given = pyarrow_to_schema(rows.schema, schema.name_mapping, downcast, metadata.format_version)
+    for partition, part in split(rows, spec, schema):
+        key = cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
+        for batches in bin_pack_arrow_table(part, cast(int, target_bytes)):
+            yield WriteTask(write_uuid, next(counter), given, batches, partition_key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """PyIceberg's ``PartitionKey``, which computes its values anew, and can't where two fields have one source."""
+
+    partition: Record
+    spec: PartitionSpec
+    schema: Schema
+
+    def to_path(self) -> str:
+        """Return the folders of the partition."""
+        return self.spec.partition_to_path(self.partition, self.schema)
