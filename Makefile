@@ -59,7 +59,7 @@ rows: ## Random programs on one table, held against a model of its rows: RUNS pr
 
 .PHONY: rows-readers
 rows-readers: ## Tables that random programs leave behind, read by PyIceberg, DuckDB, Iceberg's JVM reader and Spark: RUNS programs
-	$(with) python java maven -- python -m commit_coord.testing.rows.kept build/rows-$(SEED)-$(RUNS) --seed $(SEED) \
+	$(with) python java maven -- python -m commit_coord.testing.rows.kept dist/rows-$(SEED)-$(RUNS) --seed $(SEED) \
 		--runs $(RUNS) $(ARGS)
 
 .PHONY: rows-servers
