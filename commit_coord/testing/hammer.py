@@ -13,6 +13,10 @@ Theory of operation
     that was acknowledged stands in the table exactly once, one that was only tried at most once, any other never.
     Where appends share snapshots the rows alone have the ids.
 
+    Every row is compared, not its id alone: it follows from the mark. The table's files are read by code that no writer
+    uses, and held against each other: partition values, bounds, counts, sequence numbers. The table is partitioned, and
+    a process beside the writers may change its columns and partitions all the time.
+
     Beside ours there may be writers that know nothing of us; see :mod:`commit_coord.testing.plain`. They write as long
     as ours do.
 
@@ -22,6 +26,7 @@ Theory of operation
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import multiprocessing
@@ -32,7 +37,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
@@ -41,17 +46,24 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import COALESCE
+from commit_coord.errors import CommitStateUnknown, LockError
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.testing.history import Answer, Append, check_files, check_line, check_places, check_snapshots
 from commit_coord.testing.plain import Tidier, open_plain
+from commit_coord.testing.rows.metadata import Files, Observed, faults_of_head
+from commit_coord.testing.rows.model import Row
 
 TABLE = ("hammer", "t")
 _IMPORTED = [
@@ -71,6 +83,11 @@ _LINE = 200
 """Metadata files that are read back from the last one."""
 _MARK = "hammer-id"
 _SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string()), ("value", pa.float64())])
+_COLUMNS = Schema(
+    NestedField(1, "id", LongType()), NestedField(2, "mark", StringType()), NestedField(3, "value", DoubleType())
+)
+_SPEC = PartitionSpec(PartitionField(2, 1000, TruncateTransform(1), "slot"))
+"""All rows of an append are in one partition, whatever fields are added: an append is a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +105,7 @@ class Report:
         snapshots: In the table.
         failures: Errors that writers met, by name; each is one refused append.
         plain: What writers that know nothing of us were told: how often, by name.
+        changes: Schemas and partition specs that the table got after it was made.
         locks_left: Right after the last process ended.
         broken: What does not hold, in words; empty is the proof.
     """
@@ -102,6 +120,7 @@ class Report:
     snapshots: int
     failures: dict[str, int]
     plain: dict[str, int]
+    changes: int
     locks_left: int
     broken: tuple[str, ...] = field(default=())
 
@@ -119,6 +138,7 @@ def hammer(
     table_properties: Mapping[str, str] | None = None,
     coalesce: bool = False,
     plain: int = 0,
+    evolve: bool = False,
     rest_s: float = 0.0,
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
@@ -139,6 +159,7 @@ def hammer(
         table_properties: Of the table.
         coalesce: Whether appends of one commit share a snapshot.
         plain: Processes beside *writers* that write with PyIceberg's own ``HiveCatalog``; killed like them.
+        evolve: A process adds and drops a column and a partition field, again and again, while the writers write.
         rest_s: How long a writer rests after an append, in the mean. Who reads the table before it locks it, as
             PyIceberg does, gets nowhere beside those that lock it first and never rest.
         timeout_s: Give up after so long; the report then says so.
@@ -148,7 +169,7 @@ def hammer(
     catalog = _open(folder, given)
     catalog.create_namespace_if_not_exists(TABLE[0])
     of_table = {**(table_properties or {}), COALESCE: str(coalesce).lower()}
-    catalog.create_table(TABLE, _SCHEMA, properties=of_table)
+    catalog.create_table(TABLE, _COLUMNS, partition_spec=_SPEC, properties=of_table)
     began, kills, dice = time.monotonic(), 0, random.Random(seed)  # noqa: S311 - dice, no secret
 
     def start(slot: int) -> ForkServerProcess:
@@ -158,6 +179,10 @@ def hammer(
 
     slots = {slot: start(slot) for slot in range(writers)}
     others = {slot: start(slot) for slot in range(writers, writers + plain)}
+    stop = folder / "stop"
+    evolving = _start(_evolve, folder, stop, given) if evolve else None
+    while evolving is not None and evolving.is_alive() and not catalog.load_table(TABLE).metadata.current_schema_id:
+        time.sleep(0.02)  # else short runs of the writers might see no change
     tidier = Tidier(given.get("uri", "")) if plain else None
     next_kill = began + kill_every_s if kill_every_s else None
     done = 0
@@ -207,6 +232,11 @@ def hammer(
         for process in (*slots.values(), *others.values()):
             process.kill()
             process.join()
+        if evolving is not None:
+            stop.touch()
+            evolving.join()
+            if evolving.exitcode:
+                broken.append(f"the process that changes the table ended with status {evolving.exitcode}")
         if tidier is not None:
             tidier.close()
     seconds = time.monotonic() - began
@@ -276,7 +306,7 @@ def _write(folder: Path, slot: int, appends: int, properties: Mapping[str, str],
         while diary.done < appends:
             mark = diary.tries()
             try:
-                table.append(_rows(mark, diary.number), snapshot_properties={_MARK: mark} if marked else {})
+                table.append(_rows(mark), snapshot_properties={_MARK: mark} if marked else {})
             except Exception as error:
                 logging.getLogger(__name__).exception("append %s", mark)
                 diary.note("refused", mark, type(error).__name__)
@@ -295,12 +325,48 @@ def _write_plain(folder: Path, slot: int, properties: Mapping[str, str]) -> None
         while True:
             mark = diary.tries()
             try:
-                table.append(_rows(mark, diary.number), snapshot_properties={_MARK: mark})
+                table.append(_rows(mark), snapshot_properties={_MARK: mark})
             except CommitFailedException as error:
                 diary.note("refused", mark, type(error).__name__)
                 table.refresh()
                 continue
             diary.acknowledged(mark, table)
+
+
+def _evolve(folder: Path, stop: Path, properties: Mapping[str, str]) -> None:
+    """Change the table's columns and partitions, one change after the other, until *stop* is there."""
+    with closing(_open(folder, properties)) as catalog:
+        for change in itertools.cycle(_CHANGES):
+            if stop.exists():
+                return
+            # It competes with the writers, and may lose: then the next one is tried.
+            with suppress(CommitFailedException, CommitStateUnknown, LockError, ValidationError, ValueError):
+                change(catalog.load_table(TABLE))
+            time.sleep(_CHANGE_EVERY_S)
+
+
+def _add_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+
+
+def _drop_column(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("more")
+
+
+def _add_field(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_field("value", IdentityTransform(), "append")
+
+
+def _drop_field(table: Table) -> None:
+    with table.update_spec() as update:
+        update.remove_field("append")
+
+
+_CHANGES = (_add_column, _add_field, _drop_column, _drop_field)
+_CHANGE_EVERY_S = 0.2
 
 
 class _Diary:
@@ -339,8 +405,10 @@ class _Diary:
         os.fsync(self._log.fileno())
 
 
-def _rows(mark: str, number: int) -> pa.Table:
-    return pa.table({"id": list(range(ROWS)), "mark": [mark] * ROWS, "value": [float(number)] * ROWS}, schema=_SCHEMA)
+def _rows(mark: str) -> pa.Table:
+    """Return the rows of an append; they follow from its mark, so the proof knows them."""
+    value = float(mark.rpartition("-")[2])
+    return pa.table({"id": list(range(ROWS)), "mark": [mark] * ROWS, "value": [value] * ROWS}, schema=_SCHEMA)
 
 
 # The proof.
@@ -411,6 +479,7 @@ def _prove(
         broken.append(f"{len(requests)} requests and {len(files)} files for {sum(map(len, places.values()))} appends")
     if rows != Counter({mark: ROWS * len(found) for mark, found in places.items()}):
         broken.append("the rows are not those of the snapshots")
+    broken += wrong_rows(location, places)
     return Report(
         seconds=round(seconds, 2),
         kills=kills,
@@ -428,9 +497,22 @@ def _prove(
                 error for log in others for error in ["acknowledged"] * len(log.acked) + [e for _, e in log.refused]
             )
         ),
+        changes=len(body["schemas"]) + len(body["partition-specs"]) - 2,
         locks_left=len(left),
         broken=tuple(broken),
     )
+
+
+def wrong_rows(location: str, places: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return what is wrong in the table's rows, and in what its metadata says of them."""
+    seen = Observed(location, Files())
+    wanted: Counter[Row] = Counter()
+    for mark, times in places.items():
+        wanted.update(tuple(enumerate(row.values(), 1)) for row in _rows(mark).to_pylist() * len(times))
+    found = seen.state.of()
+    broken = [f"the row {row} is missing" for row in (wanted - found)]
+    broken += [f"the row {row} is there, and nobody wrote it" for row in (found - wanted)]
+    return broken[:10] + [f"the metadata: {fault}" for fault in faults_of_head(seen)][:10]
 
 
 def _local(path: str) -> Path:
@@ -445,6 +527,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kill-every-s", type=float, help="kill one with SIGKILL this often, and replace it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--coalesce", action="store_true", help="appends of one commit share a snapshot")
+    parser.add_argument("--evolve", action="store_true", help="another process changes columns and partitions")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="commit-coord-hammer-") as folder:
         report = hammer(
@@ -454,6 +537,7 @@ def main(arguments: list[str] | None = None) -> int:
             kill_every_s=given.kill_every_s,
             seed=given.seed,
             coalesce=given.coalesce,
+            evolve=given.evolve,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
     print(json.dumps(asdict(report), indent=2))

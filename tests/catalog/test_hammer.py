@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.testing.hammer import Report, hammer
+from commit_coord.testing.hammer import Report, hammer, wrong_rows
 
 WRITERS = 3
 
@@ -40,6 +40,25 @@ def test_appends_that_share_snapshots_are_there_once(tmp_path: Path) -> None:
 
     assert () == report.broken
     assert 0 < report.snapshots < WRITERS * 20
+
+
+def test_rows_are_right_while_columns_and_partitions_change(tmp_path: Path) -> None:
+    """A process changes the table all the time; the files lie in the partitions that their rows belong to."""
+    report = hammer(
+        tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, evolve=True, seed=3, timeout_s=90
+    )
+
+    assert () == report.broken
+    assert report.changes
+
+
+def test_the_proof_sees_a_row_that_nobody_wrote_and_one_that_is_missing(tmp_path: Path) -> None:
+    report = hammer(tmp_path, writers=1, appends=1, timeout_s=90)
+    location = max((tmp_path / "warehouse").rglob("*.metadata.json")).as_uri()
+
+    assert () == report.broken
+    assert ["missing"] == sorted({what.split()[-1] for what in wrong_rows(location, {"0-1-0": [1]})} - {"it"})
+    assert 10 == len([what for what in wrong_rows(location, {}) if what.endswith("and nobody wrote it")])
 
 
 @pytest.mark.slow

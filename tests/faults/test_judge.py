@@ -145,14 +145,17 @@ def test_the_image_is_read_from_the_files(tmp_path: Path) -> None:
     with commit_coord.load_catalog(place.catalog, **place.properties) as catalog:
         catalog.create_namespace("n")
         table = catalog.create_table("n.t", SCHEMA)
-        for mark in (A, B):
-            rows = SCHEMA.empty_table().from_pylist([{"part": "p", "mark": mark, "value": 1}] * ROWS, schema=SCHEMA)
+        for mark, part in ((A, "p0"), (B, "p1")):
+            rows = SCHEMA.empty_table().from_pylist([{"part": part, "mark": mark, "value": 1}] * ROWS, schema=SCHEMA)
             table.append(rows, snapshot_properties={MARK: mark})
         location = catalog.load_table("n.t").metadata_location
     image = image_of(location)
     assert [A, B] == [one.mark for one in image.chain]
     assert {A: ROWS, B: ROWS} == image.rows
+    assert () == image.faults
     assert image.named == image.present
+    altered = found(replace(image, rows={A: ROWS, B: ROWS - 1, f"{B} as it was not written": 1}))
+    assert 2 == altered.wrong_rows
     data = next(Path(path) for path in image.named if path.endswith(".parquet"))
     (data.parent / "beside.parquet").write_bytes(b"")
     data.unlink()

@@ -15,6 +15,7 @@ import fastavro
 import pyarrow.parquet as pq
 
 from commit_coord.testing.faults.writers import MARK, ROWS, Log
+from commit_coord.testing.rows.metadata import Files, Observed, faults_of_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Image:
         rows: Of the current snapshot, by mark.
         named: Files that the table refers to, by any of its snapshots.
         present: Files that are there.
+        faults: What the metadata of the current snapshot says and its files do not bear out, in words.
     """
 
     chain: Sequence[Snapshot]
@@ -51,6 +53,7 @@ class Image:
     rows: Mapping[str, int]
     named: frozenset[str]
     present: frozenset[str]
+    faults: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,7 @@ class Findings:
         foreign: In it, and nobody tried it.
         leaked: Locks that stand after everybody ended and a lease went by.
         missing: Files that a snapshot names and that are not there.
-        wrong_rows: Marks whose rows are not those that the history says.
+        wrong_rows: Marks whose rows are not those that the history says, in number or in what they hold.
         broken: All that in words.
         errors: What the writers met, by name.
     """
@@ -124,6 +127,7 @@ def judge(logs: Sequence[Log], image: Image, leaked: Sequence[str]) -> Findings:
         ("a lock is left", leaked),
         ("a file is missing", missing),
         ("other rows than the history says", wrong),
+        ("the metadata", image.faults),
     )
     return Findings(
         acknowledged=len(acked),
@@ -200,6 +204,7 @@ def image_of(metadata_location: str) -> Image:
         beside=[_snapshot(snapshots[key]) for key in snapshots.keys() - set(order)],
         rows=_rows(alive),
         named=frozenset(map(_path, {*lists, *manifests, *data, *_metadata_files(metadata_location)})),
+        faults=_faults(metadata_location),
         present=frozenset(str(path) for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")),
     )
 
@@ -263,10 +268,28 @@ def _records(file: Any) -> Any:
     return fastavro.reader(file)
 
 
+def _faults(location: str) -> Sequence[str]:
+    """Return what the metadata of the current snapshot says wrongly; a file that is missing is found elsewhere."""
+    try:
+        return tuple(faults_of_head(Observed(location, Files())))
+    except FileNotFoundError:
+        return ()
+
+
 def _rows(files: set[str]) -> dict[str, int]:
+    """Return how many rows there are of each mark; those that hold something else than the writer wrote, by what."""
     rows: Counter[str] = Counter()
     for file in files:
         path = Path(_path(file))
         if path.exists():
-            rows.update(pq.read_table(path, columns=["mark"], partitioning=None)["mark"].to_pylist())
+            read = pq.read_table(path, columns=["part", "mark", "value"], partitioning=None)
+            rows.update(map(_marked, read.to_pylist()))
     return dict(rows)
+
+
+def _marked(row: dict[str, Any]) -> str:
+    """Return the mark of a row, and how the row differs from what the writer of that mark wrote."""
+    mark: str = row["mark"]
+    _, slot, _, number = mark.split(".")
+    written = {"part": f"p{slot}", "mark": mark, "value": int(number) + 1}
+    return mark if row == written else f"{mark} as {row}"

@@ -45,7 +45,7 @@ Json = dict[str, Any]
 
 def local(location: str) -> str:
     """Return the path in *location*."""
-    return location.removeprefix("file://")
+    return location.removeprefix("file://").removeprefix("file:")
 
 
 @dataclass(frozen=True)
@@ -245,6 +245,17 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     for path in reachable(now):
         if not Path(path).exists():
             yield f"a file is missing: {os.path.basename(path)}"
+
+
+def faults_of_head(now: Observed) -> Iterator[str]:
+    """Yield what is wrong in the logs and the present snapshot of a table with many snapshots.
+
+    The table may have been written by writers that were killed: what nothing leads to is not looked at.
+    """
+    yield from _logs(now, None)
+    head = now.raw.get("current-snapshot-id")
+    if head in now.snapshots:
+        yield from _snapshot(now, now.snapshots[head])
 
 
 def reachable(now: Observed) -> Iterator[str]:

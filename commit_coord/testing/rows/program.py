@@ -167,13 +167,18 @@ def stock_call(one: Single) -> Single | None:
 
 def loads(text: str) -> Program:
     """Return the program that was printed as *text*."""
+    found = python(text)
+    assert isinstance(found, Program)
+    return found
+
+
+def python(text: str) -> Any:
+    """Return the program, step or condition that was printed as *text*."""
     names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "datetime": dt}
     for module in (types, model, operations):
         names |= vars(module)
     names |= {"Program": Program, "Look": Look}
-    found = eval(text, names)  # noqa: S307 - a program of one's own
-    assert isinstance(found, Program)
-    return found
+    return eval(text, names)  # noqa: S307 - a program of one's own
 
 
 # Chance.

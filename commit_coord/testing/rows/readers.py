@@ -141,7 +141,7 @@ _duckdb = _DuckDB()
 def duckdb(location: str, schema: Schema, where: Where) -> Bag:
     """Read with DuckDB's Iceberg extension."""
     condition = _sql(where, schema)
-    query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://')}') WHERE {condition}"
+    query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://').removeprefix('file:')}') WHERE {condition}"
     return bag(_duckdb.ask(query), schema.as_struct())
 
 
@@ -187,3 +187,9 @@ def _literal(value: Any, kind: IcebergType) -> str:
 
 
 READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb}
+
+
+if __name__ == "__main__":
+    from commit_coord.testing.rows.kept import main
+
+    raise SystemExit(main())

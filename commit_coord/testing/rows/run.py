@@ -112,7 +112,7 @@ from commit_coord.testing.rows.operations import (
 )
 from commit_coord.testing.rows.program import Look, Program, stock_call
 
-_NAMESPACE = "db"
+NAMESPACE = "db"
 _numbers = itertools.count(1)
 
 
@@ -167,7 +167,7 @@ class Clients:
             )
         for name in {"a", "b", "s"} - self.catalogs.keys():
             self.catalogs[name] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
-        self.catalogs["s"].create_namespace(_NAMESPACE)
+        self.catalogs["s"].create_namespace(NAMESPACE)
         self._connection = sqlite3.connect(self.database)
 
     def pointer(self, table: str) -> str | None:
@@ -177,6 +177,10 @@ class Clients:
         ).fetchone()
         return found and str(found[0])
 
+    def doing(self, folder: Path, files: Files) -> Any:
+        """Return what does operations."""
+        return Doing(folder, files)
+
     def close(self) -> None:
         """Close them."""
         self._connection.close()
@@ -185,11 +189,19 @@ class Clients:
 
 
 @contextmanager
-def clients(locks: str) -> Iterator[Clients]:
-    """Yield clients in a folder of their own, in memory where there is such a place."""
+def clients(locks: str, folder: Path | None = None) -> Iterator[Clients]:
+    """Yield clients in *folder*, which stays, or in one of their own, in memory where there is such a place."""
+    if folder is not None:
+        folder.mkdir(parents=True)
+        kept = Clients(folder, locks)
+        try:
+            yield kept
+        finally:
+            kept.close()
+        return
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - the folder gets a name of its own
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as folder:
-        made = Clients(Path(folder), locks)
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as own:
+        made = Clients(Path(own), locks)
         try:
             yield made
         finally:
@@ -263,7 +275,7 @@ class Doing:
                     self.call(operation, transaction, table.schema())
             case _ if isinstance(operation, STATEMENTS):
                 catalog: Any = table.catalog
-                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=_NAMESPACE)
+                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=NAMESPACE)
             case _:
                 self.call(operation, table, table.schema())
 
@@ -461,7 +473,7 @@ class Run:
         self.files = Files()
         self.folder = self.clients.folder / self.name
         self.folder.mkdir()
-        self.doing = Doing(self.folder, self.files)
+        self.doing = self.clients.doing(self.folder, self.files)
         self.slots: dict[str, tuple[State, tuple[Row, ...]]] = {}
         self.states: dict[str, State] = {}
         self.landed: set[tuple[str, str]] = set()
@@ -473,7 +485,7 @@ class Run:
         self.handles: dict[str, Table] = {}
         self._create(self.clients.catalogs["a"])
         for name, catalog in self.clients.catalogs.items():
-            self.handles[name] = catalog.load_table((_NAMESPACE, self.name))
+            self.handles[name] = catalog.load_table((NAMESPACE, self.name))
         self.head = self._seen()
         self.states[self.head.location] = self.head.state
         self._judge_files(None)
@@ -488,7 +500,7 @@ class Run:
             )
         )
         properties = {"format-version": str(program.version), "commit.retry.min-wait-ms": "1", **program.properties}
-        catalog.create_table((_NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
+        catalog.create_table((NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
 
     @property
     def state(self) -> State:
@@ -509,8 +521,8 @@ class Run:
     def close(self) -> None:
         """Leave nothing behind."""
         with suppress(Exception):
-            self.clients.catalogs["s"].drop_table((_NAMESPACE, self.name))
-        for path in (self.folder, self.clients.folder / "warehouse" / _NAMESPACE / self.name):
+            self.clients.catalogs["s"].drop_table((NAMESPACE, self.name))
+        for path in (self.folder, self.clients.folder / "warehouse" / NAMESPACE / self.name):
             shutil.rmtree(path, ignore_errors=True)
 
     # One step.
@@ -546,7 +558,7 @@ class Run:
     def _do(self, operation: Single) -> Exception | None:
         table = self.handles[operation.client]
         if isinstance(operation, STATEMENTS):
-            table = self.clients.catalogs[operation.client].load_table((_NAMESPACE, self.name))
+            table = self.clients.catalogs[operation.client].load_table((NAMESPACE, self.name))
         try:
             with quiet():
                 if isinstance(operation, Recreate):
@@ -558,7 +570,7 @@ class Run:
         return None
 
     def _recreate(self, client: str) -> None:
-        catalog, name = self.clients.catalogs[client], (_NAMESPACE, self.name)
+        catalog, name = self.clients.catalogs[client], (NAMESPACE, self.name)
         old = catalog.load_table(name)
         catalog.drop_table(name)
         self.handles[client] = catalog.create_table(
@@ -688,8 +700,8 @@ class Run:
         before = self._on_disk()
         catalog = SqlCatalog("shadow", uri="sqlite:///:memory:", warehouse=f"file://{self.folder}/shadow")
         try:
-            catalog.create_namespace(_NAMESPACE)
-            table = catalog.register_table((_NAMESPACE, self.name), self.head.location)
+            catalog.create_namespace(NAMESPACE)
+            table = catalog.register_table((NAMESPACE, self.name), self.head.location)
             with quiet():
                 Doing(self.folder, Files())(asked, table)
         except Exception as error:  # noqa: BLE001 - that is what is asked for
