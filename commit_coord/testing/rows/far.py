@@ -31,7 +31,7 @@ from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.testing.rows.many import draw_and_run
 from commit_coord.testing.rows.metadata import Files
 from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
-from commit_coord.testing.rows.run import NAMESPACE, Clients, Doing, quiet
+from commit_coord.testing.rows.run import NAMESPACE, Clients, Doing, Written, quiet
 
 _OURS = ("a", "b")
 _PATIENCE_S = 120.0
@@ -202,11 +202,11 @@ class FarDoing:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        self.slots: dict[str, list[Any]] = {}
+        self.slots: dict[str, Written] = {}
 
     def __call__(self, operation: Single, table: Handle) -> None:
         """Do *operation* on *table*, as its client sees it."""
-        written = self.slots[operation.slot] if isinstance(operation, CommitFiles) else []
+        written = self.slots[operation.slot] if isinstance(operation, CommitFiles) else None
         error, about, foreign, slot = table.catalog.ask("do", operation, table.key, written)
         table.told(about)
         self.files.rows.update(foreign)
@@ -262,17 +262,17 @@ class _Serving:
     def drop(self, key: tuple[str, str]) -> None:
         self._catalog.drop_table(key)
 
-    def do(self, operation: Single, key: tuple[str, str], written: list[Any]) -> Any:
+    def do(self, operation: Single, key: tuple[str, str], written: Written | None) -> Any:
         table = self._catalog.load_table(key) if isinstance(operation, STATEMENTS) else self._tables[key]
         doing = Doing(self._folder, Files())
-        if isinstance(operation, CommitFiles):
+        if isinstance(operation, CommitFiles) and written is not None:
             doing.slots[operation.slot] = written
         error: Exception | None = None
         try:
             doing(operation, table)
         except Exception as raised:  # noqa: BLE001 - it is judged there
             error = _portable(raised)
-        slot = doing.slots.get(operation.slot, []) if isinstance(operation, WriteFiles) else []
+        slot = doing.slots.get(operation.slot) if isinstance(operation, WriteFiles) else None
         return error, _about(self._tables[key]), doing.files.rows, slot
 
 

@@ -233,6 +233,10 @@ def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
     return pa.Table.from_pylist(named, schema=made)
 
 
+Written = tuple[list[Any], int]
+"""Data files, and the id of the schema that they were written with."""
+
+
 @dataclass
 class Doing:
     """What operations need beside the table.
@@ -240,12 +244,12 @@ class Doing:
     Args:
         folder: For files that lie outside of the table.
         files: Learns what files hold that name no field ids.
-        slots: Data files that were written, and the schema that they were written with, by name.
+        slots: What was written for a later commit, by name.
     """
 
     folder: Path
     files: Files
-    slots: dict[str, tuple[list[Any], int]] = field(default_factory=dict)
+    slots: dict[str, Written] = field(default_factory=dict)
 
     def __call__(self, operation: Single, table: Table) -> None:
         """Do *operation* on *table*, as its client sees it."""
