@@ -19,6 +19,7 @@ from commit_coord.config import configure
 from commit_coord.errors import CommitCoordError
 from commit_coord.local import HiveMetastore, PostgresServer
 from commit_coord.locks.base import LockManager
+from commit_coord.locks.lease import stored
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper_access import Access
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
@@ -89,7 +90,10 @@ def test_a_name_is_only_a_name(service: Service, name: str) -> None:
     wanted = asked(name, name, f"k={name}", text=name, request_id=request_id)
     with manager.acquire(wanted, deadline=soon()):
         found = [(one.resource, one.owner.user) for one in other.locks() if one.request_id == request_id]
-        assert (Resource((name, name, f"k={name}")), name) in found
+        named = Resource((name, name, f"k={name}"))
+        # The lock tables keep a long name by its beginning and a digest, and list that.
+        kept = Resource.parse(stored(named)) if manager.name == "lease" else named
+        assert (kept, name) in found
         assert found == [(one.resource, one.owner.user) for one in other.locks(Resource((name,)))]
     entry = JournalEntry(request_id=name, table=name, table_uuid=name, metadata_location=name, snapshot_ids=(1,))
     manager.remember(entry, lifetime_ms=60_000)

@@ -64,7 +64,9 @@ _AT_ONCE = 100
 
 _LONGEST = 1_500
 """Characters of a resource that are stored as they are: its key also has the name of the catalog."""
-_CUT = 1_000
+_LONGEST_NAME = 600
+"""Characters of one name in it."""
+_CUT = 400
 """Characters that are left of a longer one, before its digest."""
 
 _LARGEST_PAGE = 32_000
@@ -606,11 +608,15 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 def stored(resource: Resource) -> str:
     """Return *resource* as the tables keep it.
 
-    An index of PostgreSQL takes 2,704 bytes. What is longer excludes as it should, by a digest of the whole, and is
-    listed cut off; what it lies in is still its beginning.
+    An index of PostgreSQL takes 2,704 bytes. A name that is longer excludes as it should, by its digest, and is listed
+    cut off. Each name is cut by itself, so that what it lies in is still its beginning.
     """
-    text = str(resource)
-    if len(text) <= _LONGEST:
+    text = "/".join(_cut(name, _LONGEST_NAME) for name in str(resource).split("/"))
+    return _cut(text, _LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
         return text
     return f"{text[:_CUT]}~{hashlib.sha256(text.encode()).hexdigest()}"
 

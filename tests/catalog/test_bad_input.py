@@ -14,6 +14,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -375,20 +376,22 @@ def test_a_lock_that_is_held_too_long_names_its_holder_and_leaves_nothing() -> N
         table = made.table(ids(1))
         still = Still(made, table)
         other = made.open()
-        with other.coordinator.latch(tuple(table.name()), statement="a long commit"):
+        shared, job = {Resource.table(table.name()): LockMode.SHARED}, ThreadPoolExecutor(1)
+        with job.submit(other.coordinator.latch, tuple(table.name()), statement="a long commit").result():
             with pytest.raises(CommitLockFailed) as error:
                 table.append(ids(2))
             assert isinstance(error.value.__cause__, LockTimeout)
             assert "a long commit" in str(error.value)
             with pytest.raises(LockTimeout, match="a long commit"):
                 made.catalog.drop_table(table.name())
-        with other.lock_operation({Resource.table(table.name()): LockMode.SHARED}, statement="a long job"):
+        with job.submit(other.lock_operation, shared, statement="a long job").result():
             with pytest.raises(LockTimeout, match="a long job"):
                 made.again(table).overwrite(ids(3), "id = 1")
             made.again(table).append(ids(4), snapshot_properties={"appends": "wait for no operation lock"})
             made.again(table).manage_snapshots().rollback_to_snapshot(
                 made.again(table).snapshots()[0].snapshot_id
             ).commit()
+        job.shutdown()
         other.close()
         assert row_ids(made.again(table)) == [1]
         assert names(orphans(made.again(table))) == []
@@ -401,7 +404,8 @@ def test_an_operation_that_is_denied_its_lock_does_nothing() -> None:
     with kit("lease", **{"lock.policy": "deny", "lock.num-retries": "0"}) as made:
         table = made.table(ids(1))
         other = made.open()
-        with other.lock_operation({Resource.table(table.name()): LockMode.SHARED}, statement="a long job"):
+        shared = {Resource.table(table.name()): LockMode.SHARED}
+        with ThreadPoolExecutor(1) as job, job.submit(other.lock_operation, shared, statement="a long job").result():
             with pytest.raises(LockRefused, match="a long job"):
                 made.again(table).overwrite(ids(2))
             with pytest.raises(LockRefused, match="a long job"):

@@ -387,7 +387,7 @@ def changed(memory: Kit, writer: Any, step: str, expected: set[int], number: int
         if mode == "overwrite" or lies_in is None:
             return new
         rest = pa.table({"id": pa.array(sorted(expected), pa.int64())})
-        rest = rest.append_column("s", pa.array([str(one) for one in sorted(expected)]))
+        rest = rest.append_column("s", pa.array([str(one) for one in sorted(expected)], pa.string()))
         spared = partition_keys_of_rows(rest.select(df.column_names), files_spec(ours, files), ours.schema())
         return {one for one, key in zip(sorted(expected), spared, strict=True) if key not in lies_in} | new
     return expected

@@ -124,7 +124,8 @@ def check(kit: Kit, table: Any, expected: Counter[Any]) -> None:
         assert not any(isinstance(v, float) and v == 0 and math.copysign(1, v) < 0 for v in values)
     parted = {f.source_id for f in theirs.spec().fields if isinstance(f.transform, X.IdentityTransform)}
     for field in schema.fields:
-        if isinstance(field.field_type, T.PrimitiveType):
+        # To PyIceberg no value of a UUID column equals a literal.
+        if isinstance(field.field_type, T.PrimitiveType) and not isinstance(field.field_type, T.UUIDType):
             for value in {known(v): v for v in everything[field.name].to_pylist()}.values():
                 # In a file with other numbers Arrow overlooks NaN, partitions or none: Parquet's bounds leave it out.
                 # And no literal of PyIceberg's is an infinity of 32 bits.

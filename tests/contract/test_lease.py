@@ -30,6 +30,7 @@ from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import TABLE, Contender, Interrupt, Service, latch, request, soon, standing, until
 from tests import limits
 from tests.sockets import silence_ms
+from tests.threads import elsewhere
 
 X = LockMode.EXCLUSIVE
 SERVICES = ["lease-sqlite", pytest.param("lease-postgresql", marks=pytest.mark.postgres)]
@@ -287,10 +288,10 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
     monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
     manager, other = on_postgres.open(), on_postgres.open()
     assert isinstance(other, LeaseLockManager)
-    first = manager.acquire(latch(), deadline=soon())
+    first = elsewhere(manager.acquire, latch(), deadline=soon())
     threading.Timer(0.1, first.release).start()
     other.acquire(latch(), deadline=soon()).release()  # From here on this thread listens.
-    held, enter = manager.acquire(latch(), deadline=soon()), other._enter_once
+    held, enter = elsewhere(manager.acquire, latch(), deadline=soon()), other._enter_once
 
     def enter_and_miss(wanted: LockRequest, begun: float) -> Blocker | None:
         blocker = enter(wanted, begun)

@@ -25,6 +25,7 @@ from commit_coord.coordinator.commit import Commit
 from commit_coord.model import LockScope
 from commit_coord.protocol.commit import SwapResult
 from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
+from tests.threads import elsewhere
 
 LONG = 600
 
@@ -217,7 +218,7 @@ def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> 
         table.overwrite(ids(2))
         sql.run(f"ALTER TABLE {table.name()[1]} SET TBLPROPERTIES ('a'='b')", catalog, database=made.namespace)
         with pytest.raises(LockTimeout, match="a lease while it is extended"):
-            impatient.load_table(table.name()).overwrite(ids(3))
+            elsewhere(impatient.load_table(table.name()).overwrite, ids(3))
         catalog.rename_table(table.name(), (made.namespace, "renamed"))
     assert [2] == row_ids(catalog.load_table((made.namespace, "renamed")))
     impatient.close()

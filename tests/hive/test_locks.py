@@ -34,6 +34,7 @@ from commit_coord.testing.contract import (
     until,
 )
 from tests.hive.proxy import Proxy
+from tests.threads import elsewhere
 
 X, S = LockMode.EXCLUSIVE, LockMode.SHARED
 
@@ -233,7 +234,7 @@ def test_a_lock_whose_reply_was_awaited_for_a_lease_is_given_back(hms: HiveMetas
 
 def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
     """A waiter may have looked before it spoke again, and free it after."""
-    clock, holder = Jumping(), service.open().acquire(request((X, TABLE)), deadline=soon())
+    clock, holder = Jumping(), elsewhere(service.open().acquire, request((X, TABLE)), deadline=soon())
     with HmsLockManager(hms.uri, clock=clock) as manager:
         check, places = manager.metastore.check_lock, []
 

@@ -44,6 +44,7 @@ from commit_coord.testing.hammer import TABLE, hammer
 from commit_coord.testing.operators import End, bring, killed_at, move_dying
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.threads import elsewhere
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
 PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1", "lock-check-retries": "5"}
@@ -391,7 +392,7 @@ def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
 
     def refused() -> bool:
         try:
-            other.lock_operation({resource: LockMode.EXCLUSIVE}).release()
+            elsewhere(other.lock_operation, {resource: LockMode.EXCLUSIVE}).release()
         except commit_coord.LockTimeout:
             return True
         return False

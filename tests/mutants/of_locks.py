@@ -59,7 +59,7 @@ _LOCKS = (
     Mutant(
         "a-long-name-goes-into-an-index",
         "locks/lease.py",
-        "    if len(text) <= _LONGEST:",
+        "    if len(text) <= longest:",
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
     ),

@@ -14,7 +14,7 @@ from tests.mutants.rows import PROGRAMS, slug
 _TEST = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    replace(mutant, name=f"rows: {mutant.name}", test=f"{_TEST}[{slug(mutant.name)}]")
+    replace(mutant, name=f"rows-{mutant.name}", test=f"{_TEST}[{slug(mutant.name)}]")
     for mutant in ALL.values()
     if (PROGRAMS / f"{slug(mutant.name)}.txt").exists()
 )

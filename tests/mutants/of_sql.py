@@ -121,11 +121,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not _locates(statement) else set()",
         f"{_ROWS}test_a_location_is_registered_once",
     ),
-    Mutant(
-        "sql-partitions-of-minus-zero",
-        "sql/rows.py",
-        "    _refuse_odd_partitions(table, put)\n",
-        "",
-        f"{_ROWS}test_a_partition_that_pyiceberg_would_lose_or_double_is_refused",
-    ),
 )

@@ -28,6 +28,7 @@ from commit_coord.errors import CommitNotApplied, ConfigError, LockTimeout
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from tests.processes import until
+from tests.threads import elsewhere
 
 DOCS = Path(__file__).parents[2] / "docs" / "observability.md"
 SALES = Resource(("shop", "sales"))
@@ -100,7 +101,7 @@ def test_waits_and_holds_are_timed(opened: Open, value: Callable[..., float]) ->
 
 def test_a_timeout_is_an_outcome_of_a_wait(opened: Open, value: Callable[..., float]) -> None:
     catalog = opened(commit__coord_metrics="prometheus", lock_acquire__timeout__ms="30")
-    with opened().lock_operation({SALES: X}), pytest.raises(LockTimeout):
+    with elsewhere(opened().lock_operation, {SALES: X}), pytest.raises(LockTimeout):
         catalog.lock_operation({SALES: S})
     assert 1 == value("lock_wait_seconds_count", scope="operation", outcome="lock-timeout")
     assert 0 == value("lock_requests_waiting", scope="operation")
@@ -187,7 +188,7 @@ def test_a_commit_is_a_span_with_its_wait_hold_and_swap(
 
 def test_what_fails_is_a_span_with_an_error(opened: Open, spans: Callable[[], Mapping[str, ReadableSpan]]) -> None:
     catalog = opened(commit__coord_traces="opentelemetry", lock_acquire__timeout__ms="30")
-    with opened().lock_operation({SALES: X}), pytest.raises(LockTimeout):
+    with elsewhere(opened().lock_operation, {SALES: X}), pytest.raises(LockTimeout):
         catalog.lock_operation({SALES: S})
     assert (StatusCode.ERROR, "lock-timeout") == (
         spans()["acquire"].status.status_code,

@@ -272,6 +272,10 @@ class SimulatedManager(KeepingLockManager[Any]):
         self._on_grant = granted
         self._prompt = prompt
 
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._anywhere = self._thread  # one thread of the interpreter runs all processes
+
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return SimulatedHeartbeat(self._process, self._beat, idle=idle)
 
@@ -325,6 +329,10 @@ class SimulatedMemoryManager(MemoryLockManager):
         self._process = process
         self._on_grant = granted
         super().__init__(run, settings=settings, clock=process.clock)
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._anywhere = self._thread  # one thread of the interpreter runs all processes
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         self._process.step()
