@@ -8,6 +8,8 @@ value that is misread once is so in the table for good, and every engine skips f
   In another form they are garbage, and so is all that follows in the entry. The specification has no other form.
 * An existing entry without a sequence number has none for it, and can't be written anew. An older version of this
   package left such entries behind when it merged manifests of format version 1, whose files are all of number 0.
+* Where a file does not say how many NaN it has, PyIceberg takes it to have none. Its own writer never says it, and
+  leaves NaN out of the bounds: a delete of ``x == 0.0`` would drop a whole file of 0.0 and NaN.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from pyiceberg import manifest
 from pyiceberg.avro import STRUCT_DOUBLE
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.expressions.visitors import _StrictMetricsEvaluationVisitor
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.types import IcebergType
+from pyiceberg.types import DoubleType, FloatType, IcebergType
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -49,6 +52,7 @@ def read_exactly() -> None:
             entry.sequence_number = entry.file_sequence_number = 0
         return inherit(entry, of)
 
+    _StrictMetricsEvaluationVisitor._can_contain_nans = _can_contain_nans  # type: ignore[method-assign]
     manifest._inherit_from_manifest = inherited  # type: ignore[assignment]
     AvroSchemaConversion._convert_logical_type = converted  # type: ignore[assignment,method-assign]
     DoubleReader.read = _double  # type: ignore[method-assign]
@@ -56,6 +60,13 @@ def read_exactly() -> None:
 
 _SIZES = {"decimal": lambda avro_type: decimal_required_bytes(avro_type["precision"]), "uuid": lambda _: 16}
 """Bytes of a value, by its logical type. Source: Iceberg specification, "Appendix A", "Avro"."""
+
+
+def _can_contain_nans(self: _StrictMetricsEvaluationVisitor, field_id: int) -> bool:
+    if (count := self.nan_counts.get(field_id)) is not None:
+        return count > 0
+    field = self.struct.field(field_id=field_id)
+    return field is None or isinstance(field.field_type, DoubleType | FloatType)  # None: it lies in a struct
 
 
 def _double(self: DoubleReader, decoder: BinaryDecoder) -> float:

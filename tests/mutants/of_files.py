@@ -214,4 +214,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "~matches",
         "tests/catalog/test_deletes_by_filter.py::test_a_delete_takes_the_rows_that_a_scan_shows",
     ),
+    Mutant(
+        "a-file-without-a-count-has-no-nan",
+        "iceberg/decoding.py",
+        "    _StrictMetricsEvaluationVisitor._can_contain_nans = _can_contain_nans  # type: ignore[method-assign]\n",
+        "",
+        "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
+    ),
 )

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.testing.rows.many import ALONE, Rig, draw_and_run, kind_of, outcome, run_again
+from commit_coord.testing.rows.many import Rig, draw_and_run, kind_of, outcome, run_again
 from commit_coord.testing.rows.program import Program, loads
+from commit_coord.testing.rows.run import ALONE
 
 HERE = Path(__file__).parent
 KEPT = sorted((HERE / "programs").glob("*.txt"))

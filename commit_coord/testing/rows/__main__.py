@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from commit_coord.testing.rows.many import ALONE, Outcome, Rig, kind_of, run_again, run_many
+from commit_coord.testing.rows.many import Outcome, Rig, kind_of, run_again, run_many
 from commit_coord.testing.rows.program import by_stock, loads
+from commit_coord.testing.rows.run import ALONE
 from commit_coord.testing.rows.shrink import smallest
 
 

@@ -15,10 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from commit_coord.testing.rows.program import Dice, Program, View, by_stock, mix, step, table
-from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
+from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
 
 _STEPS = (4, 12)
-ALONE = "PyIceberg alone: "
 
 
 class Rig:

@@ -233,6 +233,9 @@ def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
     return pa.Table.from_pylist(named, schema=made)
 
 
+ALONE = "PyIceberg alone: "
+"""What a finding's kind begins with where none of our code had a part in it."""
+
 Written = tuple[list[Any], int]
 """Data files, and the id of the schema that they were written with."""
 
@@ -672,7 +675,8 @@ class Run:
             raise Finding(f"{kind} landed", f"{operation} must not land: {expected.refusable}")
         found = [difference(state, now, head) for state in expected.states]
         if all(found):
-            raise Finding(f"{kind} wrong", f"{operation}: {min(map(str, found), key=len)}")
+            by = ALONE if self.is_stock(operation) else ""
+            raise Finding(f"{by}{kind} wrong", f"{operation}: {min(map(str, found), key=len)}")
 
     def _judge_refused(
         self, operation: Single, base: State, head: State, now: State, expected: Expected, error: Exception
