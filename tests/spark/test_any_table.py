@@ -249,19 +249,19 @@ class Program:
             pool = POOLS.get(type(f.field_type), [Decimal(0).scaleb(-getattr(f.field_type, "scale", 0))])
             value = self.rng.choice(pool)
             if self.rng.random() < 0.3 or isinstance(f.field_type, I.BooleanType) or repr(value) == "nan":
-                yield E.IsNull(name), column.isNull()  # type: ignore[call-arg, misc]
+                yield E.IsNull(term=name), column.isNull()
                 continue
             if isinstance(f.field_type, I.DateType):
                 ours = F.date_from_unix_date(F.lit((value - dt.date(1970, 1, 1)).days))
             elif isinstance(f.field_type, I.TimestamptzType | I.TimestampType):
-                yield E.NotNull(name), column.isNotNull()  # type: ignore[call-arg, misc]
+                yield E.NotNull(term=name), column.isNotNull()
                 continue
             else:
                 ours = F.lit(value)
             stock, own = self.rng.choice(
                 [(E.EqualTo, column == ours), (E.LessThan, column < ours), (E.GreaterThanOrEqual, column >= ours)]
             )
-            yield stock(name, value), own  # type: ignore[call-arg, misc]
+            yield stock(term=name, value=value), own
 
     def check(self) -> None:
         """Compare the whole table with the model, row filters with PyIceberg's, filters with Spark's own.
