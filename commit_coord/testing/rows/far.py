@@ -168,7 +168,7 @@ class Remote:
         while True:
             if not self._pipe.poll(_PATIENCE_S):
                 raise RuntimeError(f"a client did not answer for {_PATIENCE_S:.0f} s: {what} {arguments}")
-            kind, answer = pickle.loads(self._pipe.recv_bytes())  # noqa: S301 - from a process of our own
+            kind, answer = pickle.loads(self._pipe.recv_bytes())  # noqa: S301 - from a process of our own # nosec B301
             if kind == "commits":
                 (self.commit if answer == "commit" else self.commit_table)()
                 self._pipe.send_bytes(pickle.dumps("go on"))
@@ -232,7 +232,7 @@ def _serve(pipe: Connection, place: Place, client: str, locks: str, folder: Path
     serving = _Serving(catalog, folder)
     while True:
         try:
-            what, arguments = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from the process that started this one
+            what, arguments = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from the process that started this one # nosec B301
         except EOFError:
             break
         try:
@@ -289,7 +289,7 @@ def _about(table: Table) -> Mapping[str, Any]:
 def _portable(error: Exception) -> Exception:
     """Return *error*, or one of its type that can travel."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just written
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just written # nosec B301
     except Exception:  # noqa: BLE001 - whatever a pickle raises
         made = Exception.__new__(type(error))
         made.args = (str(error),)

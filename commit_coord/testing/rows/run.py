@@ -199,7 +199,7 @@ def clients(locks: str, folder: Path | None = None) -> Iterator[Clients]:
         finally:
             kept.close()
         return
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - the folder gets a name of its own
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as own:
         made = Clients(Path(own), locks)
         try:
@@ -232,6 +232,8 @@ def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
         made = pa.schema([f.with_nullable(True) for f in made])
     return pa.Table.from_pylist(named, schema=made)
 
+
+_MEMORY = "/dev/shm"  # noqa: S108 - a folder in it gets a name of its own # nosec B108
 
 ALONE = "PyIceberg alone: "
 """What a finding's kind begins with where none of our code had a part in it."""
