@@ -224,8 +224,9 @@ class CoordinatedTable(Table):
             True when this call landed them; False when an earlier commit with the same *request_id* had landed, so
             that nothing was done now. Files that were written for this call alone are then in no table.
 
-        Guarantee: on return the files are in the table exactly once, also when the same *request_id* was committed
-        before, by whatever process. On ``CommitNotApplied`` none of them is and none will be, so they may be
+        Guarantee: on return this request has landed exactly once, also when the same *request_id* was committed
+        before, by whatever process. Without *request_id* each call is a request of its own: the same files, committed
+        twice, are in the table twice. On ``CommitNotApplied`` none of them is and none will be, so they may be
         deleted. On ``CommitStateUnknown`` they must be kept.
 
         Args:
