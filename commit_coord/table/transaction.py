@@ -973,12 +973,7 @@ class CoordinatedTransaction(Transaction):
         producer, self._pending = self._pending, None
         append = producer.prepare() if producer is not None else None
         self._pending = producer
-        reads = (
-            self._reads
-            or bool(self._depended)
-            or self._evolves()
-            or any(not isinstance(p, PureAppend) for p in self._snapshot_producers)
-        )
+        reads = self._reads or bool(self._depended) or self._evolves() or not self._only_appends()
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -1015,7 +1010,7 @@ class CoordinatedTransaction(Transaction):
         self._base = (head, location)
         # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
         one_branch = len({producer._target_branch for producer in self._snapshot_producers}) <= 1
-        if same_schema and one_branch and not self._reads and not self._evolves():
+        if same_schema and one_branch and not self._reads and not self._evolves() and not self._overlooks(head):
             self._refuse_stale(head, self._dependencies())
             try:
                 self._rebuild(head, location)
@@ -1028,6 +1023,18 @@ class CoordinatedTransaction(Transaction):
         self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
         self._repeat(head, location)
         self._refuse_overlap(head)  # what changed nothing on the old base may change something now
+
+    def _overlooks(self, head: TableMetadata) -> bool:
+        """Return whether a rebuilt removal would leave rows that were added meanwhile.
+
+        So PyIceberg understands ``snapshot``. It is right for rows that somebody computed from what was read; a filter
+        alone, or rows that depend on nothing, mean what is there when the commit lands.
+        """
+        levels = {head.isolation_level(operation) for operation in (Operation.DELETE, Operation.OVERWRITE)}
+        return IsolationLevel.SNAPSHOT in levels and not self._dependencies() and not self._only_appends()
+
+    def _only_appends(self) -> bool:
+        return all(isinstance(producer, PureAppend) for producer in self._snapshot_producers)
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._pending = None
