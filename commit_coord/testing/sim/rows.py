@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -65,8 +68,10 @@ _NOT_DRAWN = AddFiles | CommitFiles | Recreate | WriteFiles
 
 def simulate_rows(plan: Plan) -> Outcome:
     """Run *plan*. The same plan gives the same outcome."""
-    with RowsRun.of(plan) as run:
-        return run.outcome()
+    with redirect_stdout(StringIO()), warnings.catch_warnings():  # PyIceberg prints and warns of what does not fit
+        warnings.simplefilter("ignore")
+        with RowsRun.of(plan) as run:
+            return run.outcome()
 
 
 class Stored(Files):
