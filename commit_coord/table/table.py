@@ -258,6 +258,7 @@ class CoordinatedTable(Table):
             StatementError: A file is in the table already. Nothing landed.
         """
         tx = self.transaction()
+        checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         try:
             written = tx.written(data_files, schema_id)
             if request_id is not None:
@@ -284,9 +285,7 @@ class CoordinatedTable(Table):
                     snapshot_properties,
                     branch,
                     reads=NOTHING,
-                    check_duplicate_files=request_id is None
-                    if check_duplicate_files is None
-                    else check_duplicate_files,
+                    check_duplicate_files=checked,
                 )
         except (CommitCoordError, CommitFailedException, ValidationException):
             raise

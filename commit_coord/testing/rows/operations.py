@@ -33,6 +33,7 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    misled,
     path_of,
     rows_of,
 )
@@ -444,6 +445,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case AddFiles(rows=rows) if any(len(set(_partitions(rows, state))) > 1 for state in (base, head)):
             # A file lies in one partition, whatever its bounds say.
             return Expected((), "the rows of the file lie in several partitions")
+        case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
+            return Expected((), "the name mapping has a name for another column")
         case Append() | AddFiles():
             branch = operation.branch if isinstance(operation, Append) else MAIN
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
@@ -747,6 +750,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
         states: tuple[State, ...] = (_applied(operation, base, head),)
+        if misled(states[0].fields, head.mapping, head.fields) and not isinstance(operation, Recreate):
+            return Expected((), "files without field ids have another column under that name")
         if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
             # Its client may have meant a column that has another name by now.
             meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))
