@@ -526,9 +526,8 @@ def _pyiceberg_limit(table: Observed, where: Where) -> str:
         kind = field.field_type
         inside = kind.element_type if isinstance(kind, ListType) else getattr(kind, "value_type", None)
         if isinstance(inside, StructType):
-            # This process has not loaded our own mend of it, which is in place wherever our catalogs are.
             return "a list or map of structs: where it is NULL, it is shown as empty"
-    return _float_limit(table, where)
+    return readers.pyiceberg_limit(table, where)
 
 
 def _spark_limit(table: Observed, where: Where) -> str:
@@ -545,11 +544,7 @@ LIMITS: dict[str, Limit] = {
 
 
 KNOWN_ERRORS: dict[str, Mapping[str, str]] = {
-    "pyiceberg": {
-        "'NoneType' and": "it compares a partition value that is NULL",
-        "date value out of range": "it looks for the day after the last one",
-        "does not fit into precision inferred": "a decimal that was widened",
-    },
+    "pyiceberg": readers.PYICEBERG_ERRORS,
     "duckdb": {"Information loss on integer cast": "a partition value that is out of range once it is truncated"},
 }
 """Errors by which an engine refuses a condition, by a part of their text, and why."""

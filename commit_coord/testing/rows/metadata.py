@@ -225,12 +225,19 @@ class Observed:
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],
             history=tuple(itertools.islice(self.history(head), 4)),
-            mapped="schema.name-mapping.default" in properties,
+            mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
             files=tuple(
                 (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))
                 for f in (self.live(head) if head is not None else ())
             ),
         )
+
+
+def _mapped(fields: Sequence[Json], around: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        for name in one["names"]:
+            yield around + name, one.get("field-id", -1)
+            yield from _mapped(one.get("fields", ()), f"{around}{name}.")
 
 
 # What does not fit.
