@@ -4,7 +4,11 @@ A delete, an overwrite or an upsert by filter evaluates it with PyIceberg, four 
 partition, for its bounds, and for its rows. What one of these takes wrongly for false is a row that stays in silence.
 Known mistakes, each mended here for the process:
 
-* An infinity is out of the range of ``float``, so ``x == inf`` is false of every row and ``x < inf`` true of NULL.
+* An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
+  also where the column is a double by now, in files that were written before.
+* What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
+  of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it stands for the column's greatest
+  number.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
 * A partition value that is NULL is compared with ``<``, which Python can't.
 * A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which equal each other never. Arrow compares none.
@@ -20,8 +24,31 @@ from functools import cache, partial, wraps
 from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions import BoundReference
-from pyiceberg.expressions.literals import DoubleLiteral, FloatLiteral, Literal
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundLessThan,
+    BoundLessThanOrEqual,
+    BoundReference,
+    GreaterThan,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    NotNull,
+    SetPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import (
+    AboveMax,
+    BelowMin,
+    DoubleLiteral,
+    FloatAboveMax,
+    FloatBelowMin,
+    FloatLiteral,
+    StringLiteral,
+)
 from pyiceberg.expressions.visitors import ResidualVisitor, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, UUIDType
@@ -32,6 +59,8 @@ from pyiceberg.utils import datetime as calendar
 def judge_exactly() -> None:
     """Have PyIceberg evaluate row filters exactly in this process."""
     _take_infinities()
+    _wrap(LiteralPredicate, "bind", _not_of_null)
+    _wrap(SetPredicate, "bind", _in_range)
     for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
         _wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
     _wrap(BoundReference, "eval", _plain)
@@ -61,14 +90,59 @@ def _wrap(owner: Any, name: str, by: Callable[[Any], Any]) -> None:
 
 
 def _take_infinities() -> None:
-    convert: Any = vars(DoubleLiteral)["to"]
-    narrow = convert.dispatcher.dispatch(FloatType)
+    for literal in (DoubleLiteral, StringLiteral):
+        convert: Any = vars(literal)["to"]
+        convert.register(FloatType, _narrowed(convert.dispatcher.dispatch(FloatType)))
 
-    def narrowed(self: DoubleLiteral, kind: FloatType) -> Literal[float]:
-        found: Literal[float] = FloatLiteral(self.value) if math.isinf(self.value) else narrow(self, kind)
-        return found
 
-    convert.register(FloatType, narrowed)
+def _narrowed(real: Any) -> Any:
+    def converted(literal: Any, kind: FloatType) -> Any:
+        try:
+            value = float(literal.value)
+        except ValueError:
+            return real(literal, kind)
+        return FloatLiteral(value) if math.isinf(value) else real(literal, kind)
+
+    return converted
+
+
+def _not_of_null(real: Any) -> Any:
+    def bound(self: LiteralPredicate, schema: Schema, case_sensitive: bool = True) -> Any:
+        term = self.term.bind(schema, case_sensitive)
+        number = self.literal.to(term.ref().field.field_type)
+        beyond = _BEYOND_FLOATS.get((type(number), type(self)))
+        if beyond is not None:
+            operator, infinity = beyond
+            return operator(term, FloatLiteral(infinity))
+        found = real(self, schema, case_sensitive)
+        return NotNull(self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
+
+    return bound
+
+
+_BEYOND_FLOATS: dict[tuple[type, type], tuple[Callable[..., Any], float]] = {
+    (FloatAboveMax, LessThan): (BoundLessThan, math.inf),
+    (FloatAboveMax, LessThanOrEqual): (BoundLessThan, math.inf),
+    (FloatAboveMax, GreaterThan): (BoundGreaterThanOrEqual, math.inf),
+    (FloatAboveMax, GreaterThanOrEqual): (BoundGreaterThanOrEqual, math.inf),
+    (FloatBelowMin, LessThan): (BoundLessThanOrEqual, -math.inf),
+    (FloatBelowMin, LessThanOrEqual): (BoundLessThanOrEqual, -math.inf),
+    (FloatBelowMin, GreaterThan): (BoundGreaterThan, -math.inf),
+    (FloatBelowMin, GreaterThanOrEqual): (BoundGreaterThan, -math.inf),
+}
+"""What a comparison with a number that only doubles have is for a float: only its infinities lie beyond."""
+
+
+def _in_range(real: Any) -> Any:
+    def bound(self: SetPredicate, schema: Schema, case_sensitive: bool = True) -> Any:
+        kind = self.term.bind(schema, case_sensitive).ref().field.field_type
+        inside = {one for one in self.literals if not isinstance(one.to(kind), AboveMax | BelowMin)}
+        if len(inside) == len(self.literals):
+            return real(self, schema, case_sensitive)
+        less = type(self)(self.term, inside)  # one of another class where few are left
+        return less.bind(schema, case_sensitive) if isinstance(less, UnboundPredicate) else less
+
+    return bound
 
 
 def _false_of_null(real: Any) -> Any:

@@ -442,7 +442,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
     late = changed or ("" if base is head else "the table has changed")
     views = (base, head) if changed and _same_kinds(base, head) else (base,)
     match operation:
-        case AddFiles(rows=rows) if any(len(set(_partitions(rows, state))) > 1 for state in (base, head)):
+        case AddFiles(rows=rows) if _same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
             # A file lies in one partition, whatever its bounds say.
             return Expected((), "the rows of the file lie in several partitions")
         case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
@@ -496,8 +496,14 @@ def _by_snapshot(base: State, head: State) -> bool:
 
 def _same_kinds(base: State, head: State) -> bool:
     """Return whether what was written for the names of *base* can be taken by those of *head*."""
-    there = {f.name: f.field_type for f in head.fields.fields}
-    return all(there.get(f.name, f.field_type) == f.field_type for f in base.fields.fields)
+    there = {f.name: _family(f.field_type) for f in head.fields.fields}
+    return all(there.get(f.name, kind) == kind for f in base.fields.fields for kind in [_family(f.field_type)])
+
+
+def _family(kind: IcebergType) -> str:
+    """Return what the types that have the same literals have in common."""
+    name = str(kind).partition("(")[0]
+    return "whole number" if name in {"int", "long"} else name if kind.is_primitive else str(kind)
 
 
 def _each(found: Iterable[State | None]) -> tuple[State, ...]:
@@ -541,7 +547,10 @@ def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
         return False
     if (branch in base.rows) != (branch in head.rows) and branch != MAIN:
         return True
-    return Counter(filter(matches, base.of(branch).elements())) != Counter(filter(matches, head.of(branch).elements()))
+    # As the present columns show them: that one was dropped changes no row.
+    found = (filter(matches, state.rows.get(branch, ())) for state in (base, head))
+    then, now = (State("", head.fields, {MAIN: tuple(rows)}).of() for rows in found)
+    return then != now
 
 
 def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: State, branch: str) -> State | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.resources
-import math
 import multiprocessing
 import pickle
 import subprocess
@@ -25,7 +24,7 @@ import pyarrow as pa
 from pyiceberg import expressions as E
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import FloatType, IcebergType, ListType, MapType, StructType
 
 from commit_coord.testing.rows.metadata import Observed
 from commit_coord.testing.rows.model import (
@@ -135,8 +134,9 @@ def pyiceberg_limit(table: Observed, where: Where) -> str:
     """Return why PyIceberg's own scan answers *where* wrongly, whoever wrote the table; "" if it does not."""
     columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
     kinds = {key: str(table.schema.find_type(key)) for key in columns}
-    if "float" in kinds.values() and any(math.isinf(v) for v in constants(where) if isinstance(v, float)):
-        return "an infinite constant for a float: taken for out of range"
+    floats = {key for schema in table.schemas.values() for key in schema.field_ids if _is_float(schema, key)}
+    if not floats.isdisjoint(columns) and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
+        return "a constant beyond the range of floats: it finds no infinity there, and each in files of floats"
     if any(isinstance(v, float) and v == 0 for one in parts(where) if isinstance(one, In) for v in one.values):
         return "IN with a zero: it tells 0.0 from -0.0"
     partitioned = {p.source for spec in table.specs.values() for p in spec if p.transform == "identity"}
@@ -144,6 +144,13 @@ def pyiceberg_limit(table: Observed, where: Where) -> str:
         return "a double that a spec partitions by: read with the precision of a float"
     return "a uuid: Arrow compares none" if "uuid" in kinds.values() else ""
 
+
+def _is_float(schema: Schema, key: int) -> bool:
+    return isinstance(schema.find_type(key), FloatType)
+
+
+_MOST = 3.4028234663852886e38
+"""The greatest float of 32 bits."""
 
 PYICEBERG_ERRORS = {
     "'NoneType' and": "it compares a partition value that is NULL",

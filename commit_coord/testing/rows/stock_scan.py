@@ -1,7 +1,7 @@
 """Reads tables with PyIceberg as it is, in a process that never loads this package, which mends some of its faults.
 
-Run as a file. A request is a pickle of a metadata file's location and a row filter, an answer is one of an Arrow file or
-of an error's type and text.
+Run as a file. A request is a pickle of a metadata file's location and a row filter, an answer is one of an Arrow file
+or of an error's type and text.
 """
 
 import io
