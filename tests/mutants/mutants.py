@@ -605,6 +605,8 @@ class _Hasty:
 
     def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
         assert call.excinfo is not None
+        if self._end.exists():
+            return  # What comes later, as a fixture that ends, follows from it.
         error: BaseException = call.excinfo.value
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
