@@ -748,8 +748,6 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`."""
         self._brings_rows(reads, branch)
-        if reason := written.misfit(self.table_metadata):
-            raise self._conflict(reason)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
             cast(PureAppend, producer).written = written
             for data_file in data_files:
