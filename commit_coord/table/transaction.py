@@ -778,8 +778,6 @@ class CoordinatedTransaction(Transaction):
         self._brings_rows(reads, branch)
         if check_duplicate_files and data_files:
             self._refuse_files_that_are_there({data_file.file_path for data_file in data_files}, branch)
-        if reason := written.misfit(self.table_metadata):
-            raise self._conflict(reason)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
             cast(PureAppend, producer).written = written
             for data_file in data_files:

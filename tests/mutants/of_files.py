@@ -41,10 +41,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the-schema-of-written-files",
-        "table/transaction.py",
-        "        if reason := written.misfit(self.table_metadata):\n            raise self._conflict(reason)\n",
-        "",
-        f"{_EVOLVED}test_nulls_do_not_land_in_a_column_that_became_required",
+        "iceberg/written.py",
+        "    if now is written or now == written:\n",
+        "    if True:\n",
+        f"{_EVOLVED}test_nulls_do_not_land_in_a_column_that_the_same_transaction_made_required",
     ),
     Mutant(
         "rows-of-other-specs-are-replaced",
