@@ -440,7 +440,9 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return Expected((), "the table was dropped")
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
     late = changed or ("" if base is head else "the table has changed")
-    views = (base, head) if changed and _same_kinds(base, head) else (base,)
+    # A statement is text, which is read again on the head.
+    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or _same_kinds(base, head)
+    views = (base, head) if changed and anew else (base,)
     match operation:
         case AddFiles(rows=rows) if _same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
             # A file lies in one partition, whatever its bounds say.
