@@ -122,7 +122,7 @@ def _not_of_null(real: Any) -> Any:
             operator, infinity = beyond
             return operator(term, FloatLiteral(infinity))
         found = real(self, schema, case_sensitive)
-        return NotNull(self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
+        return NotNull(term=self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
 
     return bound
 
@@ -146,7 +146,7 @@ def _in_range(real: Any) -> Any:
         inside = {one for one in self.literals if not isinstance(one.to(kind), AboveMax | BelowMin)}
         if len(inside) == len(self.literals):
             return real(self, schema, case_sensitive)
-        less = type(self)(self.term, inside)  # one of another class where few are left
+        less: Any = type(self)(self.term, inside)  # one of another class where few are left
         return less.bind(schema, case_sensitive) if isinstance(less, UnboundPredicate) else less
 
     return bound

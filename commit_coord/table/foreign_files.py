@@ -16,7 +16,7 @@ from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 from pyiceberg.schema import Schema, _index_parents, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping, update_mapping
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DoubleType, FloatType, NestedField
 
 from commit_coord.iceberg.partitioned_rows import split
 
@@ -93,7 +93,7 @@ def grown_mapping(metadata: TableMetadata) -> NameMapping | None:
     there = {field.field_id for field in known._field_by_name.values()}
     new = {schema.name_mapping._field_by_name[name].field_id for name in missing}
     updates = {key: fields[key] for key in new & there if key is not None}
-    adds = {}
+    adds: dict[int, list[NestedField]] = {}
     for key in sorted(key for key in new - there if key is not None):
         parent = parents.get(key, -1)
         if parent not in new - there:
