@@ -46,12 +46,12 @@ def among(values: Iterable[Any]) -> BooleanExpression:
     return expression(In("x", tuple(values)))
 
 
-def made(catalog: Any, kind: Any, *values: Any, transform: Any = None, **properties: str) -> Any:
+def made(
+    catalog: Any, kind: Any, *values: Any, transform: Any = None, name: str = "db.filtered", **properties: str
+) -> Any:
     """Return a table of one column, partitioned by it where *transform* is given, with one file for each value."""
     spec = PartitionSpec(*([PartitionField(1, 1000, transform, "part")] if transform is not None else []))
-    table = catalog.create_table(
-        "db.filtered", Schema(NestedField(1, "x", kind)), partition_spec=spec, properties=properties
-    )
+    table = catalog.create_table(name, Schema(NestedField(1, "x", kind)), partition_spec=spec, properties=properties)
     for value in values:
         table.append(arrow(kind, value))
     return table
@@ -235,6 +235,16 @@ class TestAddedFiles:
         self.add(table, tmp_path, kind, *values)
         found = table.scan(among(values)) if values[0] is not None else table.scan("x is null")
         assert found.to_arrow().num_rows == 2
+
+    def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:
+        schema = Schema(NestedField(1, "x", FloatType(), required=True))
+        spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+        table = catalog.create_table("db.required", schema, partition_spec=spec)
+        path = str(tmp_path / "required.parquet")
+        pq.write_table(pa.schema([pa.field("x", pa.float32(), nullable=False)]).empty_table(), path)
+        with pytest.raises(ValueError, match="has no rows"):
+            table.add_files([path])
+        self.add(made(catalog, FloatType(), transform=IdentityTransform()), tmp_path, FloatType())
 
     def test_a_column_does_not_take_over_the_name_of_one_in_them(self, catalog: Any, tmp_path: Path) -> None:
         table = made(catalog, LongType())
