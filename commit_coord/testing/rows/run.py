@@ -800,7 +800,7 @@ class Run:
             return
         expected = Counter(filter(matches, state.of().elements()))
         for name, read in readers.READERS.items():
-            if limit := _LIMITS.get(name, lambda *_: "")(self.head, where):
+            if limit := _LIMITS[name](self.head, where) if name in _LIMITS else "":
                 self.counts[f"not read by {name}: {limit}"] += 1
                 continue
             self.counts[f"read by {name}"] += 1
