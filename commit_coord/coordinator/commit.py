@@ -33,6 +33,7 @@ from commit_coord.errors import (
     LockError,
     LockLost,
     LockRefused,
+    StatementError,
 )
 from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
 from commit_coord.iceberg import manifest_list
@@ -664,6 +665,8 @@ class Commit:
         if verdict.status is CommitStatus.FAILURE:
             if verdict.cause in (Cause.LOCK, Cause.PHASE):
                 raise CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
+            if isinstance(verdict.error, StatementError):  # its own words say which files are to be kept
+                raise verdict.error
             if verdict.cause is Cause.CONFLICT:
                 raise CommitConflict(f"the commit did not land: {verdict.reason}", **facts) from verdict.error
             raise CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts) from verdict.error

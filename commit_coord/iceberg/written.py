@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, _index_parents, index_by_id
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
 
 
 def digest(said: Schema | PartitionSpec) -> str:
@@ -29,6 +30,11 @@ def mark(metadata: TableMetadata, files: Iterable[DataFile]) -> None:
     for file in files:
         if not hasattr(file, "_spec_id"):
             file.spec_id = metadata.default_spec_id
+
+
+def has_partitions(spec: PartitionSpec) -> bool:
+    """Return whether *spec* tells rows apart: what was dropped from a table of format version 1 stays, and is void."""
+    return not all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from sqlglot import expressions as sql
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partition_levels
 from commit_coord.iceberg.values import Misfit, all_fit
+from commit_coord.iceberg.written import has_partitions
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.filters import Condition, Known, NotAFilter, bound, column_of, field_of, row_filter, truth
@@ -285,7 +286,7 @@ def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Ans
 def _replace(statement: Insert, tx: CoordinatedTransaction, target: Table, rows: pa.Table) -> None:
     """Put *rows* in the place of a partition, of the table, or of the partitions that they fall in."""
     clause = statement.partition
-    if target.spec().is_unpartitioned() or (
+    if not has_partitions(target.spec()) or (
         clause is not None and all(value is not OPEN for _, value in clause.values)
     ):
         delete(tx, E.AlwaysTrue() if clause is None else partition_filter(target, clause.named))

@@ -58,7 +58,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
-from commit_coord.iceberg.written import Written, rows_misfit
+from commit_coord.iceberg.written import Written, has_partitions, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
@@ -809,9 +809,9 @@ class CoordinatedTransaction(Transaction):
         self._reads = True
         metadata, files = self.table_metadata, list(data_files)
         specs = metadata.specs()
-        if not files and not metadata.spec().is_unpartitioned():
+        if not files and has_partitions(metadata.spec()):
             return
-        if not files or any(specs[data_file.spec_id].is_unpartitioned() for data_file in files):
+        if not files or not all(has_partitions(specs[data_file.spec_id]) for data_file in files):
             self.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE)
             return
         snapshot = metadata.snapshot_by_name(branch)

@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from commit_coord import CommitConflict, CommitStateUnknown
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StatementError
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
@@ -71,10 +72,29 @@ def test_the_same_request_lands_once(shared: Kit, mode: Any) -> None:
 
 def test_another_request_with_the_same_rows_lands_too(shared: Kit) -> None:
     table = shared.table()
-    files = written(shared, table, ids(1))
-    assert table.commit_files(files, request_id=str(uuid.uuid4()))
-    assert table.commit_files(files)
+    assert table.commit_files(written(shared, table, ids(1)), request_id=str(uuid.uuid4()))
+    assert table.commit_files(written(shared, table, ids(1)))
     assert row_ids(shared.again(table)) == [1, 1]
+
+
+def test_files_that_are_in_the_table_are_not_committed_again(shared: Kit) -> None:
+    """By a handle that has not seen them either; and no error asks for their deletion."""
+    table = shared.table()
+    stale = shared.again(table)
+    files = written(shared, table, ids(1))
+    assert table.commit_files(files)
+    for handle in (stale, table):
+        with pytest.raises(StatementError, match="keep the file") as refused:
+            handle.commit_files(files)
+        assert not isinstance(refused.value, CommitFailedException)
+        # With an id an earlier commit of the same one may have brought them, for all that the journal tells.
+        with pytest.raises((StatementError, CommitStateUnknown)):
+            handle.commit_files(files, request_id=str(uuid.uuid4()), check_duplicate_files=True)
+    with pytest.raises(CommitNotApplied, match="twice"):
+        table.commit_files([*written(shared, table, ids(2))] * 2)
+    assert row_ids(shared.again(table)) == [1]
+    assert table.commit_files(files, mode="overwrite")
+    assert row_ids(shared.again(table)) == [1]
 
 
 def test_a_commit_is_found_by_its_request(shared: Kit) -> None:

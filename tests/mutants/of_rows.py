@@ -69,6 +69,12 @@ MUTANTS += (
         "if known is not None and (name := taken_over(known, schema, self",
         "if known is None and (name := taken_over(known, schema, self",
     ),
+    _found(
+        "the-last-partition-field-was-dropped",
+        "iceberg/written.py",
+        "return not all(isinstance(field.transform, VoidTransform) for field in spec.fields)",
+        "return bool(spec.fields)",
+    ),
     _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
         "files-written-for-a-newer-schema", _TX, "if not staged and not Written.known(", "if staged and Written.known("

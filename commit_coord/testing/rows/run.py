@@ -658,6 +658,9 @@ class Run:
                 self._judge_landed(operation, expected, now, head)
         else:
             self._judge_refused(operation, base, head, now, expected, error)
+        late = self.is_stock(operation) and base is not head
+        if late and not all(complete(row, now.fields) for rows in now.rows.values() for row in rows):
+            raise Spoilt("a late client left a required value out")
         self.states[self.head.location] = now
         if isinstance(operation, WriteFiles) and error is None:
             self._keep(operation)
