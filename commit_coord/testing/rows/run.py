@@ -62,6 +62,7 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    paths,
 )
 from commit_coord.testing.rows.operations import (
     OURS_ALONE,
@@ -661,6 +662,9 @@ class Run:
         late = self.is_stock(operation) and base is not head
         if late and not all(complete(row, now.fields) for rows in now.rows.values() for row in rows):
             raise Spoilt("a late client left a required value out")
+        added = self.is_stock(operation) and isinstance(operation, AddFiles) and operation.rows and error is None
+        if added and any(now.mapping.get(path) != key for path, key in paths(now.fields)):
+            raise Spoilt("files were added whose columns are not in the name mapping, which a late client had made")
         self.states[self.head.location] = now
         if isinstance(operation, WriteFiles) and error is None:
             self._keep(operation)
