@@ -162,6 +162,22 @@ def test_nulls_do_not_land_in_a_column_that_became_required(memory: Kit) -> None
     assert [] == row_ids(memory.again(table))
 
 
+def test_nulls_do_not_land_in_a_column_that_the_same_transaction_made_required(memory: Kit) -> None:
+    table = memory.table()
+    files = written(table, 1)
+    schema_id = table.schema().schema_id
+
+    def commit() -> None:
+        with table.transaction() as transaction:
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                update.update_column("s", required=True)
+            transaction.add_data_files(files, {}, "main", schema_id)
+
+    with pytest.raises(CommitConflict, match="the column 's' is required now"):
+        commit()
+    assert [] == row_ids(memory.again(table))
+
+
 @pytest.mark.parametrize(
     "kind",
     [

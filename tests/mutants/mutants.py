@@ -19,9 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from tests.mutants import of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
+
+if TYPE_CHECKING:
+    import pytest
 
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
 
@@ -539,14 +543,19 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
         yield free
 
 
-def killed(mutant: Mutant, place: Path) -> bool | None:
-    """Return whether the mutant's test fails in the copy at *place* once the mutant is there; None: no end in sight.
+def killed(mutant: Mutant, place: Path) -> tuple[bool | None, str]:
+    """Return whether the mutant's test fails in the copy at *place* once the mutant is there, and by what.
+
+    None: undecided. The test came to no end, or ended by something that is no answer to the mutant: its fixtures
+    failed, its time limit struck, or the mutant's own text can't run.
 
     Raises:
         RuntimeError: The test could not be run.
     """
     path = place / "commit_coord" / mutant.file
     path.write_text(mutant.applied())
+    end = place / "end"
+    end.unlink(missing_ok=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
     process = context.Process(target=_test, args=(mutant.test, place))
@@ -556,15 +565,22 @@ def killed(mutant: Mutant, place: Path) -> bool | None:
         if process.exitcode is None:
             process.kill()
             process.join()
-            return True if mutant.hangs else None
+            return True if mutant.hangs else None, "no end"
     finally:
         path.write_text((ROOT / "commit_coord" / mutant.file).read_text())
-    if process.exitcode not in (_PASSED, _FAILED):
+    if process.exitcode == _PASSED:
+        return False, "nothing"
+    if process.exitcode != _FAILED:
         raise RuntimeError(f"{mutant.name}: pytest ended with {process.exitcode}\n{(place / 'log').read_text()}")
-    return process.exitcode == _FAILED
+    phase, kind, words = end.read_text().split("\n", 2)
+    answers = phase == "call" and kind not in _NO_ANSWER and not words.startswith("Timeout")
+    return True if answers else None, kind if phase == "call" else f"{kind} in {phase}"
 
 
 _ENDS = {True: "killed", False: "SURVIVED", None: "UNDECIDED"}
+
+_NO_ANSWER = {"NameError", "UnboundLocalError", "SyntaxError", "ImportError", "ModuleNotFoundError"}
+"""What a mutant whose text can't run raises."""
 
 _PASSED, _FAILED = 70, 71
 """Nothing else that ends a process has these."""
@@ -575,7 +591,10 @@ _IMPORTED = ["pytest", "pyarrow.parquet", "pyiceberg.catalog.sql", "pyiceberg.io
 
 
 class _Hasty:
-    """A plugin of pytest. Whether a test fails is all that is asked: no time for making an example small."""
+    """A plugin of pytest. Whether a test fails, and by what, is all that is asked: no time for a small example."""
+
+    def __init__(self, end: Path) -> None:
+        self._end = end
 
     def pytest_configure(self) -> None:
         import hypothesis
@@ -583,6 +602,15 @@ class _Hasty:
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate]
         hypothesis.settings.register_profile("hasty", phases=phases, database=None)
         hypothesis.settings.load_profile("hasty")
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
+        assert call.excinfo is not None
+        if self._end.exists():
+            return  # What comes later, as a fixture that ends, follows from it.
+        error: BaseException = call.excinfo.value
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        self._end.write_text(f"{call.when}\n{type(error).__name__}\n{error}")
 
 
 def _test(test: str, place: Path) -> None:
@@ -597,7 +625,7 @@ def _test(test: str, place: Path) -> None:
     import pytest
 
     arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", test]
-    status = pytest.main(arguments, plugins=[_Hasty()])
+    status = pytest.main(arguments, plugins=[_Hasty(place / "end")])
     found = Path(sys.modules["commit_coord"].__file__ or "")
     sys.stdout.flush()
     assert found.is_relative_to(place)
@@ -615,10 +643,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     survivors = []
 
-    def attempt(mutant: Mutant) -> tuple[bool | None, float]:
+    def attempt(mutant: Mutant) -> tuple[bool | None, str, float]:
         place, began = free.get(), time.monotonic()
         try:
-            return killed(mutant, place), time.monotonic() - began
+            return *killed(mutant, place), time.monotonic() - began
         finally:
             free.put(place)
 
@@ -626,8 +654,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if attempt(CONTROL)[0] is not False:
             print("the code as it is does not pass")
             return 1
-        for mutant, (dead, seconds) in zip(chosen, pool.map(attempt, chosen), strict=True):
-            print(f"{_ENDS[dead]:9} {seconds:5.1f} s  {mutant.name:48} {mutant.test}", flush=True)
+        for mutant, (dead, by, seconds) in zip(chosen, pool.map(attempt, chosen), strict=True):
+            print(f"{_ENDS[dead]:9} {seconds:5.1f} s  {mutant.name:48} {by:24} {mutant.test}", flush=True)
             if not dead:
                 survivors.append(mutant.name)
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were killed")

@@ -41,10 +41,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the-schema-of-written-files",
-        "table/transaction.py",
-        "        if reason := written.misfit(self.table_metadata):\n            raise self._conflict(reason)\n",
-        "",
-        f"{_EVOLVED}test_nulls_do_not_land_in_a_column_that_became_required",
+        "iceberg/written.py",
+        "    if now is written or now == written:\n",
+        "    if True:\n",
+        f"{_EVOLVED}test_nulls_do_not_land_in_a_column_that_the_same_transaction_made_required",
     ),
     Mutant(
         "rows-of-other-specs-are-replaced",
@@ -80,6 +80,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "snapshot_log.behind(snapshot_ids)",
         "snapshot_log.without(snapshot_ids)",
         f"{_EVOLVED}test_the_time_of_an_expired_snapshot_has_no_other_one",
+    ),
+    Mutant(
+        "a-merge-prepared-before-an-upgrade",
+        "coordinator/commit.py",
+        "            if merge is not None and merge.format_version != follows.metadata.format_version:\n",
+        "            if False:\n",
+        f"{_MERGED}test_a_merge_that_was_prepared_before_an_upgrade_is_not_used",
     ),
     Mutant(
         "a-merge-of-an-older-format",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ROWS = "tests/sql/test_rows.py::"
-_RANDOM = "tests/sql/test_random_statements.py::test_random_statements_leave_the_rows_that_a_model_has"
 _MEANWHILE = f"{_ROWS}test_rows_that_were_appended_meanwhile_are_seen"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -91,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sql/filters.py",
         "reduce(pc.and_kleene,",
         "reduce(pc.and_,",
-        _RANDOM,
+        f"{_ROWS}test_where_has_three_truth_values",
     ),
     Mutant(
         "sql-not-like-is-like",

@@ -268,6 +268,7 @@ def test_values_of_another_column_are_copied_exactly_or_not_at_all(shelf: Shelf)
         ("x NOT IN (1, NULL)", ""),
         ("x IN (1, NULL)", "1"),
         ("NOT (x = 1 AND y = 1)", "2 3"),
+        ("NOT (x = 2 AND y = 1)", "1 3"),
         ("x = 1 OR NULL", "1"),
         ("x NOT BETWEEN 1 AND 2", "3"),
         ("x IS NOT DISTINCT FROM NULL", "4"),

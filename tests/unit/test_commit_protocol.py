@@ -40,6 +40,8 @@ from commit_coord.protocol.commit import (
 PLAN = Planned(base="v1", location="v2")
 LIMITS = Limits()
 AGAIN = Planned(base="v3", location="v4")
+_LONGEST = 1_000
+"""Effects of one commit; the longest one here takes a few dozen."""
 
 
 def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdict, list[str]]:
@@ -59,7 +61,7 @@ def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdic
 def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
     try:
         effect = next(steps)
-        while True:
+        for _ in range(_LONGEST):
             result = answer(effect)
             if result is None and isinstance(effect, Confirm):
                 result = Where.IN_LOG  # as nearly always: the latch was held all the time
@@ -67,6 +69,7 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
     except StopIteration as end:
         verdict: Verdict = end.value
         return verdict
+    raise AssertionError(f"a commit does not end: after {_LONGEST} effects comes {effect}")
 
 
 def test_an_undisturbed_commit_takes_each_step_once() -> None:

@@ -16,8 +16,6 @@ import io
 import itertools
 import json
 import math
-import pickle
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -37,7 +35,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from commit_coord.local.maven import maven_jar
-from commit_coord.testing.rows import readers, stock_scan
+from commit_coord.testing.rows import readers
 from commit_coord.testing.rows.metadata import Files, Observed, local
 from commit_coord.testing.rows.model import (
     Always,
@@ -55,6 +53,8 @@ from commit_coord.testing.rows.model import (
     canonical,
     columns_of,
     complete,
+    constants,
+    parts,
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag
@@ -226,30 +226,9 @@ def _by_reader(read: readers.Reader, table: Kept) -> Sequence[Bag]:
     return [read(table.location, table.schema, look.where) for look in table.looks]
 
 
-class _PyIceberg:
-    """PyIceberg's own scan, in a process that loads nothing of ours: our mends of it are not in place there."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        # As a file, and -P: its folder is not searched for modules, and nothing of this package is imported.
-        self._process = stack.enter_context(
-            subprocess.Popen(  # nosec B603 - a file of ours
-                [sys.executable, "-P", str(Path(stock_scan.__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-        )
-
-    def __call__(self, table: Kept) -> Sequence[Bag]:
-        return [self._scan(table, look.where) for look in table.looks]
-
-    def _scan(self, table: Kept, where: Where) -> Bag:
-        questions, answers = self._process.stdin, self._process.stdout
-        assert questions is not None
-        assert answers is not None
-        pickle.dump((table.location, readers.expression(where)), questions)
-        questions.flush()
-        kind, answer = pickle.load(answers)  # noqa: S301 - from a process of our own # nosec B301
-        if kind:
-            raise RuntimeError(f"{kind}: {answer}")
-        return Counter() if answer is None else readers.bag(answer, table.schema.as_struct())
+def pyiceberg(stack: ExitStack) -> Engine:
+    """Return PyIceberg's own scan, in a process that loads nothing of ours."""
+    return partial(_by_reader, readers.pyiceberg)
 
 
 def duckdb(stack: ExitStack) -> Engine:
@@ -506,7 +485,7 @@ _SPARK: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 ENGINES: dict[str, Callable[[ExitStack], Engine]] = {
-    "pyiceberg": _PyIceberg,
+    "pyiceberg": pyiceberg,
     "duckdb": duckdb,
     "jvm": _Jvm,
     "spark": _Spark,
@@ -583,10 +562,9 @@ def _pyiceberg_limit(table: Kept, look: Look) -> Iterator[str]:
         inside = kind.element_type if isinstance(kind, ListType) else getattr(kind, "value_type", None)
         if isinstance(inside, StructType) and any(column.field_id not in dict(row) for row in look.rows):
             yield "a list or map of structs that is NULL: it is shown as empty"
-    yield from _float_limit(table, look)
+    if reason := readers.pyiceberg_limit(table.observed, look.where):
+        yield reason
     for part in parts(look.where):
-        if isinstance(part, In) and any(isinstance(value, float) and value == 0 for value in part.values):
-            yield "a zero in a set: Arrow tells -0.0 from 0.0 there"
         if isinstance(part, IsNull | NotNull) and schema.find_field(part.column).required and "." in part.column:
             yield "a required field of a struct that may be NULL: it is taken for never NULL"
 
@@ -603,27 +581,6 @@ def _kinds(schema: Schema) -> Iterator[IcebergType]:
     return (schema.find_type(key) for key in schema.field_ids)
 
 
-def constants(where: Where) -> Iterator[Any]:
-    """Yield the constants in a condition."""
-    for part in parts(where):
-        if isinstance(part, Compare):
-            yield part.value
-        elif isinstance(part, In):
-            yield from part.values
-
-
-def parts(where: Where) -> Iterator[Where]:
-    """Yield what a condition is put together from."""
-    match where:
-        case Not(inner=inner):
-            yield from parts(inner)
-        case And(left=left, right=right) | Or(left=left, right=right):
-            yield from parts(left)
-            yield from parts(right)
-        case _:
-            yield where
-
-
 LIMITS: dict[str, Limit] = {
     "pyiceberg": _pyiceberg_limit,
     "duckdb": _duckdb_limit,
@@ -638,11 +595,7 @@ def limit(name: str, table: Kept, look: Look) -> str:
 
 
 KNOWN_ERRORS: dict[str, Mapping[str, str]] = {
-    "pyiceberg": {
-        "'NoneType' and": "it compares a partition value that is NULL",
-        "date value out of range": "it looks for the day after the last one",
-        "does not fit into precision inferred": "a decimal that was widened",
-    },
+    "pyiceberg": readers.PYICEBERG_ERRORS,
     "duckdb": {"Information loss on integer cast": "a partition value that is out of range once it is truncated"},
 }
 """Errors by which an engine refuses a condition, by a part of their text, and why."""

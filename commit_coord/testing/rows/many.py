@@ -118,7 +118,9 @@ def outcome(rig: Rig, seed: int) -> Outcome:
         if found is None:
             return Outcome(seed, str(program), counts=counts)
         alone = run_again(rig, by_stock(program), strict=False)
-        kind = ALONE + found.kind if alone is not None and alone.kind == found.kind else found.kind
+        kind = found.kind.removeprefix(ALONE)
+        if found.kind != kind or (alone is not None and alone.kind.removeprefix(ALONE) == kind):
+            kind = ALONE + kind
         return Outcome(seed, str(program), kind, str(found), counts)
     except Exception:  # noqa: BLE001 - the oracle's own mistake
         return Outcome(seed, kind="oracle", text=traceback.format_exc(), counts=counts)

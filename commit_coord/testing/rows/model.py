@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -278,6 +278,28 @@ def columns_of(where: Where) -> set[str]:
     return {where.column}
 
 
+def parts(where: Where) -> Iterator[Where]:
+    """Yield the conditions that *where* is made of."""
+    match where:
+        case Not(inner=inner):
+            yield from parts(inner)
+        case And(left=left, right=right) | Or(left=left, right=right):
+            yield from parts(left)
+            yield from parts(right)
+        case _:
+            yield where
+
+
+def constants(where: Where) -> Iterator[Any]:
+    """Yield the values that *where* compares with."""
+    for one in parts(where):
+        match one:
+            case In(values=values):
+                yield from values
+            case Compare(value=value):
+                yield value
+
+
 # Tables.
 
 
@@ -307,7 +329,8 @@ class State:
         spec_id: Of *spec*. Seen, not compared.
         files: Of the main branch: the spec and the rows of each. Seen, not compared.
         history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
-        mapped: It has a name mapping, by which columns are found in files that name no field ids. Seen, not compared.
+        mapping: Its name mapping, by which columns are found in files that name no field ids: their paths. Seen, not
+            compared.
     """
 
     uuid: str
@@ -322,7 +345,12 @@ class State:
     spec_id: int = field(default=0, compare=False)
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
-    mapped: bool = field(default=False, compare=False)
+    mapping: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def mapped(self) -> bool:
+        """Return whether it has a name mapping."""
+        return bool(self.mapping)
 
     @property
     def isolation(self) -> str:
@@ -349,6 +377,28 @@ class State:
             other.spec,
             other.version,
         )
+
+
+def paths(kind: IcebergType, around: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the path of each field in *kind*, as name mappings have it, and its id."""
+    match kind:
+        case StructType(fields=fields):
+            inside = list(fields)
+        case ListType():
+            inside = [kind.element_field]
+        case MapType():
+            inside = [kind.key_field, kind.value_field]
+        case _:
+            inside = []
+    for one in inside:
+        yield around + one.name, one.field_id
+        yield from paths(one.field_type, f"{around}{one.name}.")
+
+
+def misled(fields: StructType, mapping: Mapping[str, int], before: StructType | None = None) -> bool:
+    """Return whether *mapping* has a path of *fields* for another field; not where it was so *before*."""
+    old = dict(paths(before)) if before is not None else {}
+    return any(path in mapping and key not in (mapping[path], old.get(path)) for path, key in paths(fields))
 
 
 def _visible(row: Row, fields: StructType) -> Row:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    misled,
     path_of,
     rows_of,
 )
@@ -466,6 +468,11 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
     late = changed or ("" if base is head else "the table has changed")
     views = (base, head) if changed and same_kinds(base, head) else (base,)
     match operation:
+        case AddFiles(rows=rows) if same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
+            # A file lies in one partition, whatever its bounds say.
+            return Expected((), "the rows of the file lie in several partitions")
+        case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
+            return Expected((), "the name mapping has a name for another column")
         case Append() | AddFiles():
             branch = operation.branch if isinstance(operation, Append) else MAIN
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
@@ -479,7 +486,9 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
-            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), changed)
+            # PyIceberg refuses to update a key that is there twice, which its caller may have seen on an old table.
+            why = changed or (_has_twice(keys, base) if base is not head else "")
+            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if _by_snapshot(base, head):
                 serial = _each(_partitions_replaced(rows, view, head) for view in views)
@@ -513,8 +522,14 @@ def _by_snapshot(base: State, head: State) -> bool:
 
 def same_kinds(base: State, head: State) -> bool:
     """Return whether what was written for the names of *base* can be taken by those of *head*."""
-    there = {f.name: f.field_type for f in head.fields.fields}
-    return all(there.get(f.name, f.field_type) == f.field_type for f in base.fields.fields)
+    there = {f.name: _family(f.field_type) for f in head.fields.fields}
+    return all(there.get(f.name, kind) == kind for f in base.fields.fields for kind in [_family(f.field_type)])
+
+
+def _family(kind: IcebergType) -> str:
+    """Return what the types that have the same literals have in common."""
+    name = str(kind).partition("(")[0]
+    return "whole number" if name in {"int", "long"} else name if kind.is_primitive else str(kind)
 
 
 def _each(found: Iterable[State | None]) -> tuple[State, ...]:
@@ -544,9 +559,9 @@ def _without(where: Where, view: State, head: State, branch: str) -> State | Non
         return None
     try:
         matches = bound(where, view.fields)
-    except Unbound:
+        return head.with_rows([row for row in head.rows.get(branch, ()) if not matches(row)], branch)
+    except (Unbound, TypeError):  # there is no such column, or one that can't be compared with the constant
         return None
-    return head.with_rows([row for row in head.rows.get(branch, ()) if not matches(row)], branch)
 
 
 def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
@@ -558,7 +573,10 @@ def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
         return False
     if (branch in base.rows) != (branch in head.rows) and branch != MAIN:
         return True
-    return Counter(filter(matches, base.of(branch).elements())) != Counter(filter(matches, head.of(branch).elements()))
+    # As the present columns show them: that one was dropped changes no row.
+    found = (filter(matches, state.rows.get(branch, ())) for state in (base, head))
+    then, now = (State("", head.fields, {MAIN: tuple(rows)}).of() for rows in found)
+    return then != now
 
 
 def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: State, branch: str) -> State | None:
@@ -608,6 +626,25 @@ def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head
     for times in itertools.product(*(range(1, most + 1) for _, most in new)):
         written = (row for (row, _), n in zip(new, times, strict=True) for _ in range(n))
         yield head.with_rows([*kept, *written])
+
+
+def _has_twice(keys: tuple[str, ...], state: State) -> str:
+    """Return why an upsert may be refused: the table has a key twice."""
+    try:
+        ids = [path_of(key, state.fields)[-1].field_id for key in keys]
+    except Unbound:
+        return ""
+    found = [tuple(dict(row).get(i) for i in ids) for row in state.rows.get(MAIN, ())]
+    return "" if len(set(found)) == len(found) else "its client saw a key twice"
+
+
+def _partitions(named: tuple[Named, ...], state: State) -> Iterator[tuple[Any, ...]]:
+    """Yield the partitions of *named*, as far as they fit *state*; NaN as one that is itself."""
+    for row in rows_of(named, state.fields) or ():
+        yield tuple(
+            "NaN" if isinstance(value, float) and math.isnan(value) else value
+            for value in partition_of(row, state.spec, state.fields)
+        )
 
 
 def partition_of(row: Row, spec: tuple[Partition, ...], fields: StructType) -> tuple[Any, ...]:
@@ -662,9 +699,10 @@ def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> St
         matches = bound(where, view.fields)
         there = head.rows.get(MAIN, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
-    except Unbound:
+        kept = [row for row in there if not matches(row)]
+    except (Unbound, TypeError):
         return None
-    return head.with_rows([*(row for row in there if not matches(row)), *changed]) if _fit(changed, head) else None
+    return head.with_rows([*kept, *changed]) if _fit(changed, head) else None
 
 
 def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
@@ -747,6 +785,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
         states: tuple[State, ...] = (_applied(operation, base, head),)
+        if misled(states[0].fields, head.mapping, head.fields) and not isinstance(operation, Recreate):
+            return Expected((), "files without field ids have another column under that name")
         if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
             # Its client may have meant a column that has another name by now.
             meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))

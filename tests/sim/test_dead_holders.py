@@ -1,0 +1,102 @@
+"""How long the lock of a holder that died stands, counted in virtual time: however busy this machine is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from commit_coord.locks import hms, hms_beats, lease, zookeeper
+from commit_coord.locks.base import Lease, LockManager, LockSettings
+from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager
+from commit_coord.testing.sim.metastore import SimulatedHmsManager, SimulatedMetastore
+from commit_coord.testing.sim.plan import Metastore
+from commit_coord.testing.sim.world import CALM, Process, Service, World
+from commit_coord.testing.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, ticket_of
+
+SETTINGS = LockSettings()
+LEASE = SETTINGS.lease_ms / 1000
+SLACK = {"lease": 1.5, "zookeeper": 1.5, "hms": SETTINGS.check_max_wait_ms / 1000}
+"""Seconds: the way to the service and back, and the time until a waiter looks again, or the rest of a tick."""
+TABLE = Resource(("db", "t"))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world with a lock service; all of its processes are of other hosts.
+
+    Args:
+        service: Which one.
+        world: Where it is.
+        manager: Gives a process its lock manager.
+    """
+
+    service: str
+    world: World
+    manager: Callable[[Process], LockManager]
+
+
+@pytest.fixture(params=list(SLACK))
+def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
+    """One lock service after the other."""
+    world = World(7)
+    service = Service(world, "locks", CALM)
+    kind: Any
+    place: Any
+    with ExitStack() as stack:
+        if request.param == "lease":
+            kind, place = SimulatedLeaseManager, LockDatabase(service, lambda: world.now, remote=True)
+            stack.callback(place.db.close)
+        elif request.param == "zookeeper":
+            kind, place = SimulatedZooKeeperManager, Ensemble(service)
+        else:
+            kind, place = SimulatedHmsManager, SimulatedMetastore(service, Metastore())
+        for module in (lease, zookeeper, hms, hms_beats):
+            stack.enter_context(patch.object(module, "is_dead", lambda _: False))
+        yield Setting(
+            request.param, world, lambda process: kind(process, place, SETTINGS, lambda _: None, prompt=False)
+        )
+
+
+@pytest.mark.parametrize("scope", LockScope)
+@pytest.mark.parametrize("held", [1.0, 20.0, 333.0])
+def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
+    setting: Setting, scope: LockScope, held: float
+) -> None:
+    """It has waited before, for a moment or for long, when the holder dies."""
+    here = setting.world
+    processes = {name: Process(here, name, {}) for name in ("holder", "waiter")}
+    managers = {name: setting.manager(process) for name, process in processes.items()}
+    granted: dict[str, tuple[float, Lease]] = {}
+
+    def acquire(name: str) -> None:
+        wanted = LockRequest.of(
+            scope,
+            {TABLE: LockMode.EXCLUSIVE},
+            owner=Owner(user="u", host=name, pid=1, application="a", process=f"{name} 1"),
+            request_id=f"{name}-1",
+        )
+        clock = processes[name].clock
+        lease = managers[name].acquire(wanted, deadline=clock.now() + 10_000)
+        granted[name] = here.now, lease
+
+    def now() -> Process:
+        return processes["waiter" if "holder" in granted else "holder"]
+
+    with patch.object(zookeeper, "_Ticket", ticket_of(now)), here.ending():
+        here.start(processes["holder"], lambda: acquire("holder"))
+        here.run(until=10.0)
+        assert "holder" in granted
+        here.start(processes["waiter"], lambda: acquire("waiter"))
+        here.run(until=10.0 + held)
+        assert "waiter" not in granted
+        processes["holder"].alive = False
+        here.ended(processes["holder"])
+        here.run(until=here.now + 10 * LEASE)
+        assert granted["waiter"][0] - (10.0 + held) <= LEASE + SLACK[setting.service]
+        granted.clear()
