@@ -320,11 +320,10 @@ def test_a_struct_that_is_null_and_has_required_fields_is_written(
     spark: SparkSession, catalog: Any, given: dict[str, str], way: str
 ) -> None:
     """Through Arrow, whose writer refuses the nulls of a required field, also below a struct that is null."""
-    inner = I.StructType(I.NestedField(5, "l", I.ListType(6, I.LongType()), required=True))
-    struct = I.StructType(
-        I.NestedField(3, "x", I.LongType(), required=True), I.NestedField(4, "t", inner, required=True)
-    )
-    schema = Schema(I.NestedField(1, "id", I.LongType()), I.NestedField(2, "s", struct, required=False))
+    numbers = I.ListType(6, I.LongType(), element_required=False)
+    inner = I.StructType(I.NestedField(5, "l", numbers, required=True))
+    x, t = I.NestedField(3, "x", I.LongType(), required=True), I.NestedField(4, "t", inner, required=True)
+    schema = Schema(I.NestedField(1, "id", I.LongType()), I.NestedField(2, "s", I.StructType(x, t), required=False))
     table = catalog.create_table("db.t", schema)
     value = "named_struct('x', id, 't', named_struct('l', array(id, null)))"
     some = spark.range(3).selectExpr("id", f"if(id = 1, {value}, null) s").coalesce(1)

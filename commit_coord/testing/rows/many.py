@@ -142,12 +142,12 @@ def _outcome(seed: int) -> Outcome:
 
 
 @contextmanager
-def outcomes(seeds: Sequence[int], processes: int) -> Iterator[Iterator[Outcome]]:
-    """Yield what comes of *seeds*, in their order, run by so many processes."""
-    if processes == 1:
+def outcomes(seeds: Sequence[int], processes: int, rig: Rig | None = None) -> Iterator[Iterator[Outcome]]:
+    """Yield what comes of *seeds*, in their order, run by so many processes, or with *rig* in this one."""
+    if rig is not None or processes == 1:
         with ExitStack() as stack:
-            rig = Rig(stack)
-            yield (outcome(rig, seed) for seed in seeds)
+            clients = rig or Rig(stack)
+            yield (outcome(clients, seed) for seed in seeds)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_start) as pool:
@@ -198,11 +198,11 @@ class Summary:
         return "\n".join(lines)
 
 
-def run_many(seeds: Sequence[int], processes: int, tell: Callable[[Outcome], None]) -> Summary:
+def run_many(seeds: Sequence[int], processes: int, tell: Callable[[Outcome], None], rig: Rig | None = None) -> Summary:
     """Run the programs of *seeds*, and *tell* of the first finding of each kind."""
     found = Summary()
     began = time.monotonic()
-    with outcomes(seeds, processes) as made:
+    with outcomes(seeds, processes, rig) as made:
         for one in made:
             new = one.kind and one.kind not in found.first
             found.add(one)
