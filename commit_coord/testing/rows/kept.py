@@ -533,7 +533,7 @@ def _java_limit(table: Kept, look: Look) -> Iterator[str]:
     for spec in table.observed.specs.values():
         for p in spec:
             if any(f.name == p.name and f.field_id != p.source for f in schema.fields):
-                yield "a late client of PyIceberg's gave a column another one's partition's name: it opens no such table"
+                yield "a late client of PyIceberg's gave a column the name of another one's partition: not opened"
 
 
 def _jvm_limit(table: Kept, look: Look) -> Iterator[str]:

@@ -522,13 +522,13 @@ def _frames(clients: Any, name: str, schema: Schema, look: SparkLook) -> Iterato
 
 
 class SparkRig(Rig):
-    """Clients for each way of locking, with one session."""
+    """Clients for each way of locking, with one session: *spark*, or one that ends with *stack*."""
 
     run = SparkRun
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, spark: SparkSession | None = None) -> None:
         super().__init__(stack)
-        self._spark = session(stack)
+        self._spark = spark or session(stack)
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""
