@@ -147,4 +147,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "T.StructField(f.name, nullable(f.dataType, ids=ids), f.nullable, f.metadata if ids else None)",
         f"{_ROWS}test_a_field_that_is_required_now_is_null_in_older_files",
     ),
+    Mutant(
+        "spark-nulls-below-a-null-struct",
+        "spark/arrow.py",
+        "                made = _filled(made)\n",
+        "",
+        f"{_ROWS}test_a_struct_that_is_null_and_has_required_fields_is_written[function]",
+    ),
+    Mutant(
+        "spark-nulls-of-a-struct-that-is-missing",
+        "spark/arrow.py",
+        "                columns.append(_nulls(batch.num_rows, wanted.type))\n",
+        "                columns.append(pa.nulls(batch.num_rows, wanted.type))\n",
+        f"{_ROWS}test_a_struct_that_is_null_and_has_required_fields_is_written[format]",
+    ),
 )

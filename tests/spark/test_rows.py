@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -312,6 +313,27 @@ def test_lists_of_lists_that_are_null_in_every_row_are_written(
     table = write_table(df, (catalog, "db.t"), create=True)
     df.write.format("commit_coord").options(**given).mode("append").save()
     assert [(n, None, None, None, []) for n in (0, 0, 1, 1, 2, 2)] == rows(read_table(spark, table.refresh()))
+
+
+@pytest.mark.parametrize("way", ["function", "format"])
+def test_a_struct_that_is_null_and_has_required_fields_is_written(
+    spark: SparkSession, catalog: Any, given: dict[str, str], way: str
+) -> None:
+    """Through Arrow, whose writer refuses the nulls of a required field, also below a struct that is null."""
+    numbers = I.ListType(6, I.LongType(), element_required=False)
+    inner = I.StructType(I.NestedField(5, "l", numbers, required=True))
+    x, t = I.NestedField(3, "x", I.LongType(), required=True), I.NestedField(4, "t", inner, required=True)
+    schema = Schema(I.NestedField(1, "id", I.LongType()), I.NestedField(2, "s", I.StructType(x, t), required=False))
+    table = catalog.create_table("db.t", schema)
+    value = "named_struct('x', id, 't', named_struct('l', array(id, null)))"
+    some = spark.range(3).selectExpr("id", f"if(id = 1, {value}, null) s").coalesce(1)
+    for df in (some, spark.range(3, 4).selectExpr("id")):
+        if way == "function":
+            write_table(df, table)
+        else:
+            df.write.format("commit_coord").options(**given).mode("append").save()
+
+    assert [(0, None), (1, (1, ([1, None],))), (2, None), (3, None)] == rows(read_table(spark, table.refresh()))
 
 
 def test_any_text_can_be_a_partition(spark: SparkSession, catalog: Any) -> None:

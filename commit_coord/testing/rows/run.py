@@ -26,7 +26,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,6 +107,7 @@ from commit_coord.testing.rows.operations import (
     Upgrade,
     Upsert,
     WriteFiles,
+    is_fresh,
     meaning,
     unnumbered,
 )
@@ -149,6 +150,7 @@ class Clients:
     folder: Path
     locks: str
     catalogs: dict[str, Any] = field(default_factory=dict)
+    lock_impl: ClassVar[str] = "memory"
 
     def __post_init__(self) -> None:
         """Open them."""
@@ -160,7 +162,7 @@ class Clients:
                 uri=f"coord+{uri}",
                 warehouse=warehouse,
                 **{
-                    "lock-impl": "memory",
+                    "lock-impl": self.lock_impl,
                     "operation-locks": self.locks,
                     "lock.acquire-timeout-ms": "150",
                 },
@@ -561,7 +563,7 @@ class Run:
         if self.clients.locks == "stock":
             self.handles[one.client].refresh()  # to find out what PyIceberg does wrong when nothing is late
         before = self.state
-        base = before if isinstance(one, STATEMENTS) else self.base(one.client)
+        base = before if is_fresh(one) else self.base(one.client)
         with self._racing(race):
             error = self._do(one)
         if self.nested is not None:
@@ -575,7 +577,7 @@ class Run:
 
     def _do(self, operation: Single) -> Exception | None:
         table = self.handles[operation.client]
-        if isinstance(operation, STATEMENTS):
+        if is_fresh(operation):
             table = self.clients.catalogs[operation.client].load_table((NAMESPACE, self.name))
         try:
             with quiet():
