@@ -46,12 +46,11 @@ def among(values: Iterable[Any]) -> BooleanExpression:
     return expression(In("x", tuple(values)))
 
 
-def made(
-    catalog: Any, kind: Any, *values: Any, transform: Any = None, name: str = "db.filtered", **properties: str
-) -> Any:
+def made(catalog: Any, kind: Any, *values: Any, transform: Any = None, **properties: str) -> Any:
     """Return a table of one column, partitioned by it where *transform* is given, with one file for each value."""
     spec = PartitionSpec(*([PartitionField(1, 1000, transform, "part")] if transform is not None else []))
-    table = catalog.create_table(name, Schema(NestedField(1, "x", kind)), partition_spec=spec, properties=properties)
+    schema = Schema(NestedField(1, "x", kind))
+    table = catalog.create_table("db.filtered", schema, partition_spec=spec, properties=properties)
     for value in values:
         table.append(arrow(kind, value))
     return table

@@ -416,6 +416,9 @@ def _visible(row: Row, fields: StructType) -> Row:
 
 
 def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
-    """Return rows that were written by name; None when one lacks what is required."""
-    made: list[Row] = [canonical(row, fields) for row in named]
+    """Return rows that were written by name; None when one lacks what is required, or has what a column can't have."""
+    try:
+        made: list[Row] = [canonical(row, fields) for row in named]
+    except (TypeError, AttributeError, ValueError, struct.error):
+        return None  # a race's steps are drawn before the first one is done, and may name other columns by then
     return made if all(complete(row, fields) for row in made) else None

@@ -703,7 +703,7 @@ def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> St
         there = head.rows.get(MAIN, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
         kept = [row for row in there if not matches(row)]
-    except (Unbound, TypeError):
+    except (Unbound, TypeError, AttributeError):
         return None
     return head.with_rows([*kept, *changed]) if _fit(changed, head) else None
 
