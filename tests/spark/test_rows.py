@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
@@ -215,6 +216,24 @@ def test_a_row_filter_may_name_a_number_that_the_column_can_t_hold(spark: SparkS
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_filter_is_exact_in_the_workers_of_spark(spark: SparkSession, catalog: Any) -> None:
+    """They evaluate it for tables that go through Arrow, here for the time of day, and have no catalog of ours."""
+    x = I.StructType(I.NestedField(5, "x", I.LongType(), required=True))
+    fields = (
+        I.NestedField(1, "k", I.LongType()),
+        I.NestedField(2, "n", I.IntegerType()),
+        I.NestedField(3, "t", I.TimeType()),
+        I.NestedField(4, "s", x, required=False),
+        I.NestedField(6, "d", I.DoubleType()),
+    )
+    table = catalog.create_table("db.t", Schema(*fields))
+    some = [{"k": 1, "n": 1, "s": {"x": 1}, "d": 0.0}, {"k": 2, "n": None, "s": None, "d": None}]
+    table.append(pa.Table.from_pylist(some, schema_to_pyarrow(table.schema())))
+
+    for text in ("n < 3000000000", "s.x is not null", "d in (-0.0, 1.0)"):
+        assert [1] == [row.k for row in read_table(spark, table, row_filter=text).collect()], text
 
 
 @pytest.fixture
