@@ -9,6 +9,8 @@ Known mistakes, each mended here for the process:
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
   of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it stands for the column's greatest
   number.
+* A required field of a struct is never NULL to it, also where the struct is: a delete of ``s.x IS NOT NULL`` would take
+  every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
 * A partition value that is NULL is compared with ``<``, which Python can't.
 * Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
@@ -38,6 +40,7 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     LiteralPredicate,
     NotNull,
+    Reference,
     SetPredicate,
     UnboundPredicate,
 )
@@ -57,7 +60,7 @@ from pyiceberg.expressions.visitors import (
     extract_field_ids,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, UUIDType
+from pyiceberg.types import DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
 
@@ -65,6 +68,7 @@ from pyiceberg.utils import datetime as calendar
 def judge_exactly() -> None:
     """Have PyIceberg evaluate row filters exactly in this process."""
     _take_infinities()
+    _wrap(Reference, "bind", _null_with_its_struct)
     _wrap(LiteralPredicate, "bind", _not_of_null)
     _wrap(SetPredicate, "bind", _in_range)
     for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
@@ -111,6 +115,28 @@ def _narrowed(real: Any) -> Any:
         return FloatLiteral(value) if math.isinf(value) else real(literal, kind)
 
     return converted
+
+
+def _null_with_its_struct(real: Any) -> Any:
+    def bound(self: Reference, schema: Schema, case_sensitive: bool = True) -> Any:
+        found = real(self, schema, case_sensitive)
+        if not found.field.required or _always_there(schema.as_struct(), found.field.field_id):
+            return found
+        return type(found)(field=found.field.model_copy(update={"required": False}), accessor=found.accessor)
+
+    return bound
+
+
+def _always_there(struct: StructType, field_id: int) -> bool | None:
+    """Return whether every row has a value in a field at any depth of structs; None when it is not in *struct*."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return field.required
+        if isinstance(field.field_type, StructType):
+            inside = _always_there(field.field_type, field_id)
+            if inside is not None:
+                return field.required and inside
+    return None
 
 
 def _not_of_null(real: Any) -> Any:

@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Not
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -26,6 +26,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     UUIDType,
 )
 
@@ -259,3 +260,25 @@ class TestAddedFiles:
         with table.update_schema() as update:
             update.rename_column("y", "x")
         assert left(table) == [1]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one file", "in a file each"])
+@pytest.mark.parametrize("column", ["s.x", "s.t.y"])
+def test_a_required_field_of_a_struct_that_is_null_is_null(catalog: Any, column: str, together: bool) -> None:
+    inner = StructType(NestedField(4, "y", LongType(), required=True))
+    x, t = NestedField(2, "x", LongType(), required=True), NestedField(3, "t", inner, required=True)
+    schema = Schema(NestedField(5, "k", LongType()), NestedField(1, "s", StructType(x, t), required=False))
+    table = catalog.create_table("db.filtered", schema)
+    named = [{"k": 1, "s": None}, {"k": 2, "s": {"x": 1, "t": {"y": 1}}}]
+    for some in [named] if together else [[row] for row in named]:
+        table.append(pa.Table.from_pylist(some, schema_to_pyarrow(table.schema())))
+
+    def keys(condition: Any) -> list[int]:
+        return sorted(table.scan(condition).to_arrow().column("k").to_pylist())
+
+    null, there = expression(IsNull(column)), expression(NotNull(column))
+    assert ([1], [2], [2], [1]) == (keys(null), keys(there), keys(Not(null)), keys(Not(there)))
+    table.delete(there)
+    assert [1] == keys(AlwaysTrue())
+    table.delete(null)
+    assert [] == keys(AlwaysTrue())

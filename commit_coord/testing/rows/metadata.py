@@ -220,7 +220,11 @@ class Observed:
             tags=frozenset(name for name, ref in refs.items() if ref["type"] == "tag"),
             spec=tuple(p for p in self.specs[raw["default-spec-id"]] if p.transform != "void"),
             order=tuple((f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]),
-            properties={k: v for k, v in properties.items() if k != "schema.name-mapping.default"},
+            properties={
+                k: v
+                for k, v in properties.items()
+                if k != "schema.name-mapping.default" and not k.startswith("commit-coord.stream.")
+            },
             version=raw["format-version"],
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],

@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -357,6 +357,22 @@ class Transact:
     calls: tuple[Call, ...]
 
 
+class Elsewhere:
+    """An operation that another module defines, and that says itself what it means.
+
+    Args:
+        client: Who does it.
+        fresh: It sees the table as it is when it starts, as a statement does.
+    """
+
+    client: str
+    fresh: ClassVar[bool] = False
+
+    def meaning(self, base: State, head: State) -> Expected:
+        """Return what may come of it."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Race:
     """*one* is planned; then *others* are done, by other clients; then *one* commits."""
@@ -393,7 +409,9 @@ Structural = (
 Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
 Statement = Insert | InsertSelect | SqlUpdate | SqlDelete | Truncate | Concatenate
 Call = Rows | UpdateRows | SetProperty | AddColumn | RenameColumn | DropColumn
-Single = Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh
+Single = (
+    Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh | Elsewhere
+)
 Operation = Single | Race
 
 OURS_ALONE = (
@@ -407,10 +425,16 @@ OURS_ALONE = (
     SqlDelete,
     Truncate,
     Concatenate,
+    Elsewhere,
 )
 """What PyIceberg has no call for."""
 
 STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate)
+
+
+def is_fresh(operation: Single) -> bool:
+    """Return whether *operation* sees the table as it is when it starts, whatever its client saw."""
+    return isinstance(operation, STATEMENTS) or (isinstance(operation, Elsewhere) and operation.fresh)
 
 
 @dataclass(frozen=True)
@@ -438,13 +462,15 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return Expected((), "the table was dropped")
+    if isinstance(operation, Elsewhere):
+        return operation.meaning(base, head)
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
     late = changed or ("" if base is head else "the table has changed")
     # A statement is text, which is read again on the head.
-    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or _same_kinds(base, head)
+    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or same_kinds(base, head)
     views = (base, head) if changed and anew else (base,)
     match operation:
-        case AddFiles(rows=rows) if _same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
+        case AddFiles(rows=rows) if same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
             # A file lies in one partition, whatever its bounds say.
             return Expected((), "the rows of the file lie in several partitions")
         case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
@@ -457,7 +483,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Overwrite(rows=rows, where=where, branch=branch, given=given):
             if _by_snapshot(base, head) and not given:
                 serial = _each(_overwritten(rows, where, view, head, branch) for view in views)
-                return _on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
+                return on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
             if not given and _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
@@ -468,7 +494,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case DynamicOverwrite(rows=rows):
             if _by_snapshot(base, head):
                 serial = _each(_partitions_replaced(rows, view, head) for view in views)
-                return _on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
+                return on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
             if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
@@ -496,7 +522,7 @@ def _by_snapshot(base: State, head: State) -> bool:
     return base is not head and "snapshot" in {base.isolation, head.isolation}
 
 
-def _same_kinds(base: State, head: State) -> bool:
+def same_kinds(base: State, head: State) -> bool:
     """Return whether what was written for the names of *base* can be taken by those of *head*."""
     there = {f.name: _family(f.field_type) for f in head.fields.fields}
     return all(there.get(f.name, kind) == kind for f in base.fields.fields for kind in [_family(f.field_type)])
@@ -560,7 +586,7 @@ def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: Stat
     return left and _appended(named, view, left, branch)
 
 
-def _on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
+def on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
     """Return what snapshot isolation allows: rows that were added meanwhile stay, none that is replaced may be gone.
 
     Args:
@@ -654,7 +680,7 @@ def _partitions_changed(rows: Iterable[Row], base: State, head: State) -> bool:
     return base.fields == head.fields and replaced(base) != replaced(head)
 
 
-def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
+def files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
     """Return *head* with *rows* in the place of all that lie in a partition of one of them, by the spec of *view*."""
     if not view.spec:
         return head.with_rows(rows)
@@ -689,7 +715,7 @@ def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *made))
-    return _files_replaced(tuple(made), view, head)
+    return files_replaced(tuple(made), view, head)
 
 
 def _selected(where: Where, view: State, head: State, overwrite: bool) -> State | None:
@@ -699,7 +725,7 @@ def _selected(where: Where, view: State, head: State, overwrite: bool) -> State 
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *found))
-    return _files_replaced(found, view, head)
+    return files_replaced(found, view, head)
 
 
 def _files_committed(operation: CommitFiles, base: State, head: State, slots: Slots) -> Expected:
@@ -714,18 +740,18 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
             return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
         case "dynamic":
             if _by_snapshot(base, head):
-                serial = _each(_files_replaced(rows, view, head) for view in (written, head))
-                return _on_snapshot(_files_replaced(rows, written, base), serial, base, head, MAIN)
+                serial = _each(files_replaced(rows, view, head) for view in (written, head))
+                return on_snapshot(files_replaced(rows, written, base), serial, base, head, MAIN)
             if _partitions_changed(rows, base, head):
                 return Expected((), "rows that it replaces have changed")
             changed = changed or ("" if base is head else "the table has changed")
-            return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
+            return Expected(_each(files_replaced(rows, view, head) for view in (written, head)), changed)
     if _by_snapshot(base, head):
         kept = _without(operation.where, base, base, MAIN)
         after = kept and kept.with_rows((*kept.rows.get(MAIN, ()), *rows))
         there = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
         serial = tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in there)
-        return _on_snapshot(after, serial, base, head, MAIN)
+        return on_snapshot(after, serial, base, head, MAIN)
     if _conflict(operation.where, base, head, MAIN):
         return Expected((), "rows that it replaces have changed")
     left = _each(_without(operation.where, view, head, MAIN) for view in (base, head))

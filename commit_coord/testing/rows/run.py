@@ -26,7 +26,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -108,6 +108,7 @@ from commit_coord.testing.rows.operations import (
     Upgrade,
     Upsert,
     WriteFiles,
+    is_fresh,
     meaning,
     unnumbered,
 )
@@ -150,6 +151,7 @@ class Clients:
     folder: Path
     locks: str
     catalogs: dict[str, Any] = field(default_factory=dict)
+    lock_impl: ClassVar[str] = "memory"
 
     def __post_init__(self) -> None:
         """Open them."""
@@ -161,7 +163,7 @@ class Clients:
                 uri=f"coord+{uri}",
                 warehouse=warehouse,
                 **{
-                    "lock-impl": "memory",
+                    "lock-impl": self.lock_impl,
                     "operation-locks": self.locks,
                     "lock.acquire-timeout-ms": "150",
                 },
@@ -562,7 +564,7 @@ class Run:
         if self.clients.locks == "stock":
             self.handles[one.client].refresh()  # to find out what PyIceberg does wrong when nothing is late
         before = self.state
-        base = before if isinstance(one, STATEMENTS) else self.base(one.client)
+        base = before if is_fresh(one) else self.base(one.client)
         with self._racing(race):
             error = self._do(one)
         if self.nested is not None:
@@ -576,7 +578,7 @@ class Run:
 
     def _do(self, operation: Single) -> Exception | None:
         table = self.handles[operation.client]
-        if isinstance(operation, STATEMENTS):
+        if is_fresh(operation):
             table = self.clients.catalogs[operation.client].load_table((NAMESPACE, self.name))
         try:
             with quiet():

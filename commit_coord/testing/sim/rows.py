@@ -264,7 +264,9 @@ class RowsRun(Run):
         return replace(
             state.with_rows(shown.rows(current)),
             history=tuple(itertools.islice(shown.history(current), len(state.history))),
-            files=tuple((f.manifest["partition_spec_id"], tuple(self.stored.data(f.path))) for f in shown.live(current)),
+            files=tuple(
+                (f.manifest["partition_spec_id"], tuple(self.stored.data(f.path))) for f in shown.live(current)
+            ),
         )
 
     def _draw(self, state: State, mark: str) -> Single:
