@@ -75,6 +75,27 @@ MUTANTS += (
         "return not all(isinstance(field.transform, VoidTransform) for field in spec.fields)",
         "return bool(spec.fields)",
     ),
+    _found(
+        "a-field-of-a-struct-has-no-bounds-that-tell-all",
+        _PREDICATES,
+        "in at_the_top else ROWS_MIGHT_NOT_MATCH",
+        "in at_the_top else real(self, predicate)",
+    ),
+    Mutant(
+        "an-added-file-without-rows-has-a-partition",
+        _FOREIGN,
+        "if not data_file.record_count and any(",
+        "if data_file is None and any(",
+        _FILTERS.removesuffix("test_")
+        + "TestAddedFiles::test_one_without_rows_lies_in_no_partition_of_a_required_column",
+    ),
+    Mutant(
+        "a-file-that-is-there-is-given-up-with-the-race",
+        "coordinator/commit.py",
+        "if isinstance(verdict.error, StatementError):",
+        "if isinstance(verdict.error, AssertionError):",
+        "tests/catalog/test_request_ids.py::test_files_that_are_in_the_table_are_not_committed_again",
+    ),
     _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
         "files-written-for-a-newer-schema", _TX, "if not staged and not Written.known(", "if staged and Written.known("
