@@ -299,6 +299,21 @@ def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalo
     assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
 
 
+def test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    table = made(catalog, id=pa.array([1]), old=pa.array([1]))
+    job = spark.range(2, 4).selectExpr("id", "id old").write.format("commit_coord").options(**given)
+    job.option("request-id", "r").mode("append").save()
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("old")
+    before = orphans(table.refresh())
+
+    job.option("request-id", "r").mode("append").save()
+    assert [(1,), (2,), (3,)] == rows(read_table(spark, table.refresh()))
+    assert before == orphans(table)
+
+
 def test_a_race_of_one_request_leaves_no_file_of_the_loser(
     spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
