@@ -94,7 +94,7 @@ def _write_for_every_reader() -> None:
         )
 
     ConvertSchemaToAvro.__init__ = begun  # type: ignore[method-assign]
-    ConvertSchemaToAvro.field = named_once  # type: ignore[method-assign]
+    ConvertSchemaToAvro.field = named_once  # type: ignore[assignment,method-assign]
     PartitionSpec.partition_type = partition_type  # type: ignore[method-assign]
 
 

@@ -13,6 +13,7 @@ Known mistakes, each mended here for the process:
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
 * A partition value that is NULL is compared with ``<``, which Python can't.
+* Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
 * A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which equal each other never. Arrow compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
   ``9999-12-31``, to which ``> 9999-12-31`` leads.
@@ -52,7 +53,12 @@ from pyiceberg.expressions.literals import (
     FloatLiteral,
     StringLiteral,
 )
-from pyiceberg.expressions.visitors import ResidualVisitor, extract_field_ids
+from pyiceberg.expressions.visitors import (
+    ROWS_MIGHT_NOT_MATCH,
+    ResidualVisitor,
+    _StrictMetricsEvaluationVisitor,
+    extract_field_ids,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
@@ -68,6 +74,7 @@ def judge_exactly() -> None:
     for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
         _wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
     _wrap(BoundReference, "eval", _plain)
+    _wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _unknown_in_structs)
     for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
         _wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
         _wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
@@ -141,7 +148,7 @@ def _not_of_null(real: Any) -> Any:
             operator, infinity = beyond
             return operator(term, FloatLiteral(infinity))
         found = real(self, schema, case_sensitive)
-        return NotNull(self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
+        return NotNull(term=self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
 
     return bound
 
@@ -165,7 +172,7 @@ def _in_range(real: Any) -> Any:
         inside = {one for one in self.literals if not isinstance(one.to(kind), AboveMax | BelowMin)}
         if len(inside) == len(self.literals):
             return real(self, schema, case_sensitive)
-        less = type(self)(self.term, inside)  # one of another class where few are left
+        less: Any = type(self)(self.term, inside)  # one of another class where few are left
         return less.bind(schema, case_sensitive) if isinstance(less, UnboundPredicate) else less
 
     return bound
@@ -174,6 +181,14 @@ def _in_range(real: Any) -> Any:
 def _false_of_null(real: Any) -> Any:
     def visit(self: ResidualVisitor, term: Any, literal: Any) -> Any:
         return self.visit_false() if term.eval(self.struct) is None else real(self, term, literal)
+
+    return visit
+
+
+def _unknown_in_structs(real: Any) -> Any:
+    def visit(self: _StrictMetricsEvaluationVisitor, predicate: Any) -> Any:
+        at_the_top = {field.field_id for field in self.struct.fields}
+        return real(self, predicate) if predicate.term.ref().field.field_id in at_the_top else ROWS_MIGHT_NOT_MATCH
 
     return visit
 

@@ -16,7 +16,8 @@ from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
 from pyiceberg.schema import Schema, _index_parents, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping, update_mapping
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import DoubleType, FloatType, NestedField
 
 from commit_coord.iceberg.partitioned_rows import split
 
@@ -37,13 +38,16 @@ def foreign_files(metadata: TableMetadata, io: FileIO, paths: Iterable[str]) -> 
 
     for path in paths:
         data_file = parquet_file_to_data_file(io, metadata, path)
+        if not data_file.record_count and any(metadata.schema().find_field(key).required for key in _sources(metadata)):
+            # Its partition would be NULL, which can't be written of a required column.
+            raise ValueError(f"{path} has no rows, so it lies in no partition of the table: leave it out")
         if data_file.record_count and not all(map(partial(_is_told, metadata, data_file), _sources(metadata))):
             _place(data_file, metadata, io)
         yield data_file
 
 
 def _sources(metadata: TableMetadata) -> set[int]:
-    return {field.source_id for field in metadata.spec().fields}
+    return {field.source_id for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)}
 
 
 def _is_told(metadata: TableMetadata, data_file: DataFile, source: int) -> bool:
@@ -93,7 +97,7 @@ def grown_mapping(metadata: TableMetadata) -> NameMapping | None:
     there = {field.field_id for field in known._field_by_name.values()}
     new = {schema.name_mapping._field_by_name[name].field_id for name in missing}
     updates = {key: fields[key] for key in new & there if key is not None}
-    adds = {}
+    adds: dict[int, list[NestedField]] = {}
     for key in sorted(key for key in new - there if key is not None):
         parent = parents.get(key, -1)
         if parent not in new - there:

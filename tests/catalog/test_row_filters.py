@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,21 +12,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotNull,
-)
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Not
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, parse_transform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, parse_transform
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -41,20 +32,26 @@ from pyiceberg.types import (
 
 import commit_coord
 from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import IsNull
-from commit_coord.testing.rows.model import NotNull as IsNotNull
+from commit_coord.testing.rows.model import Compare, In, IsNull, NotNull
 from commit_coord.testing.rows.readers import expression
 from tests.catalog.kit import NO_MATCH
 
 ONE, TWO, THREE = (UUID(int=number) for number in (1, 2**100, 2**127 + 3))
 
 
-def made(catalog: Any, kind: Any, *values: Any, transform: Transform[Any, Any] | None = None, **properties: str) -> Any:
+def compared(operator: str, value: Any) -> BooleanExpression:
+    return expression(Compare("x", operator, value))
+
+
+def among(values: Iterable[Any]) -> BooleanExpression:
+    return expression(In("x", tuple(values)))
+
+
+def made(catalog: Any, kind: Any, *values: Any, transform: Any = None, **properties: str) -> Any:
     """Return a table of one column, partitioned by it where *transform* is given, with one file for each value."""
     spec = PartitionSpec(*([PartitionField(1, 1000, transform, "part")] if transform is not None else []))
-    table = catalog.create_table(
-        "db.filtered", Schema(NestedField(1, "x", kind)), partition_spec=spec, properties=properties
-    )
+    schema = Schema(NestedField(1, "x", kind))
+    table = catalog.create_table("db.filtered", schema, partition_spec=spec, properties=properties)
     for value in values:
         table.append(arrow(kind, value))
     return table
@@ -73,18 +70,18 @@ def left(table: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "condition, there",
     [
-        (EqualTo("x", TWO), {TWO}),
-        (In("x", [ONE, THREE]), {ONE, THREE}),
-        (LessThan("x", TWO), {ONE}),
-        (LessThanOrEqual("x", TWO), {ONE, TWO}),
-        (GreaterThan("x", TWO), {THREE}),
-        (GreaterThanOrEqual("x", TWO), {TWO, THREE}),
-        (NotNull("x"), {ONE, TWO, THREE}),
+        (compared("==", TWO), {TWO}),
+        (among([ONE, THREE]), {ONE, THREE}),
+        (compared("<", TWO), {ONE}),
+        (compared("<=", TWO), {ONE, TWO}),
+        (compared(">", TWO), {THREE}),
+        (compared(">=", TWO), {TWO, THREE}),
+        (expression(NotNull("x")), {ONE, TWO, THREE}),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_a_delete_by_a_uuid_deletes_what_a_scan_by_it_shows(
-    catalog: Any, transform: Transform[Any, Any] | None, condition: Any, there: set[UUID]
+    catalog: Any, transform: Any, condition: BooleanExpression, there: set[UUID]
 ) -> None:
     table = made(catalog, UUIDType(), ONE, TWO, THREE, None, transform=transform)
     assert set(table.scan(condition).to_arrow().column("x").to_pylist()) == there
@@ -103,7 +100,7 @@ def test_null_is_not_below_a_number_that_the_column_can_not_have(catalog: Any, k
 def test_a_number_that_the_column_can_not_have_is_in_no_set(catalog: Any, others: list[int]) -> None:
     greatest, least = 2**31 - 1, -(2**31)
     table = made(catalog, IntegerType(), 1, greatest, least, None)
-    condition = In("x", [3_000_000_000, -3_000_000_000, *others])
+    condition = among([3_000_000_000, -3_000_000_000, *others])
     assert sorted(table.scan(condition).to_arrow().column("x").to_pylist()) == ([1] if others else [])
     if others:
         table.delete(condition)
@@ -116,12 +113,12 @@ def test_only_infinity_is_beyond_the_greatest_float(catalog: Any, promoted: bool
     if promoted:
         with table.update_schema() as update:
             update.update_column("x", DoubleType())
-    assert table.scan(EqualTo("x", 1e300)).to_arrow().num_rows == 0
-    table.delete(GreaterThan("x", 1e300))
+    assert table.scan(compared("==", 1e300)).to_arrow().num_rows == 0
+    table.delete(compared(">", 1e300))
     assert repr(left(table)) == "[-inf, 1.0, None, nan]"
-    table.delete(LessThanOrEqual("x", -1e300))
+    table.delete(compared("<=", -1e300))
     assert repr(left(table)) == "[1.0, None, nan]"
-    table.delete(LessThan("x", 1e300))
+    table.delete(compared("<", 1e300))
     assert repr(left(table)) == "[None, nan]"
 
 
@@ -129,7 +126,7 @@ def test_infinity_is_a_float(catalog: Any) -> None:
     table = made(catalog, FloatType(), math.inf, -math.inf, 1.0, math.nan, None)
     table.delete("x < 'inf'")
     assert repr(left(table)) == repr([None, math.inf, math.nan])
-    table.delete(EqualTo("x", math.inf))
+    table.delete(compared("==", math.inf))
     assert repr(left(table)) == repr([None, math.nan])
 
 
@@ -137,7 +134,7 @@ def test_infinity_is_a_float(catalog: Any) -> None:
 @pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
 def test_both_zeros_are_in_a_set_with_one(catalog: Any, kind: Any, zero: float) -> None:
     table = made(catalog, kind, 0.0, -0.0, 2.0, None)
-    table.delete(In("x", [zero, 1.0]))
+    table.delete(among([zero, 1.0]))
     assert left(table) == [2.0, None]
 
 
@@ -146,10 +143,10 @@ def test_the_last_day_and_the_first_one_can_be_compared(catalog: Any, transform:
     first, last = dt.date.min, dt.date.max
     table = made(catalog, DateType(), first, last, None, transform=parse_transform(transform))
     with pytest.warns(UserWarning, match=NO_MATCH):
-        table.delete(GreaterThan("x", last))
+        table.delete(compared(">", last))
     with pytest.warns(UserWarning, match=NO_MATCH):
-        table.delete(LessThan("x", first))
-    table.delete(LessThanOrEqual("x", first))
+        table.delete(compared("<", first))
+    table.delete(compared("<=", first))
     assert left(table) == [None, last]
 
 
@@ -236,8 +233,18 @@ class TestAddedFiles:
     ) -> None:
         table = made(catalog, kind, transform=parse_transform(transform))
         self.add(table, tmp_path, kind, *values)
-        found = table.scan(In("x", values)) if values[0] is not None else table.scan("x is null")
+        found = table.scan(among(values)) if values[0] is not None else table.scan("x is null")
         assert found.to_arrow().num_rows == 2
+
+    def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:
+        schema = Schema(NestedField(1, "x", FloatType(), required=True))
+        spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+        table = catalog.create_table("db.required", schema, partition_spec=spec)
+        path = str(tmp_path / "required.parquet")
+        pq.write_table(pa.schema([pa.field("x", pa.float32(), nullable=False)]).empty_table(), path)
+        with pytest.raises(ValueError, match="has no rows"):
+            table.add_files([path])
+        self.add(made(catalog, FloatType(), transform=IdentityTransform()), tmp_path, FloatType())
 
     def test_a_column_does_not_take_over_the_name_of_one_in_them(self, catalog: Any, tmp_path: Path) -> None:
         table = made(catalog, LongType())
@@ -269,7 +276,7 @@ def test_a_required_field_of_a_struct_that_is_null_is_null(catalog: Any, column:
     def keys(condition: Any) -> list[int]:
         return sorted(table.scan(condition).to_arrow().column("k").to_pylist())
 
-    null, there = expression(IsNull(column)), expression(IsNotNull(column))
+    null, there = expression(IsNull(column)), expression(NotNull(column))
     assert ([1], [2], [2], [1]) == (keys(null), keys(there), keys(Not(null)), keys(Not(there)))
     table.delete(there)
     assert [1] == keys(AlwaysTrue())

@@ -46,8 +46,8 @@ MUTANTS += (
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
         _TX,
-        "self._reads |= reads == NOTHING",
-        "self._reads |= reads == self",
+        " and not self._overlooks(head):",
+        ":",
     ),
     _found("an-added-file-with-null-beside-a-value", _FOREIGN, "return nulls == 0 and", "return nulls != -1 and"),
     _found("an-added-file-of-nan", _FOREIGN, "FloatType | DoubleType)\n", "FloatType)\n"),
@@ -104,8 +104,8 @@ MUTANTS += (
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
         _TX,
-        "or self._deletes_what_is_there()",
-        "",
+        "and not self._overlooks(head):",
+        "and head:",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
     ),
 )

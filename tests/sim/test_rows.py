@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyiceberg.types import LongType
 
-from commit_coord.testing.rows.model import Always, State
-from commit_coord.testing.rows.operations import Append, Overwrite
-from commit_coord.testing.sim import rows
+from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.testing.sim.plan import draw_rows
-from commit_coord.testing.sim.rows import RowsRun, simulate_rows
+from commit_coord.testing.sim.rows import simulate_rows
 
-SEEDS = 25
+SEEDS = 20
 """Runs of one test. `make sim ARGS=--rows` runs thousands."""
 
 
-@pytest.mark.parametrize("first", range(1, 101, SEEDS))
+@pytest.mark.parametrize("first", range(1, 81, SEEDS))
 def test_rows_are_what_a_serial_order_gives(first: int) -> None:
     seeds = range(first, first + SEEDS)
     assert {seed: simulate_rows(draw_rows(seed)).broken for seed in seeds} == dict.fromkeys(seeds, ())
+
+
+@pytest.mark.parametrize(
+    "seed", [109, 124, 185], ids=["below infinity", "merged before an upgrade", "in -0.0 and more"]
+)
+def test_runs_that_once_found_something_find_nothing(seed: int) -> None:
+    assert () == simulate_rows(draw_rows(seed)).broken
 
 
 def test_a_seed_repeats_its_history() -> None:
@@ -32,3 +34,17 @@ def test_a_seed_repeats_its_history() -> None:
     assert len(set(digests)) == len(digests)
 
 
+@pytest.mark.parametrize(
+    "check, instead, seed, promise",
+    [
+        ("_refuse_stale", None, 3, "Rows"),
+        ("_look_again", None, 45, "AcknowledgedStays"),
+        ("_overlooks", False, 81, "Rows"),
+    ],
+)
+def test_a_check_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, check: str, instead: Any, seed: int, promise: str
+) -> None:
+    assert () == simulate_rows(draw_rows(seed)).broken
+    monkeypatch.setattr(CoordinatedTransaction, check, lambda *_: instead)
+    assert {promise} == {broken.partition(":")[0] for broken in simulate_rows(draw_rows(seed)).broken}

@@ -250,16 +250,25 @@ def truth(where: Where, fields: StructType) -> Truth:
         case NotNull():
             return lambda row: value(row) is not None
         case In(values=values):
-            wanted = [canonical(item, kind) for item in values]
+            wanted = [_constant(item, kind, where.column) for item in values]
             return lambda row: None if value(row) is None else not _is_nan(value(row)) and value(row) in wanted
         case Compare(op=op, value=other):
-            against, compared = canonical(other, kind), _COMPARED[op]
+            against, compared = _constant(other, kind, where.column), _COMPARED[op]
             return lambda row: (
                 None
                 if value(row) is None
                 else not _is_nan(value(row)) and not _is_nan(against) and compared(value(row), against)
             )
     raise TypeError(where)
+
+
+def _constant(value: Any, kind: IcebergType, column: str) -> Value:
+    if not kind.is_primitive:
+        raise Unbound(f"{column} has no constants")
+    try:
+        return canonical(value, kind)
+    except (TypeError, struct.error) as error:
+        raise Unbound(f"{column} has no value {value!r}") from error
 
 
 def _is_nan(value: Value) -> bool:
@@ -407,6 +416,9 @@ def _visible(row: Row, fields: StructType) -> Row:
 
 
 def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
-    """Return rows that were written by name; None when one lacks what is required."""
-    made: list[Row] = [canonical(row, fields) for row in named]
+    """Return rows that were written by name; None when one lacks what is required, or has what a column can't have."""
+    try:
+        made: list[Row] = [canonical(row, fields) for row in named]
+    except (TypeError, AttributeError, ValueError, struct.error):
+        return None  # a race's steps are drawn before the first one is done, and may name other columns by then
     return made if all(complete(row, fields) for row in made) else None

@@ -466,7 +466,9 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return operation.meaning(base, head)
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
     late = changed or ("" if base is head else "the table has changed")
-    views = (base, head) if changed and same_kinds(base, head) else (base,)
+    # A statement is text, which is read again on the head.
+    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or same_kinds(base, head)
+    views = (base, head) if changed and anew else (base,)
     match operation:
         case AddFiles(rows=rows) if same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
             # A file lies in one partition, whatever its bounds say.
@@ -486,8 +488,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
-            # PyIceberg refuses to update a key that is there twice, which its caller may have seen on an old table.
-            why = changed or (_has_twice(keys, base) if base is not head else "")
+            # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
+            why = changed or _has_twice(rows, keys, base) or _has_twice(rows, keys, head)
             return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if _by_snapshot(base, head):
@@ -628,14 +630,15 @@ def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head
         yield head.with_rows([*kept, *written])
 
 
-def _has_twice(keys: tuple[str, ...], state: State) -> str:
-    """Return why an upsert may be refused: the table has a key twice."""
+def _has_twice(named: tuple[Named, ...], keys: tuple[str, ...], state: State) -> str:
+    """Return why an upsert of *named* may be refused: the table has one of its keys twice."""
     try:
         ids = [path_of(key, state.fields)[-1].field_id for key in keys]
     except Unbound:
         return ""
-    found = [tuple(dict(row).get(i) for i in ids) for row in state.rows.get(MAIN, ())]
-    return "" if len(set(found)) == len(found) else "its client saw a key twice"
+    wanted = {tuple(row.get(key) for key in keys) for row in named}
+    found = Counter(tuple(dict(row).get(i) for i in ids) for row in state.rows.get(MAIN, ()))
+    return "a key is in the table twice" if any(found[key] > 1 for key in wanted) else ""
 
 
 def _partitions(named: tuple[Named, ...], state: State) -> Iterator[tuple[Any, ...]]:
@@ -700,7 +703,7 @@ def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> St
         there = head.rows.get(MAIN, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
         kept = [row for row in there if not matches(row)]
-    except (Unbound, TypeError):
+    except (Unbound, TypeError, AttributeError):
         return None
     return head.with_rows([*kept, *changed]) if _fit(changed, head) else None
 

@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally = shown.tally
     print(
         f"{shown.runs:,} runs in {seconds:.0f} s ({1000 * seconds / shown.runs:.1f} ms each): "
-        f"{tally['acknowledged']:,} {'calls' if options.rows else 'appends'} acknowledged, {tally['refused']:,} refused, {tally['unknown']:,} unknown; "
+        f"{tally['acknowledged']:,} {'calls' if options.rows else 'appends'} acknowledged, "
+        f"{tally['refused']:,} refused, {tally['unknown']:,} unknown; "
         f"{len(shown.failed)} runs failed; digest of the histories {shown.digest:014x}"
     )
     return 1 if shown.failed else 0

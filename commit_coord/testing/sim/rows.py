@@ -37,6 +37,7 @@ from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.decoding import read_exactly
+from commit_coord.iceberg.predicates import judge_exactly
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
@@ -100,14 +101,14 @@ class Asked:
 
     Args:
         operation: What was called.
-        seen: The metadata file that its client saw.
+        seen: The table as its client saw it.
         begins: How many changes the pointer had seen by then.
         ends: How many when it was answered; None: it never was.
         answer: What its client was told.
     """
 
     operation: Single
-    seen: str
+    seen: State
     begins: int
     ends: int | None = None
     answer: Answer = Answer.UNKNOWN
@@ -182,6 +183,7 @@ class RowsRun(Run):
         """What each thread does."""
         self._states: dict[str, State] = {}
         read_exactly()
+        judge_exactly()
         super().__init__(plan)
         self.stored = Stored(self.files)
         self._first = self.pointers.location
@@ -235,8 +237,9 @@ class RowsRun(Run):
                 process.note(f"{mark}: the table can't be read")
 
     def _call(self, process: Process, catalog: Any, doing: Doing, table: Table, mark: str) -> None:
-        operation = self._draw(table, mark)
-        asked = self.asked[mark] = Asked(operation, table.metadata_location, len(self.pointers.changes))
+        seen = self._seen(table)
+        operation = self._draw(seen, f"{mark} {table.metadata_location}")
+        asked = self.asked[mark] = Asked(operation, seen, len(self.pointers.changes))
         process.note(f"{mark} on {short(table.metadata_location)}: {operation}")
         self._marks[self.world.expected()[0]] = mark
         why = ""
@@ -252,10 +255,23 @@ class RowsRun(Run):
         asked.ends = len(self.pointers.changes)
         process.note(f"{mark}: {asked.answer} {why}")
 
-    def _draw(self, table: Table, mark: str) -> Single:
-        """Return an operation that makes sense on *table*."""
-        dice = program.Dice(hash_of(f"{self.plan.seed} {mark} {table.metadata_location}"))
-        state = self._state(table.metadata_location)
+    def _seen(self, table: Table) -> State:
+        """Return what *table* shows: after a commit that shared a swap, the snapshot that is its own."""
+        state, shown = self._state(table.metadata_location), Observed(table.metadata_location, self.stored)
+        current = table.metadata.current_snapshot_id
+        if current is None or current == shown.raw.get("current-snapshot-id"):
+            return state
+        return replace(
+            state.with_rows(shown.rows(current)),
+            history=tuple(itertools.islice(shown.history(current), len(state.history))),
+            files=tuple(
+                (f.manifest["partition_spec_id"], tuple(self.stored.data(f.path))) for f in shown.live(current)
+            ),
+        )
+
+    def _draw(self, state: State, mark: str) -> Single:
+        """Return an operation that makes sense on a table in *state*."""
+        dice = program.Dice(hash_of(f"{self.plan.seed} {mark}"))
         view = program.View(head=state, base=lambda _: state, slots={})
         if len(state.files) < 2 and dice.chance(50):
             return Append("a", program.rows(dice, state, 1))
@@ -334,7 +350,7 @@ class RowsRun(Run):
 
     def _bases(self, one: Asked) -> Iterator[State]:
         """Yield what the client of *one* may have seen; a statement reads the table itself, at some moment."""
-        yield self._state(one.seen)
+        yield one.seen
         if isinstance(one.operation, STATEMENTS):
             yield from self._while(one)
 
