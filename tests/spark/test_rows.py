@@ -246,7 +246,7 @@ def given(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str,
 
 def job(spark: SparkSession, given: dict[str, str], df: Any, overwrite: bool = False) -> tuple[Any, list[Any], Path]:
     """Return a writer of the data source whose tasks are done, their messages, and their folder."""
-    writer = ds.CommitCoordDataSource({"catalog.operation-locks": "off", **given}).writer(df.schema, overwrite)
+    writer: Any = ds.CommitCoordDataSource({"catalog.operation-locks": "off", **given}).writer(df.schema, overwrite)
     messages = [writer.write(iter(df.toArrow().to_batches()))]
     return writer, messages, Path(messages[0].target.folder.removeprefix("file://"))
 

@@ -315,7 +315,7 @@ class SparkClients(Clients):
 
             def writer(self, schema: T.StructType, overwrite: bool) -> Any:
                 made: Any = super().writer(schema, overwrite)
-                if isinstance(made, datasource.TableWriter):  # else there is nothing to commit
+                if not isinstance(made, datasource.LandedWriter):  # which has nothing to commit
                     made.__class__, made.gate = _Asks, gate
                 return made
 
