@@ -175,4 +175,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
     ),
+    Mutant(
+        "data-source-request-that-landed-must-fit",
+        "spark/datasource.py",
+        '            if given.get("request-id") is None or given.open()[1].find_commit(request) is None:\n',
+        "            if True:\n",
+        f"{_ROWS}test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now",
+    ),
 )
