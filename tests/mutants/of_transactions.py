@@ -11,6 +11,14 @@ _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "an-expiry-knows-the-refs-of-its-base-alone",
+        "iceberg/rebase.py",
+        "protected = {ref.snapshot_id for ref in head.refs.values()}",
+        "protected = set[int]()",
+        "tests/catalog/test_expiry.py::"
+        "test_a_stale_expiry_spares_the_snapshots_that_others_refer_to_meanwhile[id-branch]",
+    ),
+    Mutant(
         "rows-computed-from-old-ones-land",
         _TX,
         "            if change is not None:\n",
