@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.testing.rows import far, kept
+from commit_coord.testing.rows import far, kept, many
+from commit_coord.testing.rows.run import ALONE
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -39,6 +41,23 @@ def test_rows_are_right_with_clients_in_processes(tmp_path: Path) -> None:
     findings, said = _findings(tmp_path, far.sqlite(tmp_path), range(900, 908), apart=True)
 
     assert not findings, said
+
+
+@pytest.mark.spark
+def test_rows_are_right_with_a_client_on_spark() -> None:
+    """``make rows ARGS=--spark``: DataFrames and streams, by the functions and the format, raced by other clients."""
+    from commit_coord.testing.rows.spark_client import SparkRig
+
+    with ExitStack() as stack:
+        said: list[str] = []
+        seeds = range(202611240000, 202611240000 + 40)
+        done = many.run_many(
+            seeds, 1, lambda one: said.append(f"{one.seed} {one.text}\n{one.program}"), SparkRig(stack)
+        )
+
+    assert all(kind.startswith(ALONE) for kind in done.kinds), "\n\n".join(said)
+    assert min(done.counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 5
+    assert min(done.counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 5
 
 
 @pytest.mark.jvm

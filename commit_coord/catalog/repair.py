@@ -327,6 +327,7 @@ class _Finder:
                     merge = Merge(
                         merged=self._numbered(manifest, snapshot_id),
                         replaced=frozenset({manifest.manifest_path}),
+                        format_version=self._head.format_version,
                     )
                     source = f"sequence numbers {name} {manifest.manifest_path}"
                     what = "no sequence numbers"

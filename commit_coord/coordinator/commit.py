@@ -579,20 +579,23 @@ class Commit:
         listed = follows.manifest_list
         if listed is not None:
             payload.written.append(listed.location)
-            merged = manifest_list.write_appended(
+            merge = listed.merge
+            if merge is not None and merge.format_version != follows.metadata.format_version:
+                merge = None  # the table was upgraded since it was prepared
+            used = manifest_list.write_appended(
                 payload.io,
                 listed.location,
                 head=listed.head,
                 added=listed.added,
-                merged=listed.merge.merged if listed.merge else None,
-                replaced=listed.merge.replaced if listed.merge else frozenset(),
+                merged=merge.merged if merge else None,
+                replaced=merge.replaced if merge else frozenset(),
                 clean=listed.clean,
                 metadata=follows.metadata,
                 snapshot_id=listed.snapshot_id,
                 parent_snapshot_id=listed.parent_snapshot_id,
                 sequence_number=listed.sequence_number,
             )
-            if listed.merge is not None and not merged:
+            if listed.merge is not None and not (merge and used):
                 payload.unused.append(listed.merge.merged.manifest_path)
 
     def _discard(self, plan: Planned) -> None:

@@ -64,10 +64,15 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """*merged* holds the live entries of *replaced* (paths), as existing ones."""
+    """*merged* holds the live entries of *replaced* (paths), as existing ones.
+
+    It belongs into a table of *format_version* alone. One of version 1 has no sequence numbers, and existing entries
+    inherit none: in a table of version 2 no other engine can read it.
+    """
 
     merged: ManifestFile
     replaced: frozenset[str]
+    format_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +129,7 @@ class Attempt:
             and {
                 "merged": manifest_list.to_json(self.append.merge.merged),
                 "replaced": sorted(self.append.merge.replaced),
+                "format-version": self.append.merge.format_version,
             },
             "inherits": self.append.inherits,
         }
@@ -167,7 +173,11 @@ class Attempt:
                 schema=append.get("schema", ""),  # an older version of the writer does not say it
                 specs={int(spec_id): said for spec_id, said in append.get("specs", {}).items()},
                 merge=merge
-                and Merge(merged=manifest_list.from_json(merge["merged"]), replaced=frozenset(merge["replaced"])),
+                and Merge(
+                    merged=manifest_list.from_json(merge["merged"]),
+                    replaced=frozenset(merge["replaced"]),
+                    format_version=merge.get("format-version", 0),  # an older version of the writer does not say it
+                ),
                 inherits=append["inherits"],
             ),
             reads_data=raw["reads-data"],

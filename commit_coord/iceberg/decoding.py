@@ -1,4 +1,4 @@
-"""Manifests are read as they were written, or not at all.
+"""Manifests are read as they were written, or not at all; and every reader can read what is written.
 
 A commit that removes a file writes the other entries of its manifest anew, from what PyIceberg's reader returned. A
 value that is misread once is so in the table for good, and every engine skips files by it. Known misreadings:
@@ -10,6 +10,13 @@ value that is misread once is so in the table for good, and every engine skips f
   package left such entries behind when it merged manifests of format version 1, whose files are all of number 0.
 * Where a file does not say how many NaN it has, PyIceberg takes it to have none. Its own writer never says it, and
   leaves NaN out of the bounds: a delete of ``x == 0.0`` would drop a whole file of 0.0 and NaN.
+
+Known mistakes of its writer:
+
+* It gives two partition fields of one type, say ``decimal(18, 2)``, two definitions of one name. Avro forbids it, and
+  no other engine can open the table.
+* A partition field that was dropped from a table of format version 1 stays in the spec, always NULL. Where its column
+  is required, it takes the field for required too, and fails.
 """
 
 from __future__ import annotations
@@ -23,9 +30,12 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.expressions.visitors import _StrictMetricsEvaluationVisitor
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.types import DoubleType, FloatType, IcebergType
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, StructType
 from pyiceberg.utils.decimal import decimal_required_bytes
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion, ConvertSchemaToAvro
 
 
 @cache
@@ -56,6 +66,36 @@ def read_exactly() -> None:
     manifest._inherit_from_manifest = inherited  # type: ignore[assignment]
     AvroSchemaConversion._convert_logical_type = converted  # type: ignore[assignment,method-assign]
     DoubleReader.read = _double  # type: ignore[method-assign]
+    _write_for_every_reader()
+
+
+def _write_for_every_reader() -> None:
+    begin, convert, types_of = ConvertSchemaToAvro.__init__, ConvertSchemaToAvro.field, PartitionSpec.partition_type
+
+    @wraps(begin)
+    def begun(self: ConvertSchemaToAvro, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self._names = set()  # type: ignore[attr-defined]
+
+    @wraps(convert)
+    def named_once(self: ConvertSchemaToAvro, field: NestedField, made: Any) -> Any:
+        if isinstance(made, dict) and made["type"] == "fixed":
+            if made["name"] in self._names:  # type: ignore[attr-defined]
+                made = {**made, "name": f"{made['name']}_r{field.field_id}"}
+            self._names.add(made["name"])  # type: ignore[attr-defined]
+        return convert(self, field, made)
+
+    @wraps(types_of)
+    def partition_type(self: PartitionSpec, schema: Schema) -> StructType:
+        void = {field.field_id for field in self.fields if isinstance(field.transform, VoidTransform)}
+        fields = types_of(self, schema).fields
+        return StructType(
+            *(f.model_copy(update={"required": False}) if f.field_id in void and f.required else f for f in fields)
+        )
+
+    ConvertSchemaToAvro.__init__ = begun  # type: ignore[method-assign]
+    ConvertSchemaToAvro.field = named_once  # type: ignore[assignment,method-assign]
+    PartitionSpec.partition_type = partition_type  # type: ignore[method-assign]
 
 
 _SIZES = {"decimal": lambda avro_type: decimal_required_bytes(avro_type["precision"]), "uuid": lambda _: 16}

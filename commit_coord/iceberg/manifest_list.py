@@ -290,4 +290,18 @@ def _grown(
 def schema_and_names(text: bytes) -> tuple[Any, dict[int, str]]:
     """Return a writer schema made ready, and its names by field id; a table's lists share one."""
     schema = orjson.loads(text)
-    return fastavro.parse_schema(schema), _names(schema)
+    return fastavro.parse_schema(_defined_once(schema, set())), _names(schema)
+
+
+def _defined_once(schema: Any, names: set[str]) -> Any:
+    """Return *schema* with every ``fixed`` under a name of its own; PyIceberg's manifests may define one name twice."""
+    if isinstance(schema, list):
+        return [_defined_once(one, names) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _defined_once(value, names) for key, value in schema.items()}
+    if made.get("type") == "fixed":
+        while made["name"] in names:
+            made["name"] += "_"
+        names.add(made["name"])
+    return made

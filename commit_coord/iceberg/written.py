@@ -70,6 +70,12 @@ class Written:
             specs[file.spec_id] = spec
         return cls(schema, specs)
 
+    @staticmethod
+    def known(metadata: TableMetadata, files: Iterable[DataFile], schema_id: int | None) -> bool:
+        """Return whether the table has the schema and the specs that *files* say."""
+        specs = {file.spec_id for file in files if hasattr(file, "_spec_id")}
+        return (schema_id is None or metadata.schema_by_id(schema_id) is not None) and specs <= metadata.specs().keys()
+
     def misfit(self, head: TableMetadata) -> str | None:
         """Return why the files can't be rows of *head*, None when they can."""
         known = head.specs()

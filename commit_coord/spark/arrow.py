@@ -37,6 +37,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetada
 from pyiceberg.typedef import Record
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from commit_coord.iceberg.predicates import filter_exactly, judge_exactly
 from commit_coord.spark.files import Target, delete_files
 from commit_coord.spark.schema import SchemaMismatch, pick, spark_schema
 from commit_coord.spark.transforms import source_path, transform_distinct
@@ -81,7 +82,7 @@ def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, 
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), wanted)
+        return _nulls(len(array), wanted)
     match kind:
         case I.StructType():
             return _shape_struct(array, wanted, kind, path, have)
@@ -128,9 +129,11 @@ def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path
         if field.field_id in at:
             inner = array.field(at[field.field_id])
             inner_have = known[field.field_id].field_type if known else have
-            children.append(shape(inner, child, field.field_type, place, inner_have))
+            made = shape(inner, child, field.field_type, place, inner_have)
             if field.required and isinstance(have, ByName):
                 _no_nulls(inner.filter(array.is_valid()), place)
+                made = _filled(made)
+            children.append(made)
         else:
             children.append(_constant(field.initial_default if known else None, field.field_type, child, len(array)))
     fields = [wanted.field(i).with_nullable(True) for i in range(wanted.num_fields)]
@@ -140,6 +143,33 @@ def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path
     # Only what may be null differs: a null parent has null children, which from_arrays refuses.
     parts = [built.field(i) for i in range(len(fields))]
     return pa.Array.from_buffers(wanted, len(built), built.buffers()[:1], children=parts)
+
+
+def _nulls(length: int, wanted: pa.DataType) -> pa.Array:
+    """Return as many nulls; what is required below them has some value."""
+    if not pa.types.is_struct(wanted):
+        return pa.nulls(length, wanted)
+    fields = [wanted.field(i) for i in range(wanted.num_fields)]
+    inside = [_nulls(length, field.type) for field in fields]
+    children = [child if field.nullable else _filled(child) for field, child in zip(fields, inside, strict=True)]
+    return pa.Array.from_buffers(wanted, length, pa.nulls(length, pa.struct([])).buffers()[:1], children=children)
+
+
+def _filled(array: pa.Array) -> pa.Array:
+    """Return *array* with some value for each null: Arrow writes no null of a required field, also below a null."""
+    if not array.null_count:
+        return array
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _filled(array.storage))
+    if isinstance(array, pa.StructArray):
+        parts = [array.field(i) for i in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(array), [None], null_count=0, children=parts)
+    if isinstance(array, pa.MapArray):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, array.items, type=kind)
+    if isinstance(array, pa.ListArray | pa.LargeListArray):
+        return type(array).from_arrays(array.offsets, array.values, type=kind)
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], null_count=0, offset=array.offset)
 
 
 def _shape_leaf(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str) -> pa.Array:
@@ -213,7 +243,7 @@ class BatchWriter:
         columns = []
         for field, wanted in zip(schema.fields, arrow, strict=True):
             if field.field_id not in at:
-                columns.append(pa.nulls(batch.num_rows, wanted.type))
+                columns.append(_nulls(batch.num_rows, wanted.type))
                 continue
             column = batch.column(at[field.field_id])
             if field.required:
@@ -329,6 +359,9 @@ class BatchReader:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *tasks*, deletes applied, one task in memory at a time."""
+        # A worker of Spark's need not have loaded a catalog of ours.
+        judge_exactly()
+        filter_exactly()
         arrow = to_arrow_schema(spark_schema(self.projection))
         for task in tasks:
             for names, values, batch in self._file(task):
@@ -399,7 +432,7 @@ class BatchReader:
 
 def _constant(value: Any, kind: I.IcebergType, wanted: pa.DataType, length: int) -> pa.Array:
     if value is None:
-        return pa.nulls(length, wanted)
+        return _nulls(length, wanted)
     stored = pa.array([value], schema_to_pyarrow(kind))
     return pa.repeat(shape(stored, wanted, kind, "", ByName(True))[0], length)
 

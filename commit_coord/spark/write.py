@@ -401,7 +401,13 @@ def publish(
     When it is not known whether the commit landed, every file is kept.
     """
     try:
-        landed = table.commit_files(files, schema_id=target.schema.schema_id, request_id=request_id, **arguments)
+        landed = table.commit_files(
+            files,
+            schema_id=target.schema.schema_id,
+            request_id=request_id,
+            check_duplicate_files=False,  # they were written for this call alone
+            **arguments,
+        )
     except (CommitNotApplied, CommitFailedException, ValidationException, ConfigError, LockError):
         delete_folder(target)
         raise

@@ -171,7 +171,11 @@ class PureAppend(BySpec, _MergeAppendFiles):
         ) or self._written_anew(chosen, spec)
         if merged is None:
             return None
-        return Merge(merged=merged, replaced=frozenset(manifest.manifest_path for manifest in chosen))
+        return Merge(
+            merged=merged,
+            replaced=frozenset(manifest.manifest_path for manifest in chosen),
+            format_version=metadata.format_version,
+        )
 
     def _written_anew(self, chosen: list[ManifestFile], spec: PartitionSpec) -> ManifestFile | None:
         """Return one manifest with the live entries of *chosen*, None when none is live; slower than a copy."""

@@ -1,7 +1,9 @@
-"""NULL lists and maps stay NULL when PyIceberg reads or writes rows.
+"""NULL lists, maps and structs stay NULL when PyIceberg reads or writes rows.
 
 Its projection builds a list of structs, and a map to structs, anew from offsets and values, and forgets which of them
-were null: they come out empty. All of its reads and writes go through these two methods of one class.
+were null: they come out empty. For a struct that was added after the file it puts NULL into the struct's fields too;
+where one of these is required, such rows can't be written again. All reads and writes go through these methods of one
+class.
 """
 
 from __future__ import annotations
@@ -30,5 +32,27 @@ def keep_nulls() -> None:
 
         return built
 
+    def whole(build: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(build)
+        def built(self: Any, *parts: Any) -> Any:
+            made = build(self, *parts)
+            if made is None or not any(pa.types.is_struct(field.type) for field in made.type):
+                return made
+            children = [_null_as_a_whole(made.field(i)) for i in range(made.type.num_fields)]
+            mask = made.is_null() if made.null_count else None
+            return pa.StructArray.from_arrays(children, fields=list(made.type), mask=mask)
+
+        return built
+
     for name in ("list", "map"):
         setattr(ArrowProjectionVisitor, name, keeping(getattr(ArrowProjectionVisitor, name)))
+    ArrowProjectionVisitor.struct = whole(ArrowProjectionVisitor.struct)  # type: ignore[method-assign]
+
+
+def _null_as_a_whole(column: Any) -> Any:
+    """Return *column*; structs that are all NULL without NULL in the fields that are required."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(column.type) or not len(column) or column.null_count < len(column):
+        return column
+    return pa.array([None], column.type).take(pa.array([0] * len(column), pa.int64()))

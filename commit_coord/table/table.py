@@ -26,6 +26,7 @@ from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentere
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
+from commit_coord.iceberg.predicates import filter_exactly
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
@@ -46,6 +47,7 @@ class CoordinatedTable(Table):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         keep_nulls()
+        filter_exactly()
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -217,6 +219,7 @@ class CoordinatedTable(Table):
         schema_id: int | None = None,
         reads: BooleanExpression | str | None = None,
         read_at: int | None = None,
+        check_duplicate_files: bool | None = None,
     ) -> bool:
         """Commit data files that are written already, in one commit.
 
@@ -225,15 +228,14 @@ class CoordinatedTable(Table):
             that nothing was done now. Files that were written for this call alone are then in no table.
 
         Guarantee: on return this request has landed exactly once, also when the same *request_id* was committed
-        before, by whatever process. Without *request_id* each call is a request of its own: the same files, committed
-        twice, are in the table twice. On ``CommitNotApplied`` none of them is and none will be, so they may be
-        deleted. On ``CommitStateUnknown`` they must be kept.
+        before, by whatever process. On ``CommitNotApplied`` none of the files is in the table and none will be, so they
+        may be deleted. On ``StatementError`` and ``CommitStateUnknown`` they must be kept.
 
         Args:
             data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
                 current spec of this table object. They land under these specs, whatever the table's is by then.
-            mode: ``append`` is re-based on any head and never fails by conflict. ``overwrite`` replaces the rows
-                that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
+            mode: ``append`` lands on any head and is never refused for what others committed. ``overwrite`` replaces
+                the rows that match *overwrite_filter*. ``dynamic`` replaces the partitions that the files fall in.
             overwrite_filter: For ``overwrite``.
             branch: Where the snapshot goes.
             snapshot_properties: Go into the snapshot's summary.
@@ -244,13 +246,19 @@ class CoordinatedTable(Table):
                 what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
             read_at: The snapshot that was read, ``NO_SNAPSHOT`` when there was none; None: the one that this object
                 shows.
+            check_duplicate_files: Look into all manifests of the branch, and refuse a file that is in it already, as
+                ``add_files`` does. None: where there is no *request_id*. Without the look an append depends on nothing
+                that the table holds, and costs the same however large the table is; but the same files, committed
+                again under another *request_id*, are in the table twice.
 
         Raises:
             StaleRead: What the rows were computed from has changed. Nothing landed.
             CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
                 value that the files may lack. Nothing landed: read the table again, and write the files again.
+            StatementError: A file is in the table already. Nothing landed.
         """
         tx = self.transaction()
+        checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         try:
             written = tx.written(data_files, schema_id)
             if request_id is not None:
@@ -271,7 +279,14 @@ class CoordinatedTable(Table):
                     )
                 elif mode == "dynamic":
                     tx.delete_partitions(data_files, snapshot_properties, branch)
-                tx.add_written_files(data_files, written, snapshot_properties, branch, reads=NOTHING)
+                tx.add_written_files(
+                    data_files,
+                    written,
+                    snapshot_properties,
+                    branch,
+                    reads=NOTHING,
+                    check_duplicate_files=checked,
+                )
         except (CommitCoordError, CommitFailedException, ValidationException):
             raise
         except Exception as error:

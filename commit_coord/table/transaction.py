@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,10 +18,8 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     EqualTo,
-    GreaterThan,
     IsNaN,
     IsNull,
-    LessThan,
     Or,
 )
 from pyiceberg.expressions.parser import parse
@@ -53,7 +50,6 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
-from pyiceberg.types import FloatType
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
@@ -78,6 +74,7 @@ from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
 from commit_coord.table.deletion import without_matches
+from commit_coord.table.foreign_files import foreign_files, grown_mapping, taken_over
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -94,9 +91,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-_MOST = 3.4028234663852886e38
-"""The greatest float of 32 bits."""
 
 _EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
 
@@ -190,13 +184,25 @@ class CoordinatedTransaction(Transaction):
         self._updates, before = (*self._updates, *updates), self._updates
         if any(isinstance(update, _EVOLUTIONS) for update in updates):
             try:
-                _ = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
+                # PyIceberg's ValidationError: a spec or an order needs a column that goes
+                self._refuse_mapped_names(self.table_metadata.schema())
             except BaseException:
                 self._updates = before
                 raise
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
         return self
+
+    def _refuse_mapped_names(self, schema: Schema) -> None:
+        """Raise when a column of *schema* has a name by which another one is found in files without field ids."""
+        known = self._table.metadata.name_mapping()
+        if known is not None and (name := taken_over(known, schema, self._table.metadata.schema())):
+            raise CommitNotApplied(
+                f"the commit did not land: another column than {name!r} is found by that name in files that were added "
+                f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
+                f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
+                table=table_name(self._table.name()),
+            )
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes; what was not called through this transaction can't be called again."""
@@ -681,9 +687,8 @@ class CoordinatedTransaction(Transaction):
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        schema = self.table_metadata.schema()
         partitions = [
-            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i], schema) for i, name in enumerate(partition_fields)))
+            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
             for record in (partition_records if partition_fields else ())
         ]
         return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
@@ -701,11 +706,23 @@ class CoordinatedTransaction(Transaction):
         """Add files that exist; *reads* as for :meth:`append`.
 
         With *check_duplicate_files* the commit depends on what the table holds.
+
+        Raises:
+            ValueError: A file is there already, does not fit the columns, or has rows of several partitions; or the
+                table's name mapping, by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
         self._brings_rows(reads, branch)
         self._reads |= check_duplicate_files
-        super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)
+        if len(set(file_paths)) < len(file_paths):
+            raise ValueError("File paths must be unique")
+        if check_duplicate_files and (there := self._find_referenced_data_files(file_paths)):
+            raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
+        if (mapping := grown_mapping(self.table_metadata)) is not None:
+            self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in foreign_files(self.table_metadata, self._table.io, file_paths):
+                producer.append_data_file(data_file)
 
     def add_data_files(
         self,
@@ -737,8 +754,15 @@ class CoordinatedTransaction(Transaction):
 
         Raises:
             CommitConflict: The table does not have that schema or a spec any more.
+            ValueError: A file is given twice.
         """
+        if len({data_file.file_path for data_file in data_files}) < len(data_files):
+            raise ValueError("a data file is given twice")
         try:
+            staged = self._updates or self._pending is not None
+            if not staged and not Written.known(self.table_metadata, data_files, schema_id):
+                # They may have been written for what others have changed meanwhile.
+                self._see_the_head(self._target.catalog.coordinator)  # type: ignore[attr-defined]
             return Written.of(self.table_metadata, data_files, schema_id)
         except ValueError as error:
             raise self._conflict(str(error)) from error
@@ -752,13 +776,33 @@ class CoordinatedTransaction(Transaction):
         branch: str | None,
         *,
         reads: BooleanExpression | str | None = None,
+        check_duplicate_files: bool = False,
     ) -> None:
-        """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`."""
+        """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`.
+
+        With *check_duplicate_files* the commit depends on what the table holds: none of them must be in it.
+        """
         self._brings_rows(reads, branch)
+        if check_duplicate_files and data_files:
+            self._refuse_files_that_are_there({data_file.file_path for data_file in data_files}, branch)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
             cast(PureAppend, producer).written = written
             for data_file in data_files:
                 producer.append_data_file(data_file)
+
+    def _refuse_files_that_are_there(self, paths: set[str], branch: str | None) -> None:
+        self._reads = True
+        snapshot = self.table_metadata.snapshot_by_name(branch)
+        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
+            if manifest.content == ManifestContent.DATA:
+                for entry in manifest.fetch_manifest_entry(self._table.io):
+                    if entry.data_file.file_path in paths:
+                        # No CommitNotApplied: after one of these the files may be deleted.
+                        raise StatementError(
+                            "a file is in the table already, so nothing was committed: keep the file",
+                            table=table_name(self._table.name()),
+                            file=entry.data_file.file_path,
+                        )
 
     @recorded
     def delete_partitions(
@@ -923,7 +967,7 @@ class CoordinatedTransaction(Transaction):
                 self._land(attempt)
             elif self._has_moved():
                 self._show(*self._base)
-        except CommitNotApplied:
+        except (CommitNotApplied, StatementError):  # the second one while it was planned again
             self._abandon()
             raise
         except BaseException:
@@ -985,12 +1029,7 @@ class CoordinatedTransaction(Transaction):
         producer, self._pending = self._pending, None
         append = producer.prepare() if producer is not None else None
         self._pending = producer
-        reads = (
-            self._reads
-            or bool(self._depended)
-            or self._evolves()
-            or any(not isinstance(p, PureAppend) for p in self._snapshot_producers)
-        )
+        reads = self._reads or bool(self._depended) or self._evolves() or not self._only_appends()
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -1027,7 +1066,7 @@ class CoordinatedTransaction(Transaction):
         self._base = (head, location)
         # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
         one_branch = len({producer._target_branch for producer in self._snapshot_producers}) <= 1
-        if same_schema and one_branch and not self._reads and not self._evolves():
+        if same_schema and one_branch and not self._reads and not self._evolves() and not self._overlooks(head):
             self._refuse_stale(head, self._dependencies())
             try:
                 self._rebuild(head, location)
@@ -1040,6 +1079,18 @@ class CoordinatedTransaction(Transaction):
         self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
         self._repeat(head, location)
         self._refuse_overlap(head)  # what changed nothing on the old base may change something now
+
+    def _overlooks(self, head: TableMetadata) -> bool:
+        """Return whether a rebuilt removal would leave rows that were added meanwhile.
+
+        So PyIceberg understands ``snapshot``. It is right for rows that somebody computed from what was read; a filter
+        alone, or rows that depend on nothing, mean what is there when the commit lands.
+        """
+        levels = {head.isolation_level(operation) for operation in (Operation.DELETE, Operation.OVERWRITE)}
+        return IsolationLevel.SNAPSHOT in levels and not self._dependencies() and not self._only_appends()
+
+    def _only_appends(self) -> bool:
+        return all(isinstance(producer, PureAppend) for producer in self._snapshot_producers)
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._pending = None
@@ -1059,7 +1110,7 @@ class CoordinatedTransaction(Transaction):
         try:
             for call in calls:
                 call(self)
-        except CommitNotApplied:
+        except (CommitNotApplied, StatementError):
             raise
         except Exception as error:
             raise self._conflict(f"it does not fit the table as it is now ({error})") from error
@@ -1140,7 +1191,9 @@ class CoordinatedTransaction(Transaction):
         if lease is None:
             return
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
-        if look and not self._updates and self._pending is None:
+        # Under `snapshot` the plan is one for what was read: what others have added since then is not replaced.
+        bound = any(read.level is IsolationLevel.SNAPSHOT for read in self._depended)
+        if look and not bound and not self._updates and self._pending is None:
             try:
                 self._see_the_head(catalog.coordinator)
             except BaseException:
@@ -1183,13 +1236,9 @@ def _no_row_of(df: Any) -> Any:
     return df.slice(0, 0) if isinstance(df, pa.Table) else df
 
 
-def _is(name: str, value: Any, schema: Schema) -> BooleanExpression:
+def _is(name: str, value: Any) -> BooleanExpression:
     if value is None:
         return IsNull(term=name)
     if value != value:  # noqa: PLR0124 - NaN alone
         return IsNaN(term=name)
-    known = schema.find_field(name).field_type if name in schema.column_names else None
-    if isinstance(known, FloatType) and math.isinf(value):
-        # To PyIceberg an infinity is beyond what a float can be, and equals none.
-        return GreaterThan(term=name, value=_MOST) if value > 0 else LessThan(term=name, value=-_MOST)
     return EqualTo(term=name, value=value)

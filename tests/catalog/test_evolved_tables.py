@@ -212,6 +212,24 @@ def test_an_append_that_lacks_a_required_child_of_a_column_that_it_has_is_refuse
         stale.append(row)
 
 
+@pytest.mark.parametrize("first", ["column", "partition"])
+def test_a_column_and_a_partition_of_another_column_get_no_common_name_in_a_race(memory: Kit, first: str) -> None:
+    """Each is right for the table that its client sees; Iceberg's JVM runtime opens no table that has both."""
+    table: Any = memory.table(ids(1, 2))
+    other: Any = memory.again(table)
+    column = (table if first == "column" else other).update_schema().add_column("bucket", LongType())
+    partition = (other if first == "column" else table).update_spec().add_field("id", BucketTransform(4), "bucket")
+    late, early = (column, partition) if first == "column" else (partition, column)
+    early.commit()
+
+    with pytest.raises(CommitNotApplied, match="bucket"):
+        late.commit()
+
+    now = memory.again(table)
+    assert [1, 2] == row_ids(now)
+    assert (first != "column", first == "column") == ("bucket" in now.schema().column_names, bool(now.spec().fields))
+
+
 def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None:
     """The schema is what the stale handle read, but its next column id was used meanwhile."""
     table = memory.table()

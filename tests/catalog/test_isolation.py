@@ -200,6 +200,27 @@ def test_snapshot_isolation_keeps_what_was_added_and_refuses_what_was_removed(ma
     assert row_ids(made.again(table)) == [5]
 
 
+BY_PREDICATE: dict[str, Callable[[Any], None]] = {
+    "delete": lambda table: table.delete("id >= 1"),
+    "overwrite": lambda table: table.overwrite(ids(1), reads=NOTHING),
+    "dynamic overwrite": lambda table: table.dynamic_partition_overwrite(frame((1, "a")), reads=NOTHING),
+}
+
+
+@pytest.mark.parametrize("level", ["serializable", "snapshot"])
+@pytest.mark.parametrize("call", BY_PREDICATE.values(), ids=BY_PREDICATE)
+def test_what_names_rows_by_a_predicate_takes_those_that_were_added_meanwhile(
+    made: Kit, call: Callable[[Any], None], level: str
+) -> None:
+    """Under each level: rows are stale only where somebody computed them from older ones."""
+    levels = {f"write.{operation}.isolation-level": level for operation in ("delete", "update")}
+    table = made.table(frame((1, "a")), properties=levels, partition_spec=BY_S)
+    stale = made.again(table)
+    made.again(table).append(frame((2, "a")))
+    call(stale)
+    assert 2 not in row_ids(made.again(table))
+
+
 def test_an_update_reads_again_and_an_upsert_matches_again(made: Kit) -> None:
     """They name rows by a predicate, so they are planned again on whatever is there."""
     table = made.table(ids(1, 2, 3))

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
-from tests.catalog.kit import Kit, ids, orphans, row_ids
+from tests.catalog.kit import Kit, ids, names, orphans, row_ids
 from tests.coordinator.test_groups import in_line
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
@@ -97,6 +97,32 @@ def test_what_is_merged_after_an_upgrade_keeps_its_sequence_numbers(catalog: Any
         for name in ("sequence_number", "file_sequence_number"):
             assert Counter(expected) == Counter(entry[name] for entry in live_entries(table))
     assert 2 * (old + 6) == table.scan().to_arrow().num_rows
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["the list is copied", "the list is written anew"])
+def test_a_merge_that_was_prepared_before_an_upgrade_is_not_used(
+    catalog: Any, clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written in version 1, without sequence numbers."""
+    merging = {**MERGING, "commit.manifest.min-count-to-merge": "3"}
+    table = catalog.create_table("db.t", rows(0).schema, properties={"format-version": "1", **merging})
+    for number in range(2):
+        table.append(rows(number))
+    if clean:
+        table.delete("id = 1")
+    commit = catalog.coordinator.commit
+
+    def behind_an_upgrade(*attempts: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        with catalog.load_table("db.t").transaction() as transaction:
+            transaction.upgrade_table_version(2)
+        return commit(*attempts, **options)
+
+    monkeypatch.setattr(catalog.coordinator, "commit", behind_an_upgrade)
+    table.append(rows(2))
+    assert (2, 3) == (table.format_version, len(listed(table)))
+    assert None not in {entry["sequence_number"] for entry in live_entries(table)}
+    assert [] == names(orphans(table))
 
 
 def test_manifests_are_merged_after_their_partition_column_was_dropped(catalog: Any) -> None:

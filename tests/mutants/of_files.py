@@ -82,6 +82,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_EVOLVED}test_the_time_of_an_expired_snapshot_has_no_other_one",
     ),
     Mutant(
+        "a-merge-prepared-before-an-upgrade",
+        "coordinator/commit.py",
+        "            if merge is not None and merge.format_version != follows.metadata.format_version:\n",
+        "            if False:\n",
+        f"{_MERGED}test_a_merge_that_was_prepared_before_an_upgrade_is_not_used",
+    ),
+    Mutant(
         "a-merge-of-an-older-format",
         "iceberg/manifests.py",
         '        if int(read.get("format-version", b"1")) != metadata.format_version:\n            return None\n',

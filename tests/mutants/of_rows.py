@@ -1,6 +1,7 @@
 """Mutants that change rows, killed by programs that the oracle of rows drew: the same edits, found by nobody's list.
 
-``python -m tests.mutants.rows --keep NAME`` looks for such a program and writes it.
+``python -m tests.mutants.rows --keep NAME`` looks for such a program and writes it. Below them are faults that programs
+found in the code as it was.
 """
 
 from __future__ import annotations
@@ -17,4 +18,94 @@ MUTANTS: tuple[Mutant, ...] = tuple(
     replace(mutant, name=f"rows-{mutant.name}", test=f"{_TEST}[{slug(mutant.name)}]")
     for mutant in ALL.values()
     if (PROGRAMS / f"{slug(mutant.name)}.txt").exists()
+)
+
+
+def _found(name: str, file: str, old: str, new: str) -> Mutant:
+    """Return a fault that the program *name* found."""
+    return Mutant(name, file, old, new, f"{_TEST}[{name}]")
+
+
+_PREDICATES, _DECODING, _TX = "iceberg/predicates.py", "iceberg/decoding.py", "table/transaction.py"
+_FOREIGN, _FILTERS = "table/foreign_files.py", "tests/catalog/test_row_filters.py::test_"
+
+MUTANTS += (
+    _found("a-float-that-is-infinite", _PREDICATES, "if math.isinf(value) else", "if math.isnan(value) else"),
+    _found("in-with-a-zero", _PREDICATES, "and 0.0 in literals:", "and None in literals:"),
+    _found(
+        "a-null-partition-is-not-greater",
+        _PREDICATES,
+        "if term.eval(self.struct) is None else",
+        "if term.eval(self.struct) is self else",
+    ),
+    _found("the-day-after-the-last-one", _PREDICATES, "except OverflowError:", "except ZeroDivisionError:"),
+    _found("a-new-struct-with-a-required-field", "table/nulls.py", "or not len(column) or", "or len(column) or"),
+    _found("two-partition-fields-of-one-type", _DECODING, '["name"] in self._names:', '["name"] in ():'),
+    _found("a-void-field-of-a-required-column", _DECODING, "if f.field_id in void and", "if f.field_id is void and"),
+    _found("a-lock-that-comes-after-what-was-read", _TX, "if look and not bound and", "if look and"),
+    _found(
+        "what-depends-on-nothing-replaces-all-that-is-there",
+        _TX,
+        " and not self._overlooks(head):",
+        ":",
+    ),
+    _found("an-added-file-with-null-beside-a-value", _FOREIGN, "return nulls == 0 and", "return nulls != -1 and"),
+    _found("an-added-file-of-nan", _FOREIGN, "FloatType | DoubleType)\n", "FloatType)\n"),
+    _found(
+        "a-name-mapping-takes-in-new-columns",
+        _TX,
+        "if (mapping := grown_mapping(self.table_metadata)) is not None:",
+        "if (mapping := grown_mapping(self.table_metadata)) and not self.table_metadata.name_mapping():",
+    ),
+    _found(
+        "files-by-the-name-mapping-of-an-old-table",
+        _FOREIGN,
+        "if name := taken_over(known, schema):",
+        "if name := taken_over(known, schema, schema):",
+    ),
+    _found(
+        "names-in-a-name-mapping-are-not-taken-over",
+        _TX,
+        "if known is not None and (name := taken_over(known, schema, self",
+        "if known is None and (name := taken_over(known, schema, self",
+    ),
+    _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
+    _found(
+        "files-written-for-a-newer-schema", _TX, "if not staged and not Written.known(", "if staged and Written.known("
+    ),
+    Mutant(
+        "a-uuid-is-no-bytes",
+        _PREDICATES,
+        "return found.bytes if isinstance(found, UUID) else found",
+        "return found",
+        _FILTERS + "a_delete_by_a_uuid_deletes_what_a_scan_by_it_shows",
+    ),
+    Mutant(
+        "null-is-below-a-number-that-the-column-can-not-have",
+        _PREDICATES,
+        "if isinstance(found, AlwaysTrue) else found",
+        "if found is self else found",
+        _FILTERS + "null_is_not_below_a_number_that_the_column_can_not_have",
+    ),
+    Mutant(
+        "the-greatest-number-stands-for-all-beyond",
+        _PREDICATES,
+        "if len(inside) == len(self.literals):",
+        "if inside is not self:",
+        _FILTERS + "a_number_that_the_column_can_not_have_is_in_no_set",
+    ),
+    Mutant(
+        "infinity-is-not-beyond-the-greatest-float",
+        _PREDICATES,
+        "if beyond is not None:",
+        "if beyond is self:",
+        _FILTERS + "only_infinity_is_beyond_the_greatest_float",
+    ),
+    Mutant(
+        "a-delete-under-snapshot-leaves-what-was-added",
+        _TX,
+        "and not self._overlooks(head):",
+        "and head:",
+        _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
+    ),
 )

@@ -147,4 +147,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "T.StructField(f.name, nullable(f.dataType, ids=ids), f.nullable, f.metadata if ids else None)",
         f"{_ROWS}test_a_field_that_is_required_now_is_null_in_older_files",
     ),
+    Mutant(
+        "spark-nulls-below-a-null-struct",
+        "spark/arrow.py",
+        "                made = _filled(made)\n",
+        "",
+        f"{_ROWS}test_a_struct_that_is_null_and_has_required_fields_is_written[function]",
+    ),
+    Mutant(
+        "spark-nulls-of-a-struct-that-is-missing",
+        "spark/arrow.py",
+        "                columns.append(_nulls(batch.num_rows, wanted.type))\n",
+        "                columns.append(pa.nulls(batch.num_rows, wanted.type))\n",
+        f"{_ROWS}test_a_struct_that_is_null_and_has_required_fields_is_written[format]",
+    ),
+    Mutant(
+        "required-fields-of-null-structs",
+        "iceberg/predicates.py",
+        '    _wrap(Reference, "bind", _null_with_its_struct)\n',
+        "",
+        "tests/catalog/test_row_filters.py::test_a_required_field_of_a_struct_that_is_null_is_null[s.x-in one file]",
+    ),
+    Mutant(
+        "filters-of-workers-as-they-are",
+        "spark/arrow.py",
+        "        judge_exactly()\n        filter_exactly()\n",
+        "",
+        f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
+    ),
 )

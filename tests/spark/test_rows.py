@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -216,6 +218,24 @@ def test_a_row_filter_may_name_a_number_that_the_column_can_t_hold(spark: SparkS
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
+def test_a_row_filter_is_exact_in_the_workers_of_spark(spark: SparkSession, catalog: Any) -> None:
+    """They evaluate it for tables that go through Arrow, here for the time of day, and have no catalog of ours."""
+    x = I.StructType(I.NestedField(5, "x", I.LongType(), required=True))
+    fields = (
+        I.NestedField(1, "k", I.LongType()),
+        I.NestedField(2, "n", I.IntegerType()),
+        I.NestedField(3, "t", I.TimeType()),
+        I.NestedField(4, "s", x, required=False),
+        I.NestedField(6, "d", I.DoubleType()),
+    )
+    table = catalog.create_table("db.t", Schema(*fields))
+    some = [{"k": 1, "n": 1, "s": {"x": 1}, "d": 0.0}, {"k": 2, "n": None, "s": None, "d": None}]
+    table.append(pa.Table.from_pylist(some, schema_to_pyarrow(table.schema())))
+
+    for text in ("n < 3000000000", "s.x is not null", "d in (-0.0, 1.0)"):
+        assert [1] == [row.k for row in read_table(spark, table, row_filter=text).collect()], text
+
+
 @pytest.fixture
 def given(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str, str]]:
     """The options of the data source."""
@@ -312,6 +332,27 @@ def test_lists_of_lists_that_are_null_in_every_row_are_written(
     table = write_table(df, (catalog, "db.t"), create=True)
     df.write.format("commit_coord").options(**given).mode("append").save()
     assert [(n, None, None, None, []) for n in (0, 0, 1, 1, 2, 2)] == rows(read_table(spark, table.refresh()))
+
+
+@pytest.mark.parametrize("way", ["function", "format"])
+def test_a_struct_that_is_null_and_has_required_fields_is_written(
+    spark: SparkSession, catalog: Any, given: dict[str, str], way: str
+) -> None:
+    """Through Arrow, whose writer refuses the nulls of a required field, also below a struct that is null."""
+    numbers = I.ListType(6, I.LongType(), element_required=False)
+    inner = I.StructType(I.NestedField(5, "l", numbers, required=True))
+    x, t = I.NestedField(3, "x", I.LongType(), required=True), I.NestedField(4, "t", inner, required=True)
+    schema = Schema(I.NestedField(1, "id", I.LongType()), I.NestedField(2, "s", I.StructType(x, t), required=False))
+    table = catalog.create_table("db.t", schema)
+    value = "named_struct('x', id, 't', named_struct('l', array(id, null)))"
+    some = spark.range(3).selectExpr("id", f"if(id = 1, {value}, null) s").coalesce(1)
+    for df in (some, spark.range(3, 4).selectExpr("id")):
+        if way == "function":
+            write_table(df, table)
+        else:
+            df.write.format("commit_coord").options(**given).mode("append").save()
+
+    assert [(0, None), (1, (1, ([1, None],))), (2, None), (3, None)] == rows(read_table(spark, table.refresh()))
 
 
 def test_any_text_can_be_a_partition(spark: SparkSession, catalog: Any) -> None:

@@ -25,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--program", type=Path, help="a printed program, to be run again")
     parser.add_argument("--whole", action="store_true", help="print failing programs as they were drawn")
     parser.add_argument("--keep", type=Path, help="a folder for the first failing program of each kind, as drawn")
+    parser.add_argument("--spark", action="store_true", help="with a client on Spark, in one process")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        rig = Rig(stack)
+        rig = _rig(stack, spark=options.spark)
         if options.program:
             found = run_again(rig, loads(options.program.read_text()))
             print(found or "nothing found")
@@ -39,11 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _tell(rig, one, reduce=not options.whole)
 
         began = time.monotonic()
-        done = run_many(range(options.seed, options.seed + options.runs), options.processes, tell)
+        seeds = range(options.seed, options.seed + options.runs)
+        done = run_many(seeds, options.processes, tell, rig if options.spark else None)
         seconds = time.monotonic() - began
     each = 1000 * seconds / done.runs
     print(f"{done}\n{done.runs:,} programs in {seconds:.0f} s ({each:.0f} ms each); digest {done.digest}")
     return 1 if any(not kind.startswith(ALONE) for kind in done.kinds) else 0
+
+
+def _rig(stack: ExitStack, *, spark: bool) -> Rig:
+    if not spark:
+        return Rig(stack)
+    from commit_coord.testing.rows.spark_client import SparkRig  # which loads Spark
+
+    return SparkRig(stack)
 
 
 def _tell(rig: Rig, one: Outcome, *, reduce: bool) -> None:

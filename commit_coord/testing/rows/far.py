@@ -28,6 +28,7 @@ from pyiceberg.table import Table
 
 import commit_coord
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.testing.rows import many
 from commit_coord.testing.rows.many import draw_and_run
 from commit_coord.testing.rows.metadata import Files
 from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
@@ -300,12 +301,12 @@ def _portable(error: Exception) -> Exception:
 # Many programs.
 
 
-class Rig:
+class Rig(many.Rig):
     """Clients for each way of locking, opened when a program asks for them."""
 
     def __init__(self, stack: ExitStack, folder: Path, place: Place, *, apart: bool) -> None:
-        self._stack, self._folder, self._place, self._apart = stack, folder, place, apart
-        self._made: dict[str, Clients] = {}
+        super().__init__(stack)
+        self._folder, self._place, self._apart = folder, place, apart
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""
@@ -323,7 +324,7 @@ def run_programs(
     counts: Counter[str] = Counter()
     findings = 0
     with ExitStack() as stack:
-        rig: Any = Rig(stack, folder, place, apart=apart)
+        rig = Rig(stack, folder, place, apart=apart)
         for seed in seeds:
             program, found = draw_and_run(rig, seed, counts)
             if found is not None:

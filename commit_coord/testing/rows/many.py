@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from commit_coord.testing.rows.program import Dice, Program, View, by_stock, mix, step, table
+from commit_coord.testing.rows.program import Dice, Mix, Program, Step, View, by_stock, mix, step, table
 from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
 
 _STEPS = (4, 12)
@@ -22,6 +22,8 @@ _STEPS = (4, 12)
 
 class Rig:
     """Clients for each way of locking, opened when a program asks for them."""
+
+    run = Run
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -33,6 +35,10 @@ class Rig:
             self._made[locks] = self._stack.enter_context(clients(locks))
         return self._made[locks]
 
+    def step(self, dice: Dice, view: View, often: Mix, *, last: bool) -> Step:
+        """Return what is done next; *last* in a program."""
+        return step(dice, view, often)
+
 
 def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Finding | None]:
     """Draw a program while it runs, and return it with what was found."""
@@ -40,9 +46,9 @@ def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Fi
     program, often = table(dice), mix(dice)
     run: Run | None = None
     try:
-        run = Run(rig.of(program.locks), program, counts)
-        for _ in range(dice.number(*_STEPS)):
-            made = step(dice, View(run.state, run.base, run.slots), often)
+        run = rig.run(rig.of(program.locks), program, counts)
+        for left in reversed(range(dice.number(*_STEPS))):
+            made = rig.step(dice, View(run.state, run.base, run.slots), often, last=not left)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
     except Finding as found:
@@ -59,7 +65,7 @@ def run_again(rig: Rig, program: Program, *, strict: bool = True) -> Finding | N
     """Run a program that is known, and return what was found."""
     run: Run | None = None
     try:
-        run = Run(rig.of(program.locks), program)
+        run = rig.run(rig.of(program.locks), program)
         for one in program.steps:
             run.step(one)
     except Finding as found:
@@ -112,7 +118,9 @@ def outcome(rig: Rig, seed: int) -> Outcome:
         if found is None:
             return Outcome(seed, str(program), counts=counts)
         alone = run_again(rig, by_stock(program), strict=False)
-        kind = ALONE + found.kind if alone is not None and alone.kind == found.kind else found.kind
+        kind = found.kind.removeprefix(ALONE)
+        if found.kind != kind or (alone is not None and alone.kind.removeprefix(ALONE) == kind):
+            kind = ALONE + kind
         return Outcome(seed, str(program), kind, str(found), counts)
     except Exception:  # noqa: BLE001 - the oracle's own mistake
         return Outcome(seed, kind="oracle", text=traceback.format_exc(), counts=counts)
@@ -134,12 +142,12 @@ def _outcome(seed: int) -> Outcome:
 
 
 @contextmanager
-def outcomes(seeds: Sequence[int], processes: int) -> Iterator[Iterator[Outcome]]:
-    """Yield what comes of *seeds*, in their order, run by so many processes."""
-    if processes == 1:
+def outcomes(seeds: Sequence[int], processes: int, rig: Rig | None = None) -> Iterator[Iterator[Outcome]]:
+    """Yield what comes of *seeds*, in their order, run by so many processes, or with *rig* in this one."""
+    if rig is not None or processes == 1:
         with ExitStack() as stack:
-            rig = Rig(stack)
-            yield (outcome(rig, seed) for seed in seeds)
+            clients = rig or Rig(stack)
+            yield (outcome(clients, seed) for seed in seeds)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_start) as pool:
@@ -190,11 +198,11 @@ class Summary:
         return "\n".join(lines)
 
 
-def run_many(seeds: Sequence[int], processes: int, tell: Callable[[Outcome], None]) -> Summary:
+def run_many(seeds: Sequence[int], processes: int, tell: Callable[[Outcome], None], rig: Rig | None = None) -> Summary:
     """Run the programs of *seeds*, and *tell* of the first finding of each kind."""
     found = Summary()
     began = time.monotonic()
-    with outcomes(seeds, processes) as made:
+    with outcomes(seeds, processes, rig) as made:
         for one in made:
             new = one.kind and one.kind not in found.first
             found.add(one)

@@ -8,6 +8,7 @@ rows of each file, bounds and counts are held against them, summaries against ma
 from __future__ import annotations
 
 import decimal
+import io
 import itertools
 import json
 import math
@@ -66,31 +67,42 @@ class Files:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Of data files by path; whoever writes files without field ids says here what they hold."""
 
+    def read(self, location: str) -> bytes:
+        """Return what a file holds."""
+        return Path(local(location)).read_bytes()
+
+    def exists(self, location: str) -> bool:
+        """Return whether there is such a file."""
+        return Path(local(location)).exists()
+
+    def size(self, location: str) -> int:
+        """Return the length of a file in bytes."""
+        return Path(local(location)).stat().st_size
+
     def table(self, location: str) -> Json:
         """Return a metadata file."""
         if location not in self.tables:
-            self.tables[location] = json.loads(Path(local(location)).read_bytes())
+            self.tables[location] = json.loads(self.read(location))
         return self.tables[location]
 
     def manifest_list(self, location: str) -> list[Json]:
         """Return the manifests in a list."""
         if location not in self.lists:
-            with Path(local(location)).open("rb") as file:
-                self.lists[location] = [cast(Json, entry) for entry in fastavro.reader(file)]
+            reader = fastavro.reader(io.BytesIO(self.read(location)))
+            self.lists[location] = [cast(Json, entry) for entry in reader]
         return self.lists[location]
 
     def manifest(self, location: str) -> Manifest:
         """Return a manifest."""
         if location not in self.manifests:
-            with Path(local(location)).open("rb") as file:
-                reader = fastavro.reader(file)
-                self.manifests[location] = Manifest(dict(reader.metadata), [cast(Json, entry) for entry in reader])
+            reader = fastavro.reader(io.BytesIO(self.read(location)))
+            self.manifests[location] = Manifest(dict(reader.metadata), [cast(Json, entry) for entry in reader])
         return self.manifests[location]
 
     def data(self, location: str) -> list[Row]:
         """Return the rows of a data file, by field ids."""
         if location not in self.rows:
-            table = pq.ParquetFile(local(location)).read(use_threads=False)
+            table = pq.ParquetFile(pa.BufferReader(self.read(location))).read(use_threads=False)
             columns = [(_field_id(f), f.type, table.column(i).to_pylist()) for i, f in enumerate(table.schema)]
             self.rows[location] = [
                 tuple(sorted((key, _by_id(values[i], kind)) for key, kind, values in columns if values[i] is not None))
@@ -208,17 +220,28 @@ class Observed:
             tags=frozenset(name for name, ref in refs.items() if ref["type"] == "tag"),
             spec=tuple(p for p in self.specs[raw["default-spec-id"]] if p.transform != "void"),
             order=tuple((f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]),
-            properties={k: v for k, v in properties.items() if k != "schema.name-mapping.default"},
+            properties={
+                k: v
+                for k, v in properties.items()
+                if k != "schema.name-mapping.default" and not k.startswith("commit-coord.stream.")
+            },
             version=raw["format-version"],
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],
             history=tuple(itertools.islice(self.history(head), 4)),
-            mapped="schema.name-mapping.default" in properties,
+            mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
             files=tuple(
                 (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))
                 for f in (self.live(head) if head is not None else ())
             ),
         )
+
+
+def _mapped(fields: Sequence[Json], around: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        for name in one["names"]:
+            yield around + name, one.get("field-id", -1)
+            yield from _mapped(one.get("fields", ()), f"{around}{name}.")
 
 
 # What does not fit.
@@ -240,10 +263,10 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     for snapshot_id, snapshot in now.snapshots.items():
         if snapshot_id not in known:
             yield from _snapshot(now, snapshot)
-        elif not Path(local(snapshot["manifest-list"])).exists():
+        elif not now.files.exists(snapshot["manifest-list"]):
             yield "the manifest list of an old snapshot is gone"
     for path in reachable(now):
-        if not Path(path).exists():
+        if not now.files.exists(path):
             yield f"a file is missing: {os.path.basename(path)}"
 
 
@@ -306,12 +329,12 @@ def _snapshot(now: Observed, snapshot: Json) -> Iterator[str]:
         yield "a snapshot's sequence number is below its parent's"
     if "schema-id" in snapshot and snapshot["schema-id"] not in now.schemas:
         yield "a snapshot's schema is gone"
-    if not Path(local(snapshot["manifest-list"])).exists():
+    if not now.files.exists(snapshot["manifest-list"]):
         yield "a manifest list is missing"
         return
     paths: Counter[str] = Counter()
     for manifest in now.files.manifest_list(snapshot["manifest-list"]):
-        if not Path(local(manifest["manifest_path"])).exists():
+        if not now.files.exists(manifest["manifest_path"]):
             yield "a manifest is missing"
             continue
         yield from _manifest(now, snapshot, manifest, version)
@@ -406,10 +429,10 @@ def _result_type(transform: str, source: IcebergType) -> IcebergType | None:
 
 def _data_file(now: Observed, live: Live) -> Iterator[str]:
     file, path = live.file, live.path
-    if not Path(local(path)).exists():
+    if not now.files.exists(path):
         yield "a data file is missing"
         return
-    if Path(local(path)).stat().st_size != file["file_size_in_bytes"]:
+    if now.files.size(path) != file["file_size_in_bytes"]:
         yield "a data file has another size than its entry says"
     rows = now.files.data(path)
     if file["record_count"] != len(rows):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -250,16 +250,25 @@ def truth(where: Where, fields: StructType) -> Truth:
         case NotNull():
             return lambda row: value(row) is not None
         case In(values=values):
-            wanted = [canonical(item, kind) for item in values]
+            wanted = [_constant(item, kind, where.column) for item in values]
             return lambda row: None if value(row) is None else not _is_nan(value(row)) and value(row) in wanted
         case Compare(op=op, value=other):
-            against, compared = canonical(other, kind), _COMPARED[op]
+            against, compared = _constant(other, kind, where.column), _COMPARED[op]
             return lambda row: (
                 None
                 if value(row) is None
                 else not _is_nan(value(row)) and not _is_nan(against) and compared(value(row), against)
             )
     raise TypeError(where)
+
+
+def _constant(value: Any, kind: IcebergType, column: str) -> Value:
+    if not kind.is_primitive:
+        raise Unbound(f"{column} has no constants")
+    try:
+        return canonical(value, kind)
+    except (TypeError, struct.error) as error:
+        raise Unbound(f"{column} has no value {value!r}") from error
 
 
 def _is_nan(value: Value) -> bool:
@@ -276,6 +285,28 @@ def columns_of(where: Where) -> set[str]:
         case And(left=left, right=right) | Or(left=left, right=right):
             return columns_of(left) | columns_of(right)
     return {where.column}
+
+
+def parts(where: Where) -> Iterator[Where]:
+    """Yield the conditions that *where* is made of."""
+    match where:
+        case Not(inner=inner):
+            yield from parts(inner)
+        case And(left=left, right=right) | Or(left=left, right=right):
+            yield from parts(left)
+            yield from parts(right)
+        case _:
+            yield where
+
+
+def constants(where: Where) -> Iterator[Any]:
+    """Yield the values that *where* compares with."""
+    for one in parts(where):
+        match one:
+            case In(values=values):
+                yield from values
+            case Compare(value=value):
+                yield value
 
 
 # Tables.
@@ -307,7 +338,8 @@ class State:
         spec_id: Of *spec*. Seen, not compared.
         files: Of the main branch: the spec and the rows of each. Seen, not compared.
         history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
-        mapped: It has a name mapping, by which columns are found in files that name no field ids. Seen, not compared.
+        mapping: Its name mapping, by which columns are found in files that name no field ids: their paths. Seen, not
+            compared.
     """
 
     uuid: str
@@ -322,7 +354,12 @@ class State:
     spec_id: int = field(default=0, compare=False)
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
-    mapped: bool = field(default=False, compare=False)
+    mapping: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def mapped(self) -> bool:
+        """Return whether it has a name mapping."""
+        return bool(self.mapping)
 
     @property
     def isolation(self) -> str:
@@ -351,12 +388,37 @@ class State:
         )
 
 
+def paths(kind: IcebergType, around: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the path of each field in *kind*, as name mappings have it, and its id."""
+    match kind:
+        case StructType(fields=fields):
+            inside = list(fields)
+        case ListType():
+            inside = [kind.element_field]
+        case MapType():
+            inside = [kind.key_field, kind.value_field]
+        case _:
+            inside = []
+    for one in inside:
+        yield around + one.name, one.field_id
+        yield from paths(one.field_type, f"{around}{one.name}.")
+
+
+def misled(fields: StructType, mapping: Mapping[str, int], before: StructType | None = None) -> bool:
+    """Return whether *mapping* has a path of *fields* for another field; not where it was so *before*."""
+    old = dict(paths(before)) if before is not None else {}
+    return any(path in mapping and key not in (mapping[path], old.get(path)) for path, key in paths(fields))
+
+
 def _visible(row: Row, fields: StructType) -> Row:
     found: Row = projected(row, fields)
     return found
 
 
 def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
-    """Return rows that were written by name; None when one lacks what is required."""
-    made: list[Row] = [canonical(row, fields) for row in named]
+    """Return rows that were written by name; None when one lacks what is required, or has what a column can't have."""
+    try:
+        made: list[Row] = [canonical(row, fields) for row in named]
+    except (TypeError, AttributeError, ValueError, struct.error):
+        return None  # a race's steps are drawn before the first one is done, and may name other columns by then
     return made if all(complete(row, fields) for row in made) else None

@@ -13,10 +13,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -32,6 +33,7 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    misled,
     path_of,
     rows_of,
 )
@@ -355,6 +357,22 @@ class Transact:
     calls: tuple[Call, ...]
 
 
+class Elsewhere:
+    """An operation that another module defines, and that says itself what it means.
+
+    Args:
+        client: Who does it.
+        fresh: It sees the table as it is when it starts, as a statement does.
+    """
+
+    client: str
+    fresh: ClassVar[bool] = False
+
+    def meaning(self, base: State, head: State) -> Expected:
+        """Return what may come of it."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Race:
     """*one* is planned; then *others* are done, by other clients; then *one* commits."""
@@ -391,7 +409,9 @@ Structural = (
 Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
 Statement = Insert | InsertSelect | SqlUpdate | SqlDelete | Truncate | Concatenate
 Call = Rows | UpdateRows | SetProperty | AddColumn | RenameColumn | DropColumn
-Single = Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh
+Single = (
+    Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh | Elsewhere
+)
 Operation = Single | Race
 
 OURS_ALONE = (
@@ -405,10 +425,16 @@ OURS_ALONE = (
     SqlDelete,
     Truncate,
     Concatenate,
+    Elsewhere,
 )
 """What PyIceberg has no call for."""
 
 STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate)
+
+
+def is_fresh(operation: Single) -> bool:
+    """Return whether *operation* sees the table as it is when it starts, whatever its client saw."""
+    return isinstance(operation, STATEMENTS) or (isinstance(operation, Elsewhere) and operation.fresh)
 
 
 @dataclass(frozen=True)
@@ -436,10 +462,19 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return Expected((), "the table was dropped")
+    if isinstance(operation, Elsewhere):
+        return operation.meaning(base, head)
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
     late = changed or ("" if base is head else "the table has changed")
-    views = (base, head) if changed and _same_kinds(base, head) else (base,)
+    # A statement is text, which is read again on the head.
+    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or same_kinds(base, head)
+    views = (base, head) if changed and anew else (base,)
     match operation:
+        case AddFiles(rows=rows) if same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
+            # A file lies in one partition, whatever its bounds say.
+            return Expected((), "the rows of the file lie in several partitions")
+        case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
+            return Expected((), "the name mapping has a name for another column")
         case Append() | AddFiles():
             branch = operation.branch if isinstance(operation, Append) else MAIN
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
@@ -448,16 +483,18 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Overwrite(rows=rows, where=where, branch=branch, given=given):
             if _by_snapshot(base, head) and not given:
                 serial = _each(_overwritten(rows, where, view, head, branch) for view in views)
-                return _on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
+                return on_snapshot(_overwritten(rows, where, base, base, branch), serial, base, head, branch)
             if not given and _conflict(where, base, head, branch):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
-            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), changed)
+            # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
+            why = changed or _has_twice(rows, keys, base) or _has_twice(rows, keys, head)
+            return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if _by_snapshot(base, head):
                 serial = _each(_partitions_replaced(rows, view, head) for view in views)
-                return _on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
+                return on_snapshot(_partitions_replaced(rows, base, base), serial, base, head, MAIN)
             if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
@@ -485,10 +522,16 @@ def _by_snapshot(base: State, head: State) -> bool:
     return base is not head and "snapshot" in {base.isolation, head.isolation}
 
 
-def _same_kinds(base: State, head: State) -> bool:
+def same_kinds(base: State, head: State) -> bool:
     """Return whether what was written for the names of *base* can be taken by those of *head*."""
-    there = {f.name: f.field_type for f in head.fields.fields}
-    return all(there.get(f.name, f.field_type) == f.field_type for f in base.fields.fields)
+    there = {f.name: _family(f.field_type) for f in head.fields.fields}
+    return all(there.get(f.name, kind) == kind for f in base.fields.fields for kind in [_family(f.field_type)])
+
+
+def _family(kind: IcebergType) -> str:
+    """Return what the types that have the same literals have in common."""
+    name = str(kind).partition("(")[0]
+    return "whole number" if name in {"int", "long"} else name if kind.is_primitive else str(kind)
 
 
 def _each(found: Iterable[State | None]) -> tuple[State, ...]:
@@ -518,9 +561,9 @@ def _without(where: Where, view: State, head: State, branch: str) -> State | Non
         return None
     try:
         matches = bound(where, view.fields)
-    except Unbound:
+        return head.with_rows([row for row in head.rows.get(branch, ()) if not matches(row)], branch)
+    except (Unbound, TypeError):  # there is no such column, or one that can't be compared with the constant
         return None
-    return head.with_rows([row for row in head.rows.get(branch, ()) if not matches(row)], branch)
 
 
 def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
@@ -532,7 +575,10 @@ def _conflict(where: Where, base: State, head: State, branch: str) -> bool:
         return False
     if (branch in base.rows) != (branch in head.rows) and branch != MAIN:
         return True
-    return Counter(filter(matches, base.of(branch).elements())) != Counter(filter(matches, head.of(branch).elements()))
+    # As the present columns show them: that one was dropped changes no row.
+    found = (filter(matches, state.rows.get(branch, ())) for state in (base, head))
+    then, now = (State("", head.fields, {MAIN: tuple(rows)}).of() for rows in found)
+    return then != now
 
 
 def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: State, branch: str) -> State | None:
@@ -540,7 +586,7 @@ def _overwritten(named: tuple[Named, ...], where: Where, view: State, head: Stat
     return left and _appended(named, view, left, branch)
 
 
-def _on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
+def on_snapshot(after: State | None, serial: tuple[State, ...], base: State, head: State, branch: str) -> Expected:
     """Return what snapshot isolation allows: rows that were added meanwhile stay, none that is replaced may be gone.
 
     Args:
@@ -584,6 +630,26 @@ def _upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head
         yield head.with_rows([*kept, *written])
 
 
+def _has_twice(named: tuple[Named, ...], keys: tuple[str, ...], state: State) -> str:
+    """Return why an upsert of *named* may be refused: the table has one of its keys twice."""
+    try:
+        ids = [path_of(key, state.fields)[-1].field_id for key in keys]
+    except Unbound:
+        return ""
+    wanted = {tuple(row.get(key) for key in keys) for row in named}
+    found = Counter(tuple(dict(row).get(i) for i in ids) for row in state.rows.get(MAIN, ()))
+    return "a key is in the table twice" if any(found[key] > 1 for key in wanted) else ""
+
+
+def _partitions(named: tuple[Named, ...], state: State) -> Iterator[tuple[Any, ...]]:
+    """Yield the partitions of *named*, as far as they fit *state*; NaN as one that is itself."""
+    for row in rows_of(named, state.fields) or ():
+        yield tuple(
+            "NaN" if isinstance(value, float) and math.isnan(value) else value
+            for value in partition_of(row, state.spec, state.fields)
+        )
+
+
 def partition_of(row: Row, spec: tuple[Partition, ...], fields: StructType) -> tuple[Any, ...]:
     """Return the partition values of *row*."""
     values = dict(row)
@@ -614,7 +680,7 @@ def _partitions_changed(rows: Iterable[Row], base: State, head: State) -> bool:
     return base.fields == head.fields and replaced(base) != replaced(head)
 
 
-def _files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
+def files_replaced(rows: tuple[Row, ...], view: State, head: State) -> State:
     """Return *head* with *rows* in the place of all that lie in a partition of one of them, by the spec of *view*."""
     if not view.spec:
         return head.with_rows(rows)
@@ -636,9 +702,10 @@ def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> St
         matches = bound(where, view.fields)
         there = head.rows.get(MAIN, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
-    except Unbound:
+        kept = [row for row in there if not matches(row)]
+    except (Unbound, TypeError, AttributeError):
         return None
-    return head.with_rows([*(row for row in there if not matches(row)), *changed]) if _fit(changed, head) else None
+    return head.with_rows([*kept, *changed]) if _fit(changed, head) else None
 
 
 def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
@@ -648,7 +715,7 @@ def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *made))
-    return _files_replaced(tuple(made), view, head)
+    return files_replaced(tuple(made), view, head)
 
 
 def _selected(where: Where, view: State, head: State, overwrite: bool) -> State | None:
@@ -658,7 +725,7 @@ def _selected(where: Where, view: State, head: State, overwrite: bool) -> State 
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *found))
-    return _files_replaced(found, view, head)
+    return files_replaced(found, view, head)
 
 
 def _files_committed(operation: CommitFiles, base: State, head: State, slots: Slots) -> Expected:
@@ -673,18 +740,18 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
             return Expected((head.with_rows((*head.rows.get(MAIN, ()), *rows)),), changed)
         case "dynamic":
             if _by_snapshot(base, head):
-                serial = _each(_files_replaced(rows, view, head) for view in (written, head))
-                return _on_snapshot(_files_replaced(rows, written, base), serial, base, head, MAIN)
+                serial = _each(files_replaced(rows, view, head) for view in (written, head))
+                return on_snapshot(files_replaced(rows, written, base), serial, base, head, MAIN)
             if _partitions_changed(rows, base, head):
                 return Expected((), "rows that it replaces have changed")
             changed = changed or ("" if base is head else "the table has changed")
-            return Expected(_each(_files_replaced(rows, view, head) for view in (written, head)), changed)
+            return Expected(_each(files_replaced(rows, view, head) for view in (written, head)), changed)
     if _by_snapshot(base, head):
         kept = _without(operation.where, base, base, MAIN)
         after = kept and kept.with_rows((*kept.rows.get(MAIN, ()), *rows))
         there = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
         serial = tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in there)
-        return _on_snapshot(after, serial, base, head, MAIN)
+        return on_snapshot(after, serial, base, head, MAIN)
     if _conflict(operation.where, base, head, MAIN):
         return Expected((), "rows that it replaces have changed")
     left = _each(_without(operation.where, view, head, MAIN) for view in (base, head))
@@ -721,6 +788,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
         states: tuple[State, ...] = (_applied(operation, base, head),)
+        if misled(states[0].fields, head.mapping, head.fields) and not isinstance(operation, Recreate):
+            return Expected((), "files without field ids have another column under that name")
         if isinstance(operation, MoveFirst | SortBy | AddPartition) and late and _known(base, operation.column):
             # Its client may have meant a column that has another name by now.
             meant = next(f for f in head.fields.fields if f.field_id == _known(base, operation.column))

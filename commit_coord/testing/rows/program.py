@@ -174,8 +174,10 @@ def loads(text: str) -> Program:
 
 def python(text: str) -> Any:
     """Return the program, step or condition that was printed as *text*."""
+    from commit_coord.testing.rows import spark  # which draws with what is here
+
     names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "datetime": dt}
-    for module in (types, model, operations):
+    for module in (types, model, operations, spark):
         names |= vars(module)
     names |= {"Program": Program, "Look": Look}
     return eval(text, names)  # noqa: S307 - a program of one's own # nosec B307
@@ -531,12 +533,12 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
     if dice.chance(mix.races) and client != "s":
         one = single(dice, view, client, mix, raced=True)
         return Race(
-            one, tuple(_meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
+            one, tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
         )
     return single(dice, view, client, mix)
 
 
-def _meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
+def meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     """Return what another client than *client* does."""
     other = dice.one([name for name in ("a", "b", "s") if name != client])
     if mix.changes and dice.chance(40):

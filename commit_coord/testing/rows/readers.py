@@ -1,14 +1,22 @@
-"""Readers of tables that share no code with us: PyIceberg's own scan of a metadata file, and DuckDB's extension."""
+"""Readers of tables: PyIceberg's scan of a metadata file, DuckDB's extension, and what our users see.
+
+The first two share no code with us, and run in processes of their own. The third is PyIceberg's scan in a process that
+has our catalogs, where its known faults are mended.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import importlib.resources
 import multiprocessing
+import pickle
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,8 +24,9 @@ import pyarrow as pa
 from pyiceberg import expressions as E
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
-from pyiceberg.types import IcebergType, StructType
+from pyiceberg.types import FloatType, IcebergType, ListType, MapType, StructType
 
+from commit_coord.testing.rows.metadata import Observed
 from commit_coord.testing.rows.model import (
     Always,
     And,
@@ -30,6 +39,9 @@ from commit_coord.testing.rows.model import (
     Row,
     Where,
     canonical,
+    columns_of,
+    constants,
+    parts,
 )
 
 Bag = Counter[Row]
@@ -78,8 +90,94 @@ _COMPARISONS: dict[str, Any] = {
 }
 
 
+class ReadError(Exception):
+    """A reader in another process failed, and said how."""
+
+
+class _Stock:
+    """PyIceberg in a process that never loads this package, started with the first question."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, location: str, row_filter: E.BooleanExpression) -> pa.Table | None:
+        """Return the rows that match; None where there is no snapshot."""
+        if self._process is None or self._process.poll() is not None:
+            program = Path(__file__).with_name("stock_scan.py")
+            # -P: the folder of that file is no place to import from.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pickle.dump((location, row_filter), self._process.stdin)
+        self._process.stdin.flush()
+        answer = pickle.load(self._process.stdout)  # noqa: S301 - of our own process # nosec B301
+        if isinstance(answer, tuple):
+            raise ReadError(": ".join(answer))
+        return pa.ipc.open_file(answer).read_all() if answer else None
+
+
+_stock = _Stock()
+
+
 def pyiceberg(location: str, schema: Schema, where: Where) -> Bag:
     """Read with PyIceberg's own scan."""
+    found = _stock.ask(location, expression(where))
+    return Counter() if found is None else bag(found, schema.as_struct())
+
+
+def pyiceberg_limit(table: Observed, where: Where) -> str:
+    """Return why PyIceberg's own scan answers *where* wrongly, whoever wrote the table; "" if it does not."""
+    columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
+    kinds = {key: str(table.schema.find_type(key)) for key in columns}
+    floats = {key for schema in table.schemas.values() for key in schema.field_ids if _is_float(schema, key)}
+    if not floats.isdisjoint(columns) and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
+        return "a constant beyond the range of floats: it finds no infinity there, and each in files of floats"
+    if any(isinstance(v, float) and v == 0 for one in parts(where) if isinstance(one, In) for v in one.values):
+        return "IN with a zero: it tells 0.0 from -0.0"
+    partitioned = {p.source for spec in table.specs.values() for p in spec if p.transform == "identity"}
+    if any(kind == "double" for key, kind in kinds.items() if key in partitioned):
+        return "a double that a spec partitions by: read with the precision of a float"
+    return "a uuid: Arrow compares none" if "uuid" in kinds.values() else ""
+
+
+def _is_float(schema: Schema, key: int) -> bool:
+    return isinstance(schema.find_type(key), FloatType)
+
+
+_MOST = 3.4028234663852886e38
+"""The greatest float of 32 bits."""
+
+PYICEBERG_ERRORS = {
+    "'NoneType' and": "it compares a partition value that is NULL",
+    "date value out of range": "it looks for the day after the last one",
+    "does not fit into precision inferred": "a decimal that was widened",
+}
+"""Errors by which PyIceberg's own scan refuses a condition, by a part of their text, and why."""
+
+
+def as_pyiceberg_shows(rows: Bag, fields: StructType) -> Bag:
+    """Return *rows* without empty lists of structs and maps to structs: it shows NULL as such, and not otherwise."""
+    blurred = {
+        f.field_id
+        for f in fields.fields
+        if (isinstance(f.field_type, ListType) and isinstance(f.field_type.element_type, StructType))
+        or (isinstance(f.field_type, MapType) and isinstance(f.field_type.value_type, StructType))
+    }
+    if not blurred:
+        return rows
+    shown: Bag = Counter()
+    for row, times in rows.items():
+        shown[tuple((key, value) for key, value in row if key not in blurred or value != ())] += times
+    return shown
+
+
+def ours(location: str, schema: Schema, where: Where) -> Bag:
+    """Read with PyIceberg's scan in this process, which has our catalogs."""
     table = StaticTable.from_metadata(location)
     if table.metadata.current_snapshot_id is None:
         return Counter()
@@ -186,7 +284,7 @@ def _literal(value: Any, kind: IcebergType) -> str:
     return f"CAST('{escaped}' AS {name})"
 
 
-READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb}
+READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb, "ours": ours}
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from commit_coord.testing.sim.many import Shown, every_move, plan_of, run_all
+from commit_coord.testing.sim.many import Shown, Which, every_move, run_all
 from commit_coord.testing.sim.plan import Plan
-from commit_coord.testing.sim.run import Outcome, simulate
+from commit_coord.testing.sim.run import Outcome
 
 _FAILURES = 3
 """After so many a run of many seeds ends."""
@@ -30,9 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="instead: a table moves between two lock services, and processes are struck N times, at every step",
     )
+    parser.add_argument("--rows", action="store_true", help="instead: writers write rows, and these are proved right")
     options = parser.parse_args(arguments)
     if min(options.runs, options.processes) < 1 or options.moves < 0:
         parser.error("RUNS and --processes are 1 or more, --moves 0 or more")
+    if options.moves and options.rows:
+        parser.error("--moves and --rows are two kinds of runs")
+    which = Which(strikes=options.moves, rows=options.rows)
+    replay = f" ARGS='--moves {options.moves}'" if options.moves else " ARGS=--rows" if options.rows else ""
     if options.moves:
         there = len(every_move(options.moves))
         if not 1 <= options.seed <= there:
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.runs = min(options.runs, there + 1 - options.seed)
     shown, began = Shown(), time.monotonic()
     told = began
-    for some in run_all(options.seed, options.runs, options.processes, options.moves):
+    for some in run_all(options.seed, options.runs, options.processes, which):
         shown += some
         for seed in some.failed:
             print(f"run {seed} failed", flush=True)
@@ -53,23 +58,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(shown.failed) >= _FAILURES:
             break
     for seed in sorted(shown.failed)[:_FAILURES]:
-        _tell(plan_of(seed, options.moves), f" ARGS='--moves {options.moves}'" if options.moves else "")
+        _tell(which, which.plan(seed), replay)
     if options.show and not shown.failed:
-        _print(simulate(plan_of(options.seed + options.runs - 1, options.moves)))
+        _print(which.simulate(which.plan(options.seed + options.runs - 1)))
     seconds = time.monotonic() - began
     tally = shown.tally
     print(
         f"{shown.runs:,} runs in {seconds:.0f} s ({1000 * seconds / shown.runs:.1f} ms each): "
-        f"{tally['acknowledged']:,} appends acknowledged, {tally['refused']:,} refused, {tally['unknown']:,} unknown; "
+        f"{tally['acknowledged']:,} {'calls' if options.rows else 'appends'} acknowledged, "
+        f"{tally['refused']:,} refused, {tally['unknown']:,} unknown; "
         f"{len(shown.failed)} runs failed; digest of the histories {shown.digest:014x}"
     )
     return 1 if shown.failed else 0
 
 
-def _tell(plan: Plan, arguments: str) -> None:
+def _tell(which: Which, plan: Plan, arguments: str) -> None:
     """Print a run that failed, as small as it still fails, and how to see it again."""
-    smallest = simulate(plan)
-    while smaller := next(filter(lambda one: one.broken, map(simulate, smallest.plan.smaller())), None):
+    smallest = which.simulate(plan)
+    while smaller := next(filter(lambda one: one.broken, map(which.simulate, smallest.plan.smaller())), None):
         smallest = smaller
     _print(smallest)
     print(f"replay: make sim SEED={plan.seed} RUNS=1{arguments}\n")

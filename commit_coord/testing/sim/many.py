@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 
-from commit_coord.testing.sim.plan import Moves, Plan, draw
-from commit_coord.testing.sim.run import hash_of, simulate
+from commit_coord.testing.sim.plan import Moves, Plan, draw, draw_rows
+from commit_coord.testing.sim.rows import simulate_rows
+from commit_coord.testing.sim.run import Outcome, hash_of, simulate
 
 _CHUNK = 50
 _CHUNKS_PER_PROCESS = 100
@@ -42,21 +43,39 @@ class Shown:
         return self
 
 
-Chunk = tuple[int, int, int]
-"""The first seed, how many, and how often the runs of moves are struck; 0 for other runs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which runs.
+
+    Args:
+        strikes: How often processes are struck while a table moves; 0: it does not move.
+        rows: Whether tables with rows are written.
+    """
+
+    strikes: int = 0
+    rows: bool = False
+
+    def plan(self, seed: int) -> Plan:
+        """Return the plan of a run."""
+        if self.strikes:
+            return every_move(self.strikes)[seed - 1]
+        return draw_rows(seed) if self.rows else draw(seed)
+
+    def simulate(self, plan: Plan) -> Outcome:
+        """Run *plan*."""
+        return simulate_rows(plan) if self.rows else simulate(plan)
 
 
-def plan_of(seed: int, strikes: int) -> Plan:
-    """Return the plan of a run."""
-    return every_move(strikes)[seed - 1] if strikes else draw(seed)
+Chunk = tuple[int, int, Which]
+"""The first seed, how many, and which runs."""
 
 
 every_move = cache(Moves)
 
 
-def run_all(seed: int, runs: int, processes: int, strikes: int = 0) -> Iterator[Shown]:
+def run_all(seed: int, runs: int, processes: int, which: Which = Which()) -> Iterator[Shown]:
     """Yield what chunks of the runs showed, as they come."""
-    chunks = [(first, min(_CHUNK, seed + runs - first), strikes) for first in range(seed, seed + runs, _CHUNK)]
+    chunks = [(first, min(_CHUNK, seed + runs - first), which) for first in range(seed, seed + runs, _CHUNK)]
     if len(chunks) == 1:
         yield _chunk(chunks[0])
         return
@@ -77,10 +96,10 @@ def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[Shown
 
 
 def _chunk(chunk: Chunk) -> Shown:
-    first, runs, strikes = chunk
+    first, runs, which = chunk
     shown = Shown(runs)
     for seed in range(first, first + runs):
-        outcome = simulate(plan_of(seed, strikes))
+        outcome = which.simulate(which.plan(seed))
         shown.tally.update(acknowledged=outcome.acknowledged, refused=outcome.refused, unknown=outcome.unknown)
         if outcome.broken:
             shown.failed.append(seed)

@@ -40,6 +40,8 @@ class Job(StrEnum):
     """Under an operation lock on a partition, and not without it."""
     TABLE_APPEND = "table-locked append"
     """Likewise, on the table."""
+    ROWS = "rows"
+    """A call of a table or a statement; see :mod:`commit_coord.testing.sim.rows`."""
 
 
 class Kind(StrEnum):
@@ -333,6 +335,27 @@ def rough(plan: Plan) -> Plan:
             unanswered=0.1 * dice.random(), late=0.1 * dice.random(), refused=0.25 * dice.random(), slow=0.1
         ),
     )
+
+
+def draw_rows(seed: int) -> Plan:
+    """Return the plan of run *seed* of those in which tables with rows are written.
+
+    A call reads and writes many files, so more of its messages come before the one that a process is struck at.
+    """
+    dice = random.Random(f"rows plan {seed}")  # noqa: S311 - dice, no secret
+    plan = draw(seed)
+    writers = tuple(
+        replace(writer, jobs=(Job.ROWS,) * (writer.threads * dice.choice((3, 4, 6))))
+        if writer.kind is Kind.OURS
+        else writer
+        for writer in plan.writers
+        if writer.kind in (Kind.OURS, Kind.ADMINISTRATOR)
+    )
+    names = {writer.name for writer in writers}
+    faults = tuple(
+        replace(fault, step=1 + int(150 * dice.random() ** 1.3)) for fault in plan.faults if fault.process in names
+    )
+    return replace(plan, writers=writers, faults=faults)
 
 
 _MOVERS = (

@@ -6,12 +6,12 @@ import gc
 import hashlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import orjson
@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from commit_coord import coordinator as coordinating
+from commit_coord.catalog import base as catalogs
 from commit_coord.catalog import hive as hive_module
 from commit_coord.catalog import migration as operating
 from commit_coord.catalog.migration import Migration
@@ -128,14 +129,15 @@ class Outcome:
 
 def simulate(plan: Plan) -> Outcome:
     """Run *plan*. The same plan gives the same outcome."""
-    with _Run.of(plan) as run:
+    with Run.of(plan) as run:
         return run.outcome()
 
 
-class _Inline(Executor):
+class Inline(Executor):
     """Does at once, in the simulated thread that asks."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Do it, and return what is done."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -152,7 +154,7 @@ class _InlineFactory:
         return _INLINE
 
 
-_INLINE = _Inline()
+_INLINE = Inline()
 
 
 @cache
@@ -189,7 +191,7 @@ def _manifest(path: str, snapshot_id: int) -> ManifestFile:
     )
 
 
-class _Run:
+class Run:
     """The world of one plan and what was observed in it."""
 
     def __init__(self, plan: Plan) -> None:
@@ -215,7 +217,7 @@ class _Run:
             "write.metadata.previous-versions-max": str(plan.log_length),
             "write.metadata.delete-after-commit.enabled": str(plan.deletes_old).lower(),
         }
-        created = _created()
+        created = self.created()
         if plan.move is not None and plan.move.begins is not Phase.HMS:
             length |= State(phase=Phase.HMS, epoch=0).changed_to(plan.move.begins)
         created = created.model_copy(update={"properties": {**created.properties, **length}})
@@ -247,39 +249,45 @@ class _Run:
             faults = {fault.step: fault for fault in plan.faults if fault.process == writer.name}
             self._start(writer, faults, after=writer.begins)
 
-    @classmethod
-    @contextmanager
-    def of(cls, plan: Plan) -> Iterator[_Run]:
-        """Run *plan* with everything that is random or a thread replaced by what the seed says."""
-        run = cls(plan)
+    def created(self) -> TableMetadata:
+        """Return the table as it is at first."""
+        return _created()
+
+    def replaced(self) -> Iterable[tuple[Any, str, Any]]:
+        """Return what is replaced while the run lasts: whose it is, its name, and by what."""
 
         def made() -> uuid.UUID:
-            return uuid.UUID(int=run.world.random.getrandbits(128), version=4)
+            return uuid.UUID(int=self.world.random.getrandbits(128), version=4)
 
         def owner(statement: str = "") -> Owner:
-            return _owner(run.world.expected()[0].process, statement)
+            return _owner(self.world.expected()[0].process, statement)
 
         def dead(name: str) -> bool:
             # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
-            one_host = plan.locks is Locks.HOST or plan.one_host
-            return one_host and not any(p.alive for p in run._processes if p.name == name)
+            one_host = self.plan.locks is Locks.HOST or self.plan.one_host
+            return one_host and not any(p.alive for p in self._processes if p.name == name)
 
+        yield uuid, "uuid4", made
+        yield committing, "ExecutorFactory", _InlineFactory
+        for module in (coordinating, catalogs, hive_module, migrating_module, operating):
+            yield module, "this_owner", owner
+        for module in (lease_module, zookeeper_module):
+            yield module, "is_dead", dead
+        yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
+
+    @classmethod
+    @contextmanager
+    def of(cls, plan: Plan) -> Iterator[Self]:
+        """Run *plan* with everything that is random or a thread replaced by what the seed says."""
+        run = cls(plan)
         enabled, quiet = gc.isenabled(), logging.root.manager.disable
         logging.disable()  # what goes wrong here is meant to
         gc.disable()  # what is collected when must not depend on the runs before
         try:
-            with (
-                patch.object(uuid, "uuid4", made),
-                patch.object(committing, "ExecutorFactory", _InlineFactory),
-                patch.object(coordinating, "this_owner", owner),
-                patch.object(hive_module, "this_owner", owner),
-                patch.object(migrating_module, "this_owner", owner),
-                patch.object(operating, "this_owner", owner),
-                patch.object(lease_module, "is_dead", dead),
-                patch.object(zookeeper_module, "is_dead", dead),
-                patch.object(zookeeper_module, "_Ticket", ticket_of(lambda: run.world.expected()[0].process)),
-                run.world.ending(),
-            ):
+            with ExitStack() as stack:
+                for owner, name, value in run.replaced():
+                    stack.enter_context(patch.object(owner, name, value))
+                stack.enter_context(run.world.ending())
                 run.world.run(until=_END)
                 run._look_at_locks()
                 if run.metastore is not None:
@@ -435,7 +443,7 @@ class _Run:
         ended: list[int] = []
 
         def work(lane: int) -> None:
-            self._do(process, coordinator, lanes[lane])
+            self.work(process, coordinator, lanes[lane])
             ended.append(lane)
 
         for lane in range(1, len(lanes)):
@@ -445,7 +453,8 @@ class _Run:
             process.clock.sleep(0.1)
         coordinator.locks.close()
 
-    def _do(self, process: Process, coordinator: Coordinator, jobs: list[tuple[int, Job]]) -> None:
+    def work(self, process: Process, coordinator: Coordinator, jobs: list[tuple[int, Job]]) -> None:
+        """Do *jobs*, one after the other. Each is taken from the list when it is not to be done again."""
         while jobs:
             number, job = jobs[0]
             mark = f"{process.name}.{number}"
@@ -814,7 +823,8 @@ class _Run:
         body: dict[str, Any] = orjson.loads(self.files.read(path))
         return body
 
-    def _look_at_table(self) -> list[str]:
+    def look_at_table(self) -> list[str]:
+        """Return what does not hold in the table."""
         location, there = self.pointers.location, self.files.content.__contains__
         if broken := check_files([location], there):
             return broken
@@ -845,7 +855,7 @@ class _Run:
             *self.broken,
             *check_holds(self.holds),
             *check_register(self.calls, "0"),
-            *self._look_at_table(),
+            *self.look_at_table(),
         ]
         answers = [append.answer for append in self.appends.values()]
         return Outcome(

@@ -33,6 +33,8 @@ class Files:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.content: dict[str, bytes] = {}
+        self.deleted: dict[str, bytes] = {}
+        """What was deleted, for the proof."""
 
     def write(self, path: str, data: bytes) -> None:
         """Carry out a write."""
@@ -45,6 +47,11 @@ class Files:
             return self.content[path]
         except KeyError:
             raise FileNotFoundError(path) from None
+
+    def delete(self, path: str) -> None:
+        """Carry out a deletion; fine when there is no such file."""
+        if path in self.content:
+            self.deleted[path] = self.content.pop(path)
 
 
 class SimulatedFileIO(FileIO):
@@ -75,7 +82,7 @@ class SimulatedFileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file; fine when there is none."""
         path = location if isinstance(location, str) else location.location
-        self.call(lambda: self._files.content.pop(path, None))
+        self.call(lambda: self._files.delete(path))
 
     def _read(self, path: str) -> bytes:
         data: bytes = self.call(lambda: self._files.read(path))

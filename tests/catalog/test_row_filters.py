@@ -1,0 +1,284 @@
+"""Row filters are true of the rows that they say: deletes and updates by them leave no row behind in silence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Not
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform, parse_transform
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+import commit_coord
+from commit_coord.testing.rows.metadata import Files, Observed
+from commit_coord.testing.rows.model import Compare, In, IsNull, NotNull
+from commit_coord.testing.rows.readers import expression
+from tests.catalog.kit import NO_MATCH
+
+ONE, TWO, THREE = (UUID(int=number) for number in (1, 2**100, 2**127 + 3))
+
+
+def compared(operator: str, value: Any) -> BooleanExpression:
+    return expression(Compare("x", operator, value))
+
+
+def among(values: Iterable[Any]) -> BooleanExpression:
+    return expression(In("x", tuple(values)))
+
+
+def made(catalog: Any, kind: Any, *values: Any, transform: Any = None, **properties: str) -> Any:
+    """Return a table of one column, partitioned by it where *transform* is given, with one file for each value."""
+    spec = PartitionSpec(*([PartitionField(1, 1000, transform, "part")] if transform is not None else []))
+    schema = Schema(NestedField(1, "x", kind))
+    table = catalog.create_table("db.filtered", schema, partition_spec=spec, properties=properties)
+    for value in values:
+        table.append(arrow(kind, value))
+    return table
+
+
+def arrow(kind: Any, *values: Any) -> pa.Table:
+    plain = [value.bytes if isinstance(value, UUID) else value for value in values]
+    return pa.table([pa.array(plain, schema_to_pyarrow(kind))], names=["x"])
+
+
+def left(table: Any) -> list[Any]:
+    return sorted(table.scan().to_arrow().column("x").to_pylist(), key=repr)
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
+@pytest.mark.parametrize(
+    "condition, there",
+    [
+        (compared("==", TWO), {TWO}),
+        (among([ONE, THREE]), {ONE, THREE}),
+        (compared("<", TWO), {ONE}),
+        (compared("<=", TWO), {ONE, TWO}),
+        (compared(">", TWO), {THREE}),
+        (compared(">=", TWO), {TWO, THREE}),
+        (expression(NotNull("x")), {ONE, TWO, THREE}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_delete_by_a_uuid_deletes_what_a_scan_by_it_shows(
+    catalog: Any, transform: Any, condition: BooleanExpression, there: set[UUID]
+) -> None:
+    table = made(catalog, UUIDType(), ONE, TWO, THREE, None, transform=transform)
+    assert set(table.scan(condition).to_arrow().column("x").to_pylist()) == there
+    table.delete(condition)
+    assert set(left(table)) == {ONE, TWO, THREE, None} - there
+
+
+@pytest.mark.parametrize("kind, condition", [(IntegerType(), "x < 3000000000"), (FloatType(), "x <= 1" + 40 * "0")])
+def test_null_is_not_below_a_number_that_the_column_can_not_have(catalog: Any, kind: Any, condition: str) -> None:
+    table = made(catalog, kind, 1, None, *([math.nan] if kind == FloatType() else []))
+    table.delete(condition)
+    assert repr(left(table)) == ("[None, nan]" if kind == FloatType() else "[None]")
+
+
+@pytest.mark.parametrize("others", [[], [1], [1, 2]])
+def test_a_number_that_the_column_can_not_have_is_in_no_set(catalog: Any, others: list[int]) -> None:
+    greatest, least = 2**31 - 1, -(2**31)
+    table = made(catalog, IntegerType(), 1, greatest, least, None)
+    condition = among([3_000_000_000, -3_000_000_000, *others])
+    assert sorted(table.scan(condition).to_arrow().column("x").to_pylist()) == ([1] if others else [])
+    if others:
+        table.delete(condition)
+        assert left(table) == [least, greatest, None]
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_only_infinity_is_beyond_the_greatest_float(catalog: Any, promoted: bool) -> None:
+    table = made(catalog, FloatType(), math.inf, -math.inf, 1.0, math.nan, None)
+    if promoted:
+        with table.update_schema() as update:
+            update.update_column("x", DoubleType())
+    assert table.scan(compared("==", 1e300)).to_arrow().num_rows == 0
+    table.delete(compared(">", 1e300))
+    assert repr(left(table)) == "[-inf, 1.0, None, nan]"
+    table.delete(compared("<=", -1e300))
+    assert repr(left(table)) == "[1.0, None, nan]"
+    table.delete(compared("<", 1e300))
+    assert repr(left(table)) == "[None, nan]"
+
+
+def test_infinity_is_a_float(catalog: Any) -> None:
+    table = made(catalog, FloatType(), math.inf, -math.inf, 1.0, math.nan, None)
+    table.delete("x < 'inf'")
+    assert repr(left(table)) == repr([None, math.inf, math.nan])
+    table.delete(compared("==", math.inf))
+    assert repr(left(table)) == repr([None, math.nan])
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_both_zeros_are_in_a_set_with_one(catalog: Any, kind: Any, zero: float) -> None:
+    table = made(catalog, kind, 0.0, -0.0, 2.0, None)
+    table.delete(among([zero, 1.0]))
+    assert left(table) == [2.0, None]
+
+
+@pytest.mark.parametrize("transform", ["year", "month", "day", "bucket[3]"])
+def test_the_last_day_and_the_first_one_can_be_compared(catalog: Any, transform: str) -> None:
+    first, last = dt.date.min, dt.date.max
+    table = made(catalog, DateType(), first, last, None, transform=parse_transform(transform))
+    with pytest.warns(UserWarning, match=NO_MATCH):
+        table.delete(compared(">", last))
+    with pytest.warns(UserWarning, match=NO_MATCH):
+        table.delete(compared("<", first))
+    table.delete(compared("<=", first))
+    assert left(table) == [None, last]
+
+
+def test_rows_in_the_null_partition_are_neither_less_nor_greater(catalog: Any) -> None:
+    table = made(catalog, LongType(), 1, 7, None, transform=parse_transform("truncate[5]"))
+    table.delete("x > 2")
+    assert left(table) == [1, None]
+    table.delete("x <= 2")
+    assert left(table) == [None]
+
+
+def test_a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands(catalog: Any) -> None:
+    """Nobody computed rows: those that were added meanwhile match as well."""
+    table = made(catalog, LongType(), 1, **{"write.delete.isolation-level": "snapshot"})
+    other = catalog.load_table("db.filtered")
+    with table.transaction() as transaction:
+        transaction.delete("x < 3")
+        other.append(arrow(LongType(), 2, 3))
+    # The second row of that file stays.
+    assert left(catalog.load_table("db.filtered")) == [3]
+
+
+def test_two_partition_fields_of_one_type_can_be_read_by_every_reader_of_avro(catalog: Any) -> None:
+    kind = DecimalType(9, 2)
+    schema = Schema(NestedField(1, "x", kind), NestedField(2, "y", kind), NestedField(3, "z", UUIDType()))
+    spec = PartitionSpec(*(PartitionField(i, 1000 + i, IdentityTransform(), f"p{i}") for i in (1, 2, 3)))
+    table = catalog.create_table("db.twice", schema, partition_spec=spec)
+    rows = pa.table(
+        [pa.array([1, 2], pa.decimal128(9, 2)), pa.array([3, 4], pa.decimal128(9, 2)), pa.nulls(2, pa.uuid())],
+        names=["x", "y", "z"],
+    )
+    table.append(rows)
+    table.delete("x = 1")
+    seen = Observed(table.metadata_location, Files())  # fastavro, which is strict
+    assert seen.state.of().total() == 1
+
+
+class TestAddedFiles:
+    """Files of other writers, whose partition PyIceberg takes from their bounds."""
+
+    def add(self, table: Any, folder: Path, kind: Any, *values: Any) -> None:
+        path = str(folder / "foreign.parquet")
+        pq.write_table(arrow(kind, *values), path)
+        table.add_files([path])
+
+    def test_one_of_nan_lies_in_the_partition_of_nan(self, catalog: Any, tmp_path: Path) -> None:
+        table = made(catalog, DoubleType(), 1.0, transform=IdentityTransform())
+        self.add(table, tmp_path, DoubleType(), math.nan, math.nan)
+        with pytest.warns(UserWarning, match=NO_MATCH):
+            table.delete(expression(IsNull("x")))
+        assert repr(left(table)) == repr([1.0, math.nan, math.nan])
+        table.delete("x is nan")
+        assert left(table) == [1.0]
+
+    @pytest.mark.parametrize(
+        "kind, transform, values",
+        [
+            (StringType(), "truncate[2]", ["c", None]),
+            (LongType(), "identity", [1, None]),
+            (DoubleType(), "identity", [1.0, math.nan]),
+            (DoubleType(), "identity", [None, math.nan]),
+            (DateType(), "year", [dt.date(2024, 1, 1), None]),
+        ],
+    )
+    def test_one_whose_rows_lie_in_two_partitions_is_refused(
+        self, catalog: Any, tmp_path: Path, kind: Any, transform: str, values: list[Any]
+    ) -> None:
+        table = made(catalog, kind, transform=parse_transform(transform))
+        with pytest.raises(ValueError, match="lie in 2 partitions"):
+            self.add(table, tmp_path, kind, *values)
+        assert left(table) == []
+
+    @pytest.mark.parametrize(
+        "kind, transform, values",
+        [
+            (StringType(), "truncate[2]", ["ca", "cab"]),
+            (LongType(), "identity", [None, None]),
+            (DoubleType(), "identity", [0.0, -0.0]),
+            (DateType(), "year", [dt.date(2024, 1, 1), dt.date(2024, 12, 31)]),
+        ],
+    )
+    def test_one_whose_rows_lie_in_one_partition_is_found_there(
+        self, catalog: Any, tmp_path: Path, kind: Any, transform: str, values: list[Any]
+    ) -> None:
+        table = made(catalog, kind, transform=parse_transform(transform))
+        self.add(table, tmp_path, kind, *values)
+        found = table.scan(among(values)) if values[0] is not None else table.scan("x is null")
+        assert found.to_arrow().num_rows == 2
+
+    def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:
+        schema = Schema(NestedField(1, "x", FloatType(), required=True))
+        spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+        table = catalog.create_table("db.required", schema, partition_spec=spec)
+        path = str(tmp_path / "required.parquet")
+        pq.write_table(pa.schema([pa.field("x", pa.float32(), nullable=False)]).empty_table(), path)
+        with pytest.raises(ValueError, match="has no rows"):
+            table.add_files([path])
+        self.add(made(catalog, FloatType(), transform=IdentityTransform()), tmp_path, FloatType())
+
+    def test_a_column_does_not_take_over_the_name_of_one_in_them(self, catalog: Any, tmp_path: Path) -> None:
+        table = made(catalog, LongType())
+        self.add(table, tmp_path, LongType(), 1)
+        with table.update_schema() as update:
+            update.rename_column("x", "y")
+        with (
+            pytest.raises(commit_coord.CommitNotApplied, match="'x' would show its values"),
+            table.update_schema() as update,
+        ):
+            update.add_column("x", LongType())
+        assert catalog.load_table("db.filtered").scan().to_arrow().to_pylist() == [{"y": 1}]
+        with table.update_schema() as update:
+            update.rename_column("y", "x")
+        assert left(table) == [1]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one file", "in a file each"])
+@pytest.mark.parametrize("column", ["s.x", "s.t.y"])
+def test_a_required_field_of_a_struct_that_is_null_is_null(catalog: Any, column: str, together: bool) -> None:
+    inner = StructType(NestedField(4, "y", LongType(), required=True))
+    x, t = NestedField(2, "x", LongType(), required=True), NestedField(3, "t", inner, required=True)
+    schema = Schema(NestedField(5, "k", LongType()), NestedField(1, "s", StructType(x, t), required=False))
+    table = catalog.create_table("db.filtered", schema)
+    named = [{"k": 1, "s": None}, {"k": 2, "s": {"x": 1, "t": {"y": 1}}}]
+    for some in [named] if together else [[row] for row in named]:
+        table.append(pa.Table.from_pylist(some, schema_to_pyarrow(table.schema())))
+
+    def keys(condition: Any) -> list[int]:
+        return sorted(table.scan(condition).to_arrow().column("k").to_pylist())
+
+    null, there = expression(IsNull(column)), expression(NotNull(column))
+    assert ([1], [2], [2], [1]) == (keys(null), keys(there), keys(Not(null)), keys(Not(there)))
+    table.delete(there)
+    assert [1] == keys(AlwaysTrue())
+    table.delete(null)
+    assert [] == keys(AlwaysTrue())

@@ -1,0 +1,50 @@
+"""Simulated runs whose writers call tables: rows are what a serial order of the calls gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commit_coord.table.transaction import CoordinatedTransaction
+from commit_coord.testing.sim.plan import draw_rows
+from commit_coord.testing.sim.rows import simulate_rows
+
+SEEDS = 20
+"""Runs of one test. `make sim ARGS=--rows` runs thousands."""
+
+
+@pytest.mark.parametrize("first", range(1, 81, SEEDS))
+def test_rows_are_what_a_serial_order_gives(first: int) -> None:
+    seeds = range(first, first + SEEDS)
+    assert {seed: simulate_rows(draw_rows(seed)).broken for seed in seeds} == dict.fromkeys(seeds, ())
+
+
+@pytest.mark.parametrize(
+    "seed", [109, 124, 185], ids=["below infinity", "merged before an upgrade", "in -0.0 and more"]
+)
+def test_runs_that_once_found_something_find_nothing(seed: int) -> None:
+    assert () == simulate_rows(draw_rows(seed)).broken
+
+
+def test_a_seed_repeats_its_history() -> None:
+    plans = [draw_rows(seed) for seed in range(1, 6)]
+    digests = [simulate_rows(plan).digest for plan in plans]
+    assert digests == [simulate_rows(plan).digest for plan in reversed(plans)][::-1]
+    assert len(set(digests)) == len(digests)
+
+
+@pytest.mark.parametrize(
+    "check, instead, seed, promise",
+    [
+        ("_refuse_stale", None, 3, "Rows"),
+        ("_look_again", None, 45, "AcknowledgedStays"),
+        ("_overlooks", False, 81, "Rows"),
+    ],
+)
+def test_a_check_that_is_taken_away_is_missed(
+    monkeypatch: pytest.MonkeyPatch, check: str, instead: Any, seed: int, promise: str
+) -> None:
+    assert () == simulate_rows(draw_rows(seed)).broken
+    monkeypatch.setattr(CoordinatedTransaction, check, lambda *_: instead)
+    assert {promise} == {broken.partition(":")[0] for broken in simulate_rows(draw_rows(seed)).broken}
