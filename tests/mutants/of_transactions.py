@@ -91,8 +91,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-schema-is-known-by-its-id",
         _TX,
-        "            or self._evolves()\n            or any(not isinstance(p, PureAppend)",
-        "            or any(not isinstance(p, PureAppend)",
+        "or self._evolves() or not self._only_appends()",
+        "or not self._only_appends()",
         _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
     ),
     Mutant(
