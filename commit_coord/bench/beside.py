@@ -124,6 +124,8 @@ def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, An
 
 
 def _ensure_checkout(root: Path) -> None:
+    if not root.is_dir():
+        raise ConfigError("there is no such folder", key="--beside", value=root)
     said = _python(root, "-c", "import commit_coord; print(commit_coord.__file__)")
     if said.returncode or root not in Path(said.stdout.strip()).parents:
         raise ConfigError(

@@ -340,3 +340,8 @@ def test_two_checkouts_are_compared_by_the_pairs_of_their_runs() -> None:
 def test_a_folder_without_the_package_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a checkout"):
         beside.run(tmp_path, ["commits"], [], [], print)
+
+
+def test_a_folder_that_is_not_there_is_not_measured(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such folder"):
+        beside.run(tmp_path / "nowhere", ["commits"], [], [], print)

@@ -27,6 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="a folder for the first failing program of each kind, as drawn")
     parser.add_argument("--spark", action="store_true", help="with a client on Spark, in one process")
     options = parser.parse_args(arguments)
+    if min(options.runs, options.processes) < 1:
+        parser.error("RUNS and --processes are 1 or more")
+    if options.program and not options.program.is_file():
+        parser.error(f"there is no program {options.program}")
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         rig = _rig(stack, spark=options.spark)
         if options.program:

@@ -713,6 +713,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--engine", choices=sorted(ENGINES), action="append", help="instead of all")
     options = parser.parse_args(arguments)
+    if options.runs < 1:
+        parser.error("--runs is 1 or more")
     if not (options.folder / _TABLES).exists():
         made = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
         print(f"{options.runs:,} programs left {made:,} tables", flush=True)
