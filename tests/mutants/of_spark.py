@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-schema-at-commit",
         "spark/write.py",
-        "schema_id=target.schema.schema_id, ",
+        "            schema_id=target.schema.schema_id,\n",
         "",
         f"{_ROWS}test_nulls_for_a_column_that_became_required_meanwhile_are_refused",
     ),
