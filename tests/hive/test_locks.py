@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -528,12 +529,16 @@ def test_one_metastore_of_two_that_hangs_costs_no_lease(hms: HiveMetastore) -> N
         Service("hms", f"{first.uri},{second.uri}{HANGS}") as service,
     ):
         manager = hive(service.open(lease_ms=18_000, heartbeat_interval_ms=2_000))
-        with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+        with ExitStack() as ending, manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+            ending.callback(first.passing.set)
             first.passing.clear()
-            until(lambda: manager.metastore.address == second.uri, "the second server is used")
+            until(
+                lambda: manager.metastore.address == second.uri or lease.state is LeaseState.LOST,
+                "the second server is used",
+            )
+            assert lease.state is not LeaseState.LOST
             lease.ensure_active(0)
             assert lease.state is LeaseState.HELD
-        first.passing.set()
 
 
 def test_a_release_does_not_wait_for_a_metastore_that_hangs(service: Service, proxy: Proxy) -> None:
