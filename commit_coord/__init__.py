@@ -20,6 +20,7 @@ from commit_coord.errors import (
     LockRefused,
     LockServiceUnavailable,
     LockTimeout,
+    NoSuchProperty,
     StaleRead,
     StatementError,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "LockScope",
     "LockServiceUnavailable",
     "LockTimeout",
+    "NoSuchProperty",
     "Resource",
     "StaleRead",
     "StatementError",

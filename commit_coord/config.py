@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -89,6 +90,11 @@ def _hive_time_ms(text: str, *, bare_unit: str = "sec") -> str:
     if match is None or unit is None:
         raise ValueError("a Hive time such as 60s, with the unit d, h, m, s, ms, us or ns")
     return str(int(match[1]) * _HIVE_UNITS_NS[unit] // 1_000_000)
+
+
+def _hive_max_partitions(text: str) -> str:
+    """Turn Hive 4's limit into ours: -1, its default, means none."""
+    return str(sys.maxsize) if text.strip() == "-1" else text
 
 
 def _hive_session_ms(text: str) -> str:
@@ -248,6 +254,7 @@ PROPERTIES: tuple[Property, ...] = (
         "1000",
         "An operation that locks more partitions than this locks their common prefix, else the table.",
         _number(1),
+        hive_locks_max_partitions=_hive_max_partitions,
     ),
     _property(
         "operation-locks",
@@ -427,7 +434,7 @@ TABLE_PROPERTIES: tuple[Property, ...] = (
 _BY_KEY = {prop.key: prop for prop in PROPERTIES}
 _BY_ALIAS = {alias: (prop, convert) for prop in PROPERTIES for alias, convert in prop.aliases.items()}
 _OURS = re.compile(
-    r"(lock|operation|commit-coord|hive\.lock|hive\.support\.concurrency|hive\.zookeeper|iceberg\.hive\.lock|"
+    r"(lock|operation|commit-coord|hive\.locks?|hive\.support\.concurrency|hive\.zookeeper|iceberg\.hive\.lock|"
     r"iceberg\.catalog\.hive\.lock|commit|lease)([-._]|$)"
 )
 """Keys that can only be meant for us: an unknown one among them is a mistake."""

@@ -66,6 +66,7 @@ class ErrorKind(StrEnum):
     LEASE_ENDED = "lease-ended"
     LOCK_DEADLOCK = "lock-deadlock"
     STALE_READ = "stale-read"
+    NO_SUCH_PROPERTY = "no-such-property"
 
 
 class CommitCoordError(Exception):
@@ -221,8 +222,20 @@ class StaleRead(CommitConflict, ValidationException):
     kind = ErrorKind.STALE_READ
 
 
+class NoSuchProperty(CommitConflict, KeyError):
+    """A property was to be removed that the table does not have. Nothing was changed.
+
+    What to do: look at ``table.properties``; if it was to go, it has gone.
+    """
+
+    kind = ErrorKind.NO_SUCH_PROPERTY
+
+
 class CommitLockFailed(CommitNotApplied):
-    """The commit did not land because its latch was not granted, or was lost again and again before the swap."""
+    """Nothing was changed: a lock was not granted, or was lost again and again before the swap.
+
+    So ends any call that changes a table or the catalog while the lock service is away.
+    """
 
     kind = ErrorKind.COMMIT_LOCK_FAILED
 

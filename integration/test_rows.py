@@ -50,14 +50,14 @@ def test_rows_are_right_with_a_client_on_spark() -> None:
 
     with ExitStack() as stack:
         said: list[str] = []
-        seeds = range(202611240000, 202611240000 + 40)
+        seeds = range(202611240000, 202611240000 + 20)
         done = many.run_many(
             seeds, 1, lambda one: said.append(f"{one.seed} {one.text}\n{one.program}"), SparkRig(stack)
         )
 
     assert all(kind.startswith(ALONE) for kind in done.kinds), "\n\n".join(said)
-    assert min(done.counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 5
-    assert min(done.counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 5
+    assert min(done.counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 2
+    assert min(done.counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 2
 
 
 @pytest.mark.jvm

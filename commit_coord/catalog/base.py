@@ -24,6 +24,7 @@ from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
+from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
@@ -179,6 +180,8 @@ class CoordinatedCatalog(MetastoreCatalog):
             None when ``operation-locks`` asks for nothing, or this thread holds it already.
 
         Raises:
+            CommitLockFailed: The lock service could not be reached, as where a commit finds that out: nothing was
+                changed.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
@@ -188,7 +191,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         locks = [(self.spelled(resource), mode) for resource, mode in planned]
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
-        return self.lock_operation(locks, statement=statement or operation.value)
+        try:
+            return self.lock_operation(locks, statement=statement or operation.value)
+        except LockServiceUnavailable as error:
+            raise CommitLockFailed(f"nothing was changed: {error.message}", **error.details) from error
 
     def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
         """Hold what :meth:`lock_call` takes on the table or database *name*."""

@@ -99,6 +99,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             self._type_filter = _TABLES_ONLY
         self._pointer_statement = text(_POINTER + self._type_filter)
         _close_connections_before_fork(self.engine)
+        # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
+        weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
         self._coordinate(configuration, self)
 

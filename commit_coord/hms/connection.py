@@ -10,6 +10,8 @@ A call ends in one of four ways, and callers need to tell them apart:
 
 from __future__ import annotations
 
+import os
+import weakref
 from dataclasses import dataclass
 from socket import create_connection
 from typing import Any
@@ -135,6 +137,9 @@ class Connection:
             self.close()
             raise NotSent("the metastore can't be reached", uri=address, cause=_reason(error)) from error
 
+        # A client that nobody closed. In a forked child it does nothing: the parent still speaks by this connection.
+        weakref.finalize(self, _close, self._transport, os.getpid()).atexit = False
+
     def _authenticate(self, address: str, access: Access) -> None:
         try:
             self._transport.open()
@@ -195,6 +200,11 @@ class Connection:
     def close(self) -> None:
         """Close it; may be called again."""
         self._transport.close()
+
+
+def _close(transport: Any, pid: int) -> None:
+    if pid == os.getpid():
+        transport.close()
 
 
 def _transport(socket: Any, host: str, access: Access) -> Any:

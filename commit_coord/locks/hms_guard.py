@@ -99,6 +99,8 @@ class HmsGuards:
         self._metastore = metastore
         self._statement = statement
         self._interval = interval_ms / 1000
+        self._patience = max(BRIEFLY, self._interval)
+        """Seconds for what nobody gave a deadline: one server that hangs must not keep the others' guards waiting."""
         self._clock = clock
         self._wanted = wanted
         self._left = left
@@ -116,19 +118,20 @@ class HmsGuards:
         """
         self.heartbeat.ensure_running()
         guard = self._known.get(table)
-        if guard is not None and (self._clock.now() - guard.word < self._interval or self._extended(table, guard)):
+        if guard is not None and self._clock.now() - guard.word < self._interval:
             return
         with self._metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
-            self._known[table] = self._set(table, deadline)
+            if guard is None or not self._extended(table, guard):
+                self._known[table] = self._set(table, deadline)
 
     def remove(self, table: Table) -> None:
         """Remove every guard of *table*, whoever set it.
 
         Raises:
-            LockServiceUnavailable: The metastore did not answer.
+            LockServiceUnavailable: The metastore did not answer within a lease.
         """
         self._known.pop(table, None)
-        with _translated(table):
+        with self._metastore.within(self._patience), _translated(table):
             for guard in self._listed(table):
                 self._metastore.unlock(guard.lock_id)
 
@@ -251,18 +254,23 @@ class HmsGuards:
         """Extend what is due, and set again what was lost."""
         for table, guard in dict(self._known).items():
             now = self._clock.now()
+            if guard is not None and now - guard.word < self._interval * 0.9:
+                continue
             try:
-                if guard is not None and now - guard.word < self._interval * 0.9:
-                    continue
-                if guard is not None and self._is_left(table, guard):
-                    logger.info("the guard of %s is removed: the table is gone, or its writers want none", table)
-                    self.remove(table)
-                elif guard is not None and self._extended(table, guard):
-                    continue
-                self._again(table, now + self._interval)
+                with self._metastore.within(self._patience):
+                    self._see_to(table, guard, now + self._interval)
             except (LockError, MetastoreUnavailable, MetaError, ServerFailed) as error:
                 logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
         return self._interval if self._known else None
+
+    def _see_to(self, table: Table, guard: _Guard | None, deadline: float) -> None:
+        """Extend the guard of *table*, set it again where it was lost, or remove it where nobody wants it any more."""
+        if guard is not None and self._is_left(table, guard):
+            logger.info("the guard of %s is removed: the table is gone, or its writers want none", table)
+            self.remove(table)
+        elif guard is not None and self._extended(table, guard):
+            return
+        self._again(table, deadline)
 
     def _is_left(self, table: Table, guard: _Guard) -> bool:
         left = self._left(table)

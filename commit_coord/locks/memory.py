@@ -365,7 +365,9 @@ class MemoryLockManager(QueueingLockManager):
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         space, request_id = self._here(), request.request_id
         space.sweep()
-        return self._seen(space.enter(request, self._clock.wall_ms(), self._agent, lambda: self._lost(request_id)))
+        # Weakly: what is noted of a lease stays until the next request comes, and must keep no client alive.
+        lost = partial(_tell, weakref.ref(self), request_id)
+        return self._seen(space.enter(request, self._clock.wall_ms(), self._agent, lost))
 
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         # The turn is given by whoever removes the last one in the way.
@@ -505,3 +507,9 @@ def _entries(ticket: _Ticket, blocked_by: str | None) -> list[LockEntry]:
         )
         for resource, mode in ticket.request.locks
     ]
+
+
+def _tell(manager: weakref.ref[MemoryLockManager], request_id: str) -> None:
+    """Tell the client of *request_id*, if it is there still, that its lease is lost."""
+    if (found := manager()) is not None:
+        found._lost(request_id)

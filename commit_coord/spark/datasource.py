@@ -187,8 +187,10 @@ class CommitCoordDataSource(DataSource):
         """Return a reader of the columns in *schema*."""
         return TableReader(self._given, schema)
 
-    def writer(self, schema: T.StructType, overwrite: bool) -> TableWriter:
+    def writer(self, schema: T.StructType, overwrite: bool) -> TableWriter | LandedWriter:
         """Take the operation locks, read the table, check *schema*, and return a writer.
+
+        For a request that landed before, when the rows do not fit any more, a writer of nothing.
 
         Raises:
             SchemaMismatch: The rows do not fit. Nothing was written.
@@ -203,7 +205,12 @@ class CommitCoordDataSource(DataSource):
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
         request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
-        table = given.open_to_write(schema)
+        try:
+            table = given.open_to_write(schema)
+        except SchemaMismatch:
+            if given.get("request-id") is None or given.open()[1].find_commit(request) is None:
+                raise
+            return LandedWriter()
         locked = _lock(self.holder, request, given, table, mode, bounds)
         try:
             if locked:
@@ -396,6 +403,16 @@ class TableWriter(DataSourceArrowWriter):
     def _unlock(self) -> None:
         if self._holder is not None:
             self._holder.release(self._request)
+
+
+class LandedWriter(DataSourceArrowWriter):
+    """Writes nothing, and commits nothing."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take the rows of one task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):

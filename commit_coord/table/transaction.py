@@ -52,7 +52,14 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitConflict, CommitNotApplied, LockReentered, StaleRead, StatementError
+from commit_coord.errors import (
+    CommitConflict,
+    CommitNotApplied,
+    LockReentered,
+    NoSuchProperty,
+    StaleRead,
+    StatementError,
+)
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -866,9 +873,16 @@ class CoordinatedTransaction(Transaction):
 
     @recorded
     def remove_properties(self, *removals: str) -> Transaction:
-        """Remove properties. Refused when somebody else changed one of them meanwhile."""
+        """Remove properties. Refused when somebody else changed one of them meanwhile.
+
+        Raises:
+            NoSuchProperty: The table does not have one of them.
+        """
         self._lock_operation(Operates.SET_TABLE_PROPERTIES)
-        return super().remove_properties(*removals)
+        if absent := [name for name in removals if name not in self.table_metadata.properties]:
+            table = table_name(self._table.name())
+            raise NoSuchProperty("nothing was changed: the table has no such property", table=table, key=absent[0])
+        return super().remove_properties(*dict.fromkeys(removals))
 
     @recorded
     def upgrade_table_version(self, format_version: Any) -> Transaction:

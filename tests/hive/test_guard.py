@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from pyiceberg.exceptions import CommitFailedException
 import commit_coord
 from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import hms_names
 from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms_guard import HmsGuards
 from commit_coord.model import LockEntry, LockMode, Resource
-from commit_coord.testing.contract import until
+from commit_coord.testing.contract import soon, until
+from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
 
@@ -195,6 +200,38 @@ def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World
     guards._clock = _Later(guards._clock)
     guards._beat()
     assert world.standing() == []
+
+
+@pytest.mark.parametrize("call", ["stand", "extend", "remove", "beat"])
+def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: str) -> None:
+    """Its client would wait for ten minutes. What nobody gave a deadline ends after two seconds, or a lease."""
+    table = (world.db, "t")
+    with Proxy(world.uri) as proxy, MetastoreClient.of(f"{proxy.uri}?timeout-ms=600000") as metastore:
+        guards = HmsGuards(
+            metastore,
+            statement="",
+            interval_ms=100,
+            clock=SYSTEM_CLOCK,
+            wanted=lambda _: True,
+            left=lambda _: False,
+        )
+        guards.stand(table, deadline=soon())
+        guards.heartbeat.pause()
+        if call == "stand":
+            guards.forget(table)
+        else:
+            guards._clock = _Later(guards._clock)
+        proxy.passing.clear()
+        deadline = guards._clock.now() + 1
+        work = {"remove": lambda: guards.remove(table), "beat": guards._beat}
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(work.get(call, lambda: guards.stand(table, deadline=deadline)))
+            ended = wait([asked], limits.PATIENCE).done
+            proxy.passing.set()
+            assert ended
+            assert isinstance(asked.exception(), LockServiceUnavailable) == (call != "beat")
+        guards.close()
+        metastore.close()
 
 
 class _Later:

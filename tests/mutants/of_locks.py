@@ -120,6 +120,34 @@ _LOCKS = (
 
 _ZOOKEEPER = (
     Mutant(
+        "a-guard-waits-for-a-hung-server",
+        "locks/hms_guard.py",
+        "        with self._metastore.within(self._patience), _translated(table):\n",
+        "        with _translated(table):\n",
+        "tests/hive/test_guard.py::test_nothing_waits_for_long_for_a_metastore_that_hangs[remove]",
+    ),
+    Mutant(
+        "an-outage-has-two-answers",
+        "catalog/base.py",
+        "        except LockServiceUnavailable as error:\n            raise CommitLockFailed",
+        "        except ZeroDivisionError as error:\n            raise CommitLockFailed",
+        "tests/catalog/test_outages.py::test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does[lease]",
+    ),
+    Mutant(
+        "an-engine-that-nobody-disposes-of",
+        "catalog/sql.py",
+        "        weakref.finalize(self, self.engine.dispose).atexit = False\n",
+        "",
+        "tests/catalog/test_left_open.py::test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected[postgres]",
+    ),
+    Mutant(
+        "a-released-latch-keeps-its-client",
+        "locks/memory.py",
+        "partial(_tell, weakref.ref(self), request_id)",
+        "lambda: self._lost(request_id)",
+        "tests/catalog/test_left_open.py::test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected[hive]",
+    ),
+    Mutant(
         "a-dead-holder-keeps-its-lock-for-three-leases",
         "locks/hms_beats.py",
         "asked - seen >= said.lease_ms / 1000",

@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-schema-at-commit",
         "spark/write.py",
-        "schema_id=target.schema.schema_id, ",
+        "            schema_id=target.schema.schema_id,\n",
         "",
         f"{_ROWS}test_nulls_for_a_column_that_became_required_meanwhile_are_refused",
     ),
@@ -174,5 +174,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        judge_exactly()\n        filter_exactly()\n",
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
+    ),
+    Mutant(
+        "data-source-request-that-landed-must-fit",
+        "spark/datasource.py",
+        '            if given.get("request-id") is None or given.open()[1].find_commit(request) is None:\n',
+        "            if True:\n",
+        f"{_ROWS}test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now",
     ),
 )

@@ -11,6 +11,14 @@ _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "an-expiry-knows-the-refs-of-its-base-alone",
+        "iceberg/rebase.py",
+        "protected = {ref.snapshot_id for ref in head.refs.values()}",
+        "protected = set[int]()",
+        "tests/catalog/test_expiry.py::"
+        "test_a_stale_expiry_spares_the_snapshots_that_others_refer_to_meanwhile[id-branch]",
+    ),
+    Mutant(
         "rows-computed-from-old-ones-land",
         _TX,
         "            if change is not None:\n",
@@ -83,8 +91,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-schema-is-known-by-its-id",
         _TX,
-        "            or self._evolves()\n            or any(not isinstance(p, PureAppend)",
-        "            or any(not isinstance(p, PureAppend)",
+        "or self._evolves() or not self._only_appends()",
+        "or not self._only_appends()",
         _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
     ),
     Mutant(

@@ -246,7 +246,7 @@ def given(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str,
 
 def job(spark: SparkSession, given: dict[str, str], df: Any, overwrite: bool = False) -> tuple[Any, list[Any], Path]:
     """Return a writer of the data source whose tasks are done, their messages, and their folder."""
-    writer = ds.CommitCoordDataSource({"catalog.operation-locks": "off", **given}).writer(df.schema, overwrite)
+    writer: Any = ds.CommitCoordDataSource({"catalog.operation-locks": "off", **given}).writer(df.schema, overwrite)
     messages = [writer.write(iter(df.toArrow().to_batches()))]
     return writer, messages, Path(messages[0].target.folder.removeprefix("file://"))
 
@@ -297,6 +297,21 @@ def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalo
         writer.commit(messages)
     assert [True, False] == [folder.exists() for _, _, folder in jobs]
     assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+
+
+def test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    table = made(catalog, id=pa.array([1]), old=pa.array([1]))
+    job = spark.range(2, 4).selectExpr("id", "id old").write.format("commit_coord").options(**given)
+    job.option("request-id", "r").mode("append").save()
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("old")
+    before = orphans(table.refresh())
+
+    job.option("request-id", "r").mode("append").save()
+    assert [(1,), (2,), (3,)] == rows(read_table(spark, table.refresh()))
+    assert before == orphans(table)
 
 
 def test_a_race_of_one_request_leaves_no_file_of_the_loser(

@@ -314,13 +314,14 @@ class SparkClients(Clients):
                 return asking
 
             def writer(self, schema: T.StructType, overwrite: bool) -> Any:
-                made = super().writer(schema, overwrite)
-                made.__class__, made.gate = _Asks, gate  # type: ignore[attr-defined]
+                made: Any = super().writer(schema, overwrite)
+                if not isinstance(made, datasource.LandedWriter):  # which has nothing to commit
+                    made.__class__, made.gate = _Asks, gate
                 return made
 
             def streamWriter(self, schema: T.StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-                made = super().streamWriter(schema, overwrite)
-                made.__class__, made.gate = _AsksInStream, gate  # type: ignore[attr-defined]
+                made: Any = super().streamWriter(schema, overwrite)
+                made.__class__, made.gate = _AsksInStream, gate
                 return made
 
         spark.dataSource.register(Asking)
