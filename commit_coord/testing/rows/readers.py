@@ -130,8 +130,15 @@ def pyiceberg(location: str, schema: Schema, where: Where) -> Bag:
     return Counter() if found is None else bag(found, schema.as_struct())
 
 
+def no_columns(table: Observed, where: Where) -> str:
+    """Return why a scan of PyIceberg's shows no row of *table*, in whatever process; "" if it does."""
+    return "" if table.schema.fields else "a table without columns: there is nothing that rows could be shown by"
+
+
 def pyiceberg_limit(table: Observed, where: Where) -> str:
     """Return why PyIceberg's own scan answers *where* wrongly, whoever wrote the table; "" if it does not."""
+    if reason := no_columns(table, where):
+        return reason
     columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
     kinds = {key: str(table.schema.find_type(key)) for key in columns}
     floats = {key for schema in table.schemas.values() for key in schema.field_ids if _is_float(schema, key)}
