@@ -68,7 +68,7 @@ rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each clien
 
 .PHONY: mutants
 mutants: ## Break the code in one place after the other; the named test of each must notice
-	$(with) python -- python -m tests.mutants.mutants $(ARGS)
+	$(with) python java postgres -- python -m tests.mutants.mutants $(ARGS)
 
 .PHONY: soak
 soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")

@@ -18,7 +18,6 @@ class Mutant:
         old: Stands there once.
         new: Instead.
         test: Notices.
-        hangs: Its test waits for ever: no end within a minute counts as noticed.
     """
 
     name: str
@@ -26,7 +25,6 @@ class Mutant:
     old: str
     new: str
     test: str
-    hangs: bool = False
 
     def applied(self) -> str:
         """Return the file with the edit.
