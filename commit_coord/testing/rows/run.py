@@ -858,7 +858,7 @@ def _retyped(table: Observed) -> bool:
 
 
 _LIMITS: dict[str, Callable[[Observed, Where], str]] = {
-    "duckdb": lambda table, _: duckdb_limit(table),
+    "duckdb": lambda table, where: readers.no_columns(table, where) or duckdb_limit(table),
     "pyiceberg": readers.pyiceberg_limit,
     "ours": readers.no_columns,
 }
