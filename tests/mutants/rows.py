@@ -1,9 +1,9 @@
 """How many random programs the oracle of rows needs to find each mutant that changes rows or metadata.
 
-``python -m tests.mutants.rows [MUTANT ...]`` first draws programs against the code as it is, and notes which of them run
-the line of which mutant. Then, mutant by mutant, it draws these programs again against the code with the edit, until
-one finds something that the code without it does not; a program that never runs the line is the same on both, and is
-not run again. Programs of ``tests/rows/programs`` count apart.
+``python -m tests.mutants.rows [MUTANT ...]`` first draws programs against the code as it is, and notes which of them
+run the line of which mutant. Then, mutant by mutant, it draws these programs again against the code with the edit,
+until one finds something that the code without it does not; a program that never runs the line is the same on both,
+and is not run again. Programs of ``tests/rows/programs`` count apart.
 
 With ``--keep``, a program that was found is made smaller and goes there. ``make test`` runs it from then on.
 """
@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree, ignore_patterns
-from typing import Any
 
 from tests.mutants import of_catalogs, of_files, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
@@ -37,6 +36,37 @@ MUTANTS = {
     for mutant in (*of_files.MUTANTS, *of_transactions.MUTANTS, *of_sql.MUTANTS, *of_catalogs.MUTANTS)
     if not mutant.name.endswith("-the-generator")
 }
+
+FAULTS: dict[str, tuple[Mutant, ...]] = {
+    "a stale ADD COLUMN brings a dropped column back": (
+        MUTANTS["column-ids-that-were-taken"],
+        MUTANTS["a-schema-is-known-by-its-id"],
+    ),
+    "nulls land in a column that became required": (
+        Mutant(
+            "nulls land in a column that became required",
+            "iceberg/written.py",
+            "        if found.required and not (before is not None and before.required) and",
+            "        if found.required and field_id < 0 and",
+            "",
+        ),
+    ),
+    "an update reads with the schema of the last snapshot": (
+        Mutant(
+            "an update reads with the schema of the last snapshot",
+            "table/transaction.py",
+            "        return DataScan(\n            seen_from(self.table_metadata, branch), self._table.io, row_filter, "
+            "selected_fields, case_sensitive\n        )\n",
+            "        found = DataScan(self.table_metadata, self._table.io, row_filter, "
+            "selected_fields, case_sensitive)\n"
+            "        return found.use_ref(branch) if branch in self.table_metadata.refs else found\n",
+            "",
+        ),
+    ),
+}
+"""Faults that more than one mend keeps away: with one of these alone taken back, the others still do."""
+
+ALL = {**{name: (mutant,) for name, mutant in MUTANTS.items()}, **FAULTS}
 
 _SERVE = """
 import json, sys
@@ -71,7 +101,9 @@ with ExitStack() as stack:
 def line_of(mutant: Mutant) -> int:
     """Return the first line that *mutant* changes."""
     text = (ROOT / "commit_coord" / mutant.file).read_text()
-    same = len(os.path.commonprefix([mutant.old, mutant.new]))
+    same = next((at for at, pair in enumerate(zip(mutant.old, mutant.new, strict=False)) if len(set(pair)) > 1), None)
+    if same is None:
+        same = min(len(mutant.old) - 1, len(mutant.new))  # something is left out at the end, or put there
     return text.count("\n", 0, text.index(mutant.old) + same) + 1
 
 
@@ -115,18 +147,19 @@ def _note(name: str) -> ast.stmt:
     return ast.parse(f"__import__('commit_coord.reached', fromlist=['']).reached.add({name!r})").body[0]
 
 
-def probe(place: Path, mutants: Iterable[Mutant]) -> set[str]:
+def probe(place: Path, names: Iterable[str]) -> set[str]:
     """Have the code at *place* note which mutants' lines it runs; return those that it runs while it is imported."""
     by_file: dict[str, dict[int, list[str]]] = {}
-    for mutant in mutants:
-        by_file.setdefault(mutant.file, {}).setdefault(line_of(mutant), []).append(mutant.name)
+    for name in names:
+        for mutant in ALL[name]:
+            by_file.setdefault(mutant.file, {}).setdefault(line_of(mutant), []).append(name)
     always: set[str] = set()
     (place / "commit_coord" / "reached.py").write_text("reached = set()\n")
-    for file, names in by_file.items():
+    for file, lines in by_file.items():
         path = place / "commit_coord" / file
-        tree = _Probes(names).visit(ast.parse(path.read_text()))
+        tree = _Probes(lines).visit(ast.parse(path.read_text()))
         path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
-        always |= {name for left in names.values() for name in left}
+        always |= {name for left in lines.values() for name in left}
     return always
 
 
@@ -186,14 +219,14 @@ class Code:
 
 
 @contextmanager
-def code(mutant: Mutant | None = None) -> Iterator[tuple[Path, list[Code]]]:
-    """Yield a copy of the code with an edit or none, and an empty list of processes that end with the copy."""
+def code(mutants: Sequence[Mutant] = ()) -> Iterator[tuple[Path, list[Code]]]:
+    """Yield a copy of the code with edits, each in a file of its own, and a list of processes that end with it."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     running: list[Code] = []
     with tempfile.TemporaryDirectory(prefix="mutant-", dir=memory) as folder:
         place = Path(folder)
         copytree(ROOT / "commit_coord", place / "commit_coord", ignore=ignore_patterns("__pycache__"))
-        if mutant is not None:
+        for mutant in mutants:
             (place / "commit_coord" / mutant.file).write_text(mutant.applied())
         try:
             yield place, running
@@ -213,7 +246,7 @@ class Programs:
     kept: dict[str, Answer]
 
 
-def programs(mutants: Sequence[Mutant], seeds: Sequence[int]) -> Programs:
+def programs(mutants: Sequence[str], seeds: Sequence[int]) -> Programs:
     """Run the programs of *seeds* and the kept ones on the code as it is."""
     with code() as (place, running):
         always = probe(place, mutants)
@@ -261,41 +294,42 @@ def slug(mutant: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", mutant.lower()).strip("-")
 
 
-def attempt(mutant: Mutant, known: Programs, *, keep: bool) -> Found:
-    """Return what the oracle finds of *mutant*."""
+def attempt(mutant: str, known: Programs, *, keep: bool) -> Found:
+    """Return what the oracle finds of *mutant*, one of :data:`ALL`."""
     began = time.monotonic()
-    reaching = [seed for seed, one in known.drawn.items() if mutant.name in one.reached]
+    reaching = [seed for seed, one in known.drawn.items() if mutant in one.reached]
     after, kind, kept = 0, "", ""
-    with code(mutant) as (place, running), code() as (pristine, others):
+    with code(ALL[mutant]) as (place, running), code() as (pristine, right):
         running.append(wrong := Code(place))
         first = min(known.drawn, default=0)
         try:
             for name, one in known.kept.items():
-                if mutant.name in one.reached and not kept:
+                if mutant in one.reached and not kept:
                     found = wrong.again((PROGRAMS / f"{name}.txt").read_text())
                     kept = name if found.kind not in {"", one.kind} else ""
             for seed in reaching:
                 found = wrong.draw(seed)
                 if found.kind in {"", known.drawn[seed].kind}:
                     continue
-                others += [] if others else [Code(pristine)]
-                if others[0].again(found.program).kind == found.kind:
+                if not right:
+                    right.append(Code(pristine))
+                if right[0].again(found.program).kind == found.kind:
                     continue  # the edit led to another program, and that one finds a fault of the code as it is
                 after, kind = seed - first + 1, found.kind
                 if keep and not kept:
-                    kept = _keep(mutant, wrong, others[0], found)
+                    kept = _keep(mutant, wrong, right[0], found)
                 break
         except Exception as error:  # noqa: BLE001 - the others go on
             kind = f"ERROR {error!r}"
-    return Found(mutant.name, len(reaching), after, kind, kept, time.monotonic() - began)
+    return Found(mutant, len(reaching), after, kind, kept, time.monotonic() - began)
 
 
-def _keep(mutant: Mutant, wrong: Code, right: Code, found: Answer) -> str:
+def _keep(mutant: str, wrong: Code, right: Code, found: Answer) -> str:
     program = wrong.smaller(found.kind, found.program)
     if right.again(program).kind:
         return ""  # the smaller program finds something else, too
-    (PROGRAMS / f"{slug(mutant.name)}.txt").write_text(f"{program}\n")
-    return slug(mutant.name)
+    (PROGRAMS / f"{slug(mutant)}.txt").write_text(f"{program}\n")
+    return slug(mutant)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -307,9 +341,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="write the programs that find them")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
-    if unknown := set(options.names) - MUTANTS.keys():
+    if unknown := set(options.names) - ALL.keys():
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
-    chosen = [MUTANTS[name] for name in options.names] if options.names else list(MUTANTS.values())
+    chosen = options.names or list(ALL)
     known = programs(chosen, range(options.seed, options.seed + options.runs))
     odd = [f"{seed}: {one.kind}" for seed, one in known.drawn.items() if one.kind]
     print(f"{len(known.drawn)} programs on the code as it is; {len(odd)} find something: {'; '.join(odd) or 'none'}\n")

@@ -74,6 +74,7 @@ from commit_coord.testing.rows.operations import (
     MakeRef,
     MoveFirst,
     Operation,
+    Orphans,
     Overwrite,
     Promote,
     Race,
@@ -162,7 +163,9 @@ def stock_call(one: Single) -> Single | None:
         return replace(one, calls=calls) if calls else None  # type: ignore[arg-type]
     if isinstance(one, OURS_ALONE):
         return None
-    return replace(one, given=False) if isinstance(one, Overwrite) else one
+    if isinstance(one, Overwrite):
+        return replace(one, given=False)
+    return replace(one, purge=False) if isinstance(one, Recreate) else one
 
 
 def loads(text: str) -> Program:
@@ -405,6 +408,7 @@ _PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"commit.group.coalesce": "true"},
     {"write.metadata.previous-versions-max": "2"},
     {"write.update.isolation-level": "snapshot"},
+    {"gc.enabled": "false"},
 )
 
 
@@ -429,7 +433,7 @@ def table(dice: Dice) -> Program:
         columns=tuple(columns),
         spec=spec,
         properties=dice.one(_PROPERTIES),
-        version=dice.weighed(((3, 2), (1, 1))),
+        version=dice.weighed(((42, 2), (16, 1), (1, 3))),
     )
 
 
@@ -459,7 +463,7 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         if isinstance(left, Always) or isinstance(right, Always):
             return left
         return And(left, right) if dice.chance(50) else Or(left, right)
-    if dice.chance(5):
+    if dice.chance(5) or not state.fields.fields:
         return Always()
     column = dice.column(state.fields.fields)
     name, kind = column.name, column.field_type
@@ -538,9 +542,7 @@ def mix(dice: Dice) -> Mix:
     theme = dice.one(_THEMES)
     factors: dict[Maker, int] = {}
     for _, make in _MAKERS:
-        if make not in _CHANGES:
-            factors[make] = dice.weighed(choices)
-        elif not narrow:
+        if make not in _CHANGES or not narrow:
             factors[make] = dice.weighed(choices)
         else:
             factors[make] = dice.weighed(((2, 0), (2, 2), (2, 5))) if make in theme else 0
@@ -550,7 +552,7 @@ def mix(dice: Dice) -> Mix:
     def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
         return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
 
-    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((5, 15, 40)))
+    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((10, 30, 50)))
 
 
 def step(dice: Dice, view: View, mix: Mix) -> Step:
@@ -561,7 +563,7 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
     if dice.chance(8):
         return Look(where(dice, view.head))
     if dice.chance(mix.races) and client != "s":
-        one = single(dice, view, client, mix, raced=True)
+        one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
         return Race(
             one, tuple(_meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
         )
@@ -571,20 +573,22 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
 def _meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     """Return what another client than *client* does."""
     other = dice.one([name for name in ("a", "b", "s") if name != client])
-    if mix.changes and dice.chance(40):
-        base = view.base(other)
-        if (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
-            return made
-    return single(dice, view, other, mix)
+    base = view.base(other)
+    change = mix.changes and base.fields.fields and dice.chance(50)
+    if change and (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
+        return made
+    return single(dice, view, other, mix, without=(Orphans,))  # the raced client's files would be some
 
 
-def single(dice: Dice, view: View, client: str, mix: Mix, *, raced: bool = False) -> Single:
+def single(dice: Dice, view: View, client: str, mix: Mix, *, without: tuple[type, ...] = ()) -> Single:
     """Return one operation of *client*."""
     while True:
         make = dice.weighed(mix.ours if client != "s" else mix.stock)
         base = view.head if make in _FRESH else view.base(client)
+        if not base.fields.fields:
+            return _append(dice, client, base, view)  # two clients have dropped its last columns
         made = make(dice, client, base, view)
-        if made is not None and not (raced and isinstance(made, Refresh | WriteFiles | Recreate | Expire)):
+        if made is not None and not isinstance(made, without):
             return made
 
 
@@ -636,7 +640,10 @@ def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | 
         return None
     mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
-    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition, dice.chance(50))
+    slot = dice.one(sorted(view.slots))
+    written, _ = view.slots[slot]
+    told = (written.uuid, written.fields) != (base.uuid, base.fields) or dice.chance(50)
+    return CommitFiles(client, slot, mode, condition, dice.chance(50), told)
 
 
 def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:
@@ -645,7 +652,7 @@ def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple
 
 
 def _update_rows(dice: Dice, client: str, base: State, view: View) -> Single:
-    return UpdateRows(client, where(dice, base), _sets(dice, base))
+    return UpdateRows(client, where(dice, base), _sets(dice, base), _branch(dice, base))
 
 
 def _compact(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -788,6 +795,7 @@ def _set_property(dice: Dice, client: str, base: State, view: View) -> Single:
             ("commit.manifest.min-count-to-merge", ("2", "3")),
             ("commit.group.coalesce", ("true", "false")),
             ("write.update.isolation-level", ("snapshot", "serializable")),
+            ("gc.enabled", ("false", "false", "true")),
             ("p", ("1", "2")),
         )
     )
@@ -828,12 +836,18 @@ def _rollback(dice: Dice, client: str, base: State, view: View) -> Single | None
     return Rollback(client, dice.one(fine)) if fine else None
 
 
-def _recreate(dice: Dice, client: str, base: State, view: View) -> Single:
-    return Recreate(client)
+def _recreate(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if view.head.version > 2:
+        return None  # PyIceberg makes no such table
+    return Recreate(client, purge=client != "s" and dice.chance(40))
+
+
+def _orphans(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Orphans(client)
 
 
 def _transact(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    makers = (_append, _append, _delete, _overwrite, _upsert, _set_property, _update_rows)
+    makers = (_append, _append, _delete, _delete, _overwrite, _upsert, _set_property, _update_rows)
     calls: list[Any] = []
     for _ in range(dice.number(2, 3)):
         made = dice.one(makers)(dice, client, base, view)
@@ -893,6 +907,7 @@ _MAKERS: tuple[tuple[int, Maker], ...] = (
     (1, _concatenate),
     (4, _refresh),
     (4, _transact),
+    (2, _orphans),
     *_EVOLUTIONS,
 )
 _FRESH = {_insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
