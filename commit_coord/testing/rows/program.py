@@ -223,7 +223,8 @@ class Dice:
         """Return one of *things*, mostly one of the few that this program prefers: so that its steps meet."""
         if what not in self._favourites:
             self._favourites[what] = self.some(things, count, count)
-        return self.one(self._favourites[what] if self.chance(percent) else things)
+        preferred: Sequence[T] = self._favourites[what]
+        return self.one(preferred if self.chance(percent) else things)
 
     def value(self, pool: str) -> Any:
         """Return a value of a pool."""
