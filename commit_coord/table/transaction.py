@@ -416,7 +416,8 @@ class CoordinatedTransaction(Transaction):
     ) -> None:
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
         self._lock_operation(Operates.DELETE)
-        self._names_columns(delete_filter, case_sensitive)
+        if not isinstance(delete_filter, AlwaysTrue):
+            self._names_columns(delete_filter, case_sensitive)
         if self._is_called():
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._removed.append(removed.strictly() if self._has_moved() else removed)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.rows import MUTANTS as ALL
-from tests.mutants.rows import PROGRAMS, slug
+from tests.mutants.rows import ALL, PROGRAMS, slug
 
 _TEST = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
 
 MUTANTS: tuple[Mutant, ...] = tuple(
-    replace(mutant, name=f"rows-{mutant.name}", test=f"{_TEST}[{slug(mutant.name)}]")
-    for mutant in ALL.values()
-    if (PROGRAMS / f"{slug(mutant.name)}.txt").exists()
+    replace(edits[0], name=f"rows-{slug(name)}", test=f"{_TEST}[{slug(name)}]")
+    for name, edits in ALL.items()
+    if len(edits) == 1 and (PROGRAMS / f"{slug(name)}.txt").exists()
 )
 
 

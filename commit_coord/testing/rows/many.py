@@ -51,6 +51,7 @@ def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Fi
             made = rig.step(dice, View(run.state, run.base, run.slots), often, last=not left)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
+        run.finish()
     except Finding as found:
         return program, found
     except Spoilt:
@@ -68,6 +69,7 @@ def run_again(rig: Rig, program: Program, *, strict: bool = True) -> Finding | N
         run = rig.run(rig.of(program.locks), program)
         for one in program.steps:
             run.step(one)
+        run.finish()
     except Finding as found:
         return found
     except Spoilt:

@@ -342,7 +342,7 @@ def _snapshot(now: Observed, snapshot: Json) -> Iterator[str]:
         paths[file.path] += 1
         yield from _data_file(now, file)
     if doubled := [path for path, times in paths.items() if times > 1]:
-        yield f"{len(doubled)} data files are in a snapshot twice"
+        yield f"data files are in a snapshot twice: {len(doubled)}"
     yield from _summary(now, snapshot, parent)
 
 

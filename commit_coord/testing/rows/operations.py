@@ -114,13 +114,23 @@ class WriteFiles:
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """``commit_files`` of the files in *slot*; *named*: with a request id that is the slot's."""
+    """``commit_files`` of the files in *slot*.
+
+    Args:
+        client: Who commits them.
+        slot: Which files.
+        mode: What they replace.
+        where: What they replace.
+        named: With a request id that is the slot's.
+        told: With the id of the schema that they were written with; else it is that of the client's table.
+    """
 
     client: str
     slot: str
     mode: Literal["append", "overwrite", "dynamic"] = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
     named: bool = False
+    told: bool = True
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ class UpdateRows:
     client: str
     where: Where
     sets: tuple[tuple[str, Any], ...]
+    branch: str = MAIN
 
 
 @dataclass(frozen=True)
@@ -341,7 +352,15 @@ class Rollback:
 
 @dataclass(frozen=True)
 class Recreate:
-    """The table is dropped, and an empty one of the same columns made under its name."""
+    """The table is dropped, and an empty one of the same columns made under its name; *purge*: with its files."""
+
+    client: str
+    purge: bool = False
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """The files that nothing refers to are deleted."""
 
     client: str
 
@@ -405,6 +424,7 @@ Structural = (
     | ExpireOne
     | Rollback
     | Recreate
+    | Orphans
 )
 Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
 Statement = Insert | InsertSelect | SqlUpdate | SqlDelete | Truncate | Concatenate
@@ -426,6 +446,7 @@ OURS_ALONE = (
     Truncate,
     Concatenate,
     Elsewhere,
+    Orphans,
 )
 """What PyIceberg has no call for."""
 
@@ -452,6 +473,9 @@ class Expected:
 
 REFUSED = Expected((), "it can't be carried out")
 
+_NEWEST_VERSION = 2
+"""Of the format, of tables that can be written."""
+
 Slots = dict[str, tuple[State, tuple[Row, ...]]]
 """Files that were written: for which state of the table, and their rows."""
 
@@ -464,6 +488,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return Expected((), "the table was dropped")
     if isinstance(operation, Elsewhere):
         return operation.meaning(base, head)
+    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):
+        return Expected((head,), "tables of its version can only be read")
     changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
     late = changed or ("" if base is head else "the table has changed")
     # A statement is text, which is read again on the head.
@@ -498,8 +524,10 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             if _partitions_changed(rows_of(rows, base.fields) or [], base, head):
                 return Expected((), "rows that it replaces have changed")
             return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
-        case UpdateRows(where=where, sets=sets) | SqlUpdate(where=where, sets=sets):
-            return Expected(_each(_updated(where, dict(sets), view, head) for view in views), changed)
+        case UpdateRows(where=where, sets=sets, branch=branch):
+            return Expected(_each(_updated(where, dict(sets), view, head, branch) for view in views), changed)
+        case SqlUpdate(where=where, sets=sets):
+            return Expected(_each(_updated(where, dict(sets), view, head, MAIN) for view in views), changed)
         case SqlDelete(where=where):
             return Expected(_each(_without(where, view, head, MAIN) for view in views), changed)
         case Truncate():
@@ -697,15 +725,17 @@ def _set(row: Row, sets: dict[str, Any], fields: StructType) -> Row:
     return tuple(sorted((key, value) for key, value in values.items() if value is not None))
 
 
-def _updated(where: Where, sets: dict[str, Any], view: State, head: State) -> State | None:
+def _updated(where: Where, sets: dict[str, Any], view: State, head: State, branch: str) -> State | None:
+    if branch not in {MAIN, *head.rows}:
+        return None
     try:
         matches = bound(where, view.fields)
-        there = head.rows.get(MAIN, ())
+        there = head.rows.get(branch, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
         kept = [row for row in there if not matches(row)]
     except (Unbound, TypeError, AttributeError):
         return None
-    return head.with_rows([*kept, *changed]) if _fit(changed, head) else None
+    return head.with_rows([*kept, *changed], branch) if _fit(changed, head) else None
 
 
 def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool) -> State | None:
@@ -764,6 +794,10 @@ def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots)
     # Rows that are put in the place of others were computed, by whatever calls.
     replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
     refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
+    if any(isinstance(call, Append) and call.rows for call in calls) and base.same_structure(head):
+        deletes = (call for call in calls if isinstance(call, Delete))
+        if any(_conflict(delete.where, base, head, delete.branch) for delete in deletes):
+            return Expected((), "rows that it replaces have changed")
     for call in calls:
         found = []
         for before, now in pairs:
@@ -783,6 +817,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
     try:
         if isinstance(operation, Rollback) and _conflict(Always(), base, head, MAIN):
             return Expected((), "what it takes back has changed")
+        if _takes_files(operation) and head.properties.get("gc.enabled") == "false":
+            return Expected((), "other tables may need its files")
         if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
             return Expected((head,), late)  # it asks for what is
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
@@ -797,6 +833,10 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
     except (Unbound, LookupError, StopIteration) as error:
         return Expected((), f"there is no {error}")
     return Expected(states, late)
+
+
+def _takes_files(operation: Structural) -> bool:
+    return isinstance(operation, Expire | ExpireOne | Orphans) or (isinstance(operation, Recreate) and operation.purge)
 
 
 def names_in(operation: Structural) -> Iterator[str]:
@@ -861,7 +901,7 @@ def _applied(operation: Structural, base: State, head: State) -> State:
         case DropRef(name=name):
             rows = {key: rows for key, rows in head.rows.items() if key != name}
             return replace(head, rows=rows, tags=head.tags - {name})
-        case Expire() | ExpireOne():
+        case Expire() | ExpireOne() | Orphans():
             return head
         case Rollback(back=back):
             return head.with_rows(base.history[back][1])

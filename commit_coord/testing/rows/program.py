@@ -74,6 +74,7 @@ from commit_coord.testing.rows.operations import (
     MakeRef,
     MoveFirst,
     Operation,
+    Orphans,
     Overwrite,
     Promote,
     Race,
@@ -162,7 +163,9 @@ def stock_call(one: Single) -> Single | None:
         return replace(one, calls=calls) if calls else None  # type: ignore[arg-type]
     if isinstance(one, OURS_ALONE):
         return None
-    return replace(one, given=False) if isinstance(one, Overwrite) else one
+    if isinstance(one, Overwrite):
+        return replace(one, given=False)
+    return replace(one, purge=False) if isinstance(one, Recreate) else one
 
 
 def loads(text: str) -> Program:
@@ -196,6 +199,7 @@ class Dice:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(f"rows {seed}")  # noqa: S311 - dice
         self._favourites: dict[str, list[Any]] = {}
+        self._last = "a"
 
     def number(self, low: int, high: int) -> int:
         """Return a number between both, inclusive."""
@@ -217,11 +221,27 @@ class Dice:
             left.pop(self.number(0, len(left) - 1))
         return [things[i] for i in left]
 
+    def favourite(self, what: str, things: Sequence[T], count: int, percent: int = 70) -> T:
+        """Return one of *things*, mostly one of the few that this program prefers: so that its steps meet."""
+        if what not in self._favourites:
+            self._favourites[what] = self.some(things, count, count)
+        preferred: Sequence[T] = self._favourites[what]
+        return self.one(preferred if self.chance(percent) else things)
+
     def value(self, pool: str) -> Any:
-        """Return a value of a pool: mostly one of three, so that rows meet conditions, keys and partitions."""
-        if pool not in self._favourites:
-            self._favourites[pool] = self.some(_POOLS[pool], 3, 3)
-        return self.one(self._favourites[pool] if self.chance(70) else _POOLS[pool])
+        """Return a value of a pool."""
+        return self.favourite(pool, _POOLS[pool], 3)
+
+    def column(self, fields: Sequence[NestedField]) -> NestedField:
+        """Return one of *fields*, mostly one whose name this program prefers."""
+        name = self.favourite("names", _ALL_NAMES, 2)
+        return next((f for f in fields if f.name == name), None) or self.one(fields)
+
+    def client(self) -> str:
+        """Return who does the next step: often who did the last one, while the others' tables grow old."""
+        if not self.chance(40):
+            self._last = self.weighed(((5, "a"), (4, "b"), (2, "s")))
+        return self._last
 
     def weighed(self, things: Sequence[tuple[int, T]]) -> T:
         """Return one of *things*, by their weights."""
@@ -327,14 +347,16 @@ def value(dice: Dice, kind: IcebergType) -> Any:
     return dice.value(str(kind))
 
 
-def value_of(dice: Dice, column: NestedField) -> Any:
-    """Return a value for a column."""
-    return None if not column.required and dice.chance(20) else value(dice, column.field_type)
+def value_of(dice: Dice, column: NestedField, nulls: int = 20) -> Any:
+    """Return a value for a column; NULL in so many of 100 cases, where it may be."""
+    return None if not column.required and dice.chance(nulls) else value(dice, column.field_type)
 
 
 def rows(dice: Dice, state: State, least: int = 0, most: int = 4) -> tuple[Named, ...]:
-    """Return rows for a table."""
-    return tuple({f.name: value_of(dice, f) for f in state.fields.fields} for _ in range(dice.number(least, most)))
+    """Return rows for a table: of many calls without a NULL, or a column could hardly ever become required."""
+    nulls = dice.weighed(((4, 0), (4, 20), (2, 60)))
+    count = dice.number(least, most)
+    return tuple({f.name: value_of(dice, f, nulls) for f in state.fields.fields} for _ in range(count))
 
 
 # Tables.
@@ -356,18 +378,19 @@ _PRIMITIVES: tuple[IcebergType, ...] = (
     TimeType(),
 )
 _NAMES = ("a", "b", "c", "d", "e", "f")
+_ALL_NAMES = ("k", *_NAMES[:3])
 
 
 def kind_of(dice: Dice, number: Callable[[], int], *, nested: int = 25) -> IcebergType:
     """Return a type; its fields are numbered by *number*."""
     if not dice.chance(nested):
-        return dice.one(_PRIMITIVES)
+        return dice.favourite("types", _PRIMITIVES, 2, 50)
     required = dice.chance(30)
     match dice.weighed(((8, 1), (8, 2), (8, 3), (3, 4), (3, 5))):
         case 1:
             return StructType(
                 NestedField(number(), "x", LongType(), required=required),
-                NestedField(number(), "y", dice.one(_PRIMITIVES), required=False),
+                NestedField(number(), "y", dice.favourite("types", _PRIMITIVES, 2, 50), required=False),
             )
         case 2:
             return ListType(number(), dice.one(_PRIMITIVES), element_required=required)
@@ -388,6 +411,7 @@ _PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"commit.group.coalesce": "true"},
     {"write.metadata.previous-versions-max": "2"},
     {"write.update.isolation-level": "snapshot"},
+    {"gc.enabled": "false"},
 )
 
 
@@ -412,16 +436,18 @@ def table(dice: Dice) -> Program:
         columns=tuple(columns),
         spec=spec,
         properties=dice.one(_PROPERTIES),
-        version=dice.weighed(((3, 2), (1, 1))),
+        version=dice.weighed(((42, 2), (16, 1), (1, 3))),
     )
 
 
 def partition(dice: Dice, state: State) -> Partition | None:
     """Return a partition field that *state* could have as well."""
-    column = dice.one([f for f in state.fields.fields if fitting(f.field_type)] or [None])
-    if column is None:
+    columns = [f for f in state.fields.fields if fitting(f.field_type)]
+    if not columns:
         return None
-    transform = dice.one(fitting(column.field_type))
+    column = dice.column(columns)
+    fits = fitting(column.field_type)
+    transform = fits[0] if dice.chance(30) else dice.one(fits)  # mostly the identity
     kind = transform.partition("[")[0]
     name = column.name if kind == "identity" else f"{column.name}_{transform.replace('[', '_').rstrip(']')}"
     # PyIceberg writes no files where one column is the source of two fields.
@@ -440,9 +466,9 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         if isinstance(left, Always) or isinstance(right, Always):
             return left
         return And(left, right) if dice.chance(50) else Or(left, right)
-    if dice.chance(5):
+    if dice.chance(5) or not state.fields.fields:
         return Always()
-    column = dice.one(state.fields.fields)
+    column = dice.column(state.fields.fields)
     name, kind = column.name, column.field_type
     if isinstance(kind, StructType) and dice.chance(70):
         inner = dice.one(kind.fields)
@@ -499,11 +525,7 @@ class View:
 
 @dataclass(frozen=True)
 class Mix:
-    """How often one program does what.
-
-    Each program leaves a third of all operations out, and does some of the others often: what takes three rare
-    operations in a row would hardly ever be drawn from all of them.
-    """
+    """How often one program does what."""
 
     ours: tuple[tuple[int, Maker], ...]
     stock: tuple[tuple[int, Maker], ...]
@@ -512,26 +534,39 @@ class Mix:
 
 
 def mix(dice: Dice) -> Mix:
-    """Return how often a program does what."""
-    factors = {make: dice.weighed(((3, 0), (4, 1), (3, 4))) for _, make in _MAKERS}
+    """Return how often a program does what.
+
+    What takes three rare operations in a row would hardly ever be drawn from all of them. So a program leaves many
+    operations out. Every second one goes further: of the changes it takes one theme (columns, partitions, snapshots),
+    and does with these few operations what it does on few columns, so that they meet.
+    """
+    narrow = dice.chance(60)
+    choices = ((6, 0), (2, 1), (2, 4)) if narrow else ((3, 0), (4, 1), (3, 4))
+    theme = dice.one(_THEMES)
+    factors: dict[Maker, int] = {}
+    for _, make in _MAKERS:
+        if make not in _CHANGES or not narrow:
+            factors[make] = dice.weighed(choices)
+        else:
+            factors[make] = dice.weighed(((2, 0), (2, 2), (2, 5))) if make in theme else 0
     factors[_append] = max(1, factors[_append])
     factors[_commit_files] = factors[_write_files]
 
     def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
         return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
 
-    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((5, 15, 40)))
+    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(_EVOLUTIONS), dice.one((10, 30, 50)))
 
 
 def step(dice: Dice, view: View, mix: Mix) -> Step:
     """Return what is done next."""
-    client = dice.weighed(((5, "a"), (4, "b"), (2, "s")))
+    client = dice.client()
     if len(view.head.files) < 2 and dice.chance(40):
         return _append(dice, client, view.base(client), view)
     if dice.chance(8):
         return Look(where(dice, view.head))
     if dice.chance(mix.races) and client != "s":
-        one = single(dice, view, client, mix, raced=True)
+        one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
         return Race(
             one, tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
         )
@@ -541,20 +576,22 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
 def meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     """Return what another client than *client* does."""
     other = dice.one([name for name in ("a", "b", "s") if name != client])
-    if mix.changes and dice.chance(40):
-        base = view.base(other)
-        if (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
-            return made
-    return single(dice, view, other, mix)
+    base = view.base(other)
+    change = mix.changes and base.fields.fields and dice.chance(50)
+    if change and (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
+        return made
+    return single(dice, view, other, mix, without=(Orphans,))  # the raced client's files would be some
 
 
-def single(dice: Dice, view: View, client: str, mix: Mix, *, raced: bool = False) -> Single:
+def single(dice: Dice, view: View, client: str, mix: Mix, *, without: tuple[type, ...] = ()) -> Single:
     """Return one operation of *client*."""
     while True:
         make = dice.weighed(mix.ours if client != "s" else mix.stock)
         base = view.head if make in _FRESH else view.base(client)
+        if not base.fields.fields:
+            return _append(dice, client, base, view)  # two clients have dropped its last columns
         made = make(dice, client, base, view)
-        if made is not None and not (raced and isinstance(made, Refresh | WriteFiles | Recreate | Expire)):
+        if made is not None and not isinstance(made, without):
             return made
 
 
@@ -606,7 +643,10 @@ def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | 
         return None
     mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
-    return CommitFiles(client, dice.one(sorted(view.slots)), mode, condition, dice.chance(50))
+    slot = dice.one(sorted(view.slots))
+    written, _ = view.slots[slot]
+    told = (written.uuid, written.fields) != (base.uuid, base.fields) or dice.chance(50)
+    return CommitFiles(client, slot, mode, condition, dice.chance(50), told)
 
 
 def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:
@@ -615,7 +655,7 @@ def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple
 
 
 def _update_rows(dice: Dice, client: str, base: State, view: View) -> Single:
-    return UpdateRows(client, where(dice, base), _sets(dice, base))
+    return UpdateRows(client, where(dice, base), _sets(dice, base), _branch(dice, base))
 
 
 def _compact(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -656,10 +696,12 @@ def _refresh(dice: Dice, client: str, base: State, view: View) -> Single:
     return Refresh(client)
 
 
-def _unused(state: State) -> list[str]:
+def _unused(dice: Dice, state: State) -> str | None:
+    """Return a name for a column; often the first one that is free, which a column may have had that was dropped."""
     if state.mapped:
-        return []  # a mapping by names can't tell two columns apart that have had one name
-    return [name for name in _NAMES if name not in {f.name for f in state.fields.fields}]
+        return None  # a mapping by names can't tell two columns apart that have had one name
+    names = [name for name in _ALL_NAMES + _NAMES[3:] if name not in {f.name for f in state.fields.fields}]
+    return (names[0] if dice.chance(60) else dice.one(names)) if names else None
 
 
 def _add_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -667,14 +709,14 @@ def _add_column(dice: Dice, client: str, base: State, view: View) -> Single | No
     if structs and dice.chance(40):
         struct = dice.one(structs)
         return AddColumn(client, f"{struct.name}.{dice.one(('z', 'w'))}", dice.one(_PRIMITIVES))
-    names = _unused(base)
+    name = _unused(dice, base)
     numbers = itertools.count(1000)
-    if not names:
+    if name is None:
         return None
     # Of the types that have columns already, too: what has lost its column fits another one only then.
     known = [f.field_type for f in view.head.fields.fields if f.field_type.is_primitive]
     kind = dice.one(known) if known and dice.chance(30) else kind_of(dice, lambda: next(numbers), nested=45)
-    return AddColumn(client, dice.one(names), kind)
+    return AddColumn(client, name, kind)
 
 
 def _drop_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -686,15 +728,18 @@ def _drop_column(dice: Dice, client: str, base: State, view: View) -> Single | N
 
 
 def _rename_column(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    names = _unused(base)
-    return RenameColumn(client, dice.one(base.fields.fields).name, dice.one(names)) if names else None
+    name = _unused(dice, base)
+    return RenameColumn(client, dice.column(base.fields.fields).name, name) if name is not None else None
 
 
 def _swap(dice: Dice, client: str, base: State, view: View) -> Single | None:
     if len(base.fields.fields) < 2 or view.head.mapped:
         return None  # a mapping by names can't tell two columns apart that have had one name
-    one, other = dice.some(base.fields.fields, 2, 2)
-    return SwapColumns(client, one.name, other.name)
+    one = dice.column(base.fields.fields)
+    others = [f for f in base.fields.fields if f is not one]
+    # Of one type often: then nothing but the values tells that the wrong one was taken.
+    alike = [f for f in others if f.field_type == one.field_type]
+    return SwapColumns(client, one.name, dice.one(alike if alike and dice.chance(70) else others).name)
 
 
 _WIDER: dict[str, IcebergType] = {
@@ -717,8 +762,8 @@ def _require(dice: Dice, client: str, base: State, view: View) -> Single:
     there = [row for rows in (*view.head.rows.values(), *(rows for _, rows in view.head.history)) for row in rows]
     full = [f for f in base.fields.fields if not f.required and all(f.field_id in dict(row) for row in there)]
     if full and dice.chance(75):
-        return Require(client, dice.one(full).name, True)
-    return Require(client, dice.one(base.fields.fields).name, False)
+        return Require(client, dice.column(full).name, True)
+    return Require(client, dice.column(base.fields.fields).name, False)
 
 
 def _move_first(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -753,6 +798,7 @@ def _set_property(dice: Dice, client: str, base: State, view: View) -> Single:
             ("commit.manifest.min-count-to-merge", ("2", "3")),
             ("commit.group.coalesce", ("true", "false")),
             ("write.update.isolation-level", ("snapshot", "serializable")),
+            ("gc.enabled", ("false", "false", "true")),
             ("p", ("1", "2")),
         )
     )
@@ -793,12 +839,18 @@ def _rollback(dice: Dice, client: str, base: State, view: View) -> Single | None
     return Rollback(client, dice.one(fine)) if fine else None
 
 
-def _recreate(dice: Dice, client: str, base: State, view: View) -> Single:
-    return Recreate(client)
+def _recreate(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if view.head.version > 2:
+        return None  # PyIceberg makes no such table
+    return Recreate(client, purge=client != "s" and dice.chance(40))
+
+
+def _orphans(dice: Dice, client: str, base: State, view: View) -> Single:
+    return Orphans(client)
 
 
 def _transact(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    makers = (_append, _append, _delete, _overwrite, _upsert, _set_property, _update_rows)
+    makers = (_append, _append, _delete, _delete, _overwrite, _upsert, _set_property, _update_rows)
     calls: list[Any] = []
     for _ in range(dice.number(2, 3)):
         made = dice.one(makers)(dice, client, base, view)
@@ -858,7 +910,18 @@ _MAKERS: tuple[tuple[int, Maker], ...] = (
     (1, _concatenate),
     (4, _refresh),
     (4, _transact),
+    (2, _orphans),
     *_EVOLUTIONS,
 )
 _FRESH = {_insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
 """Statements see the table as it is."""
+
+_CHANGES = {make for _, make in _EVOLUTIONS}
+_THEMES = (
+    {_add_column, _drop_column, _rename_column, _swap, _require},
+    {_add_column, _drop_column, _rename_column, _swap, _promote, _move_first, _require, _set_property},
+    {_add_partition, _drop_partition, _upgrade, _drop_column, _rename_column, _set_property, _sort},
+    {_make_ref, _drop_ref, _expire, _expire_one, _rollback, _set_property, _recreate, _upgrade},
+    {_set_property, _upgrade},
+)
+"""Changes that meet each other."""
