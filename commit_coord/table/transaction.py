@@ -1130,7 +1130,8 @@ class CoordinatedTransaction(Transaction):
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
-        if reason := rows_misfit(head.schema(), base.schema()):
+        writes = any(producer._added_data_files for producer in self._snapshot_producers)
+        if writes and (reason := rows_misfit(head.schema(), base.schema())):
             raise self._conflict(reason)
 
     def _refuse_same_changes(self, head: TableMetadata) -> None:

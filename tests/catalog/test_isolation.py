@@ -776,7 +776,6 @@ def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:
         lambda tx: tx.append(frame((2, None))),
         lambda tx: tx.overwrite(frame((2, None)), "id = 2", reads=NOTHING),
         lambda tx: tx.upsert(frame((2, None)), ["id"]),
-        lambda tx: tx.delete("id = 1"),
     ]
     for stage in stages:
         tx = made.again(table).transaction()
@@ -788,3 +787,13 @@ def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:
         assert rows(made.again(table)) == [(1, "1")]
         with made.again(table).update_schema() as changes:
             changes.update_column("s", required=False)
+
+
+def test_a_delete_brings_no_null_into_a_column_that_became_required(made: Kit) -> None:
+    table = made.table(ids(1), ids(2))
+    tx = made.again(table).transaction()
+    tx.delete("id = 1")
+    with made.again(table).update_schema(allow_incompatible_changes=True) as changes:
+        changes.update_column("s", required=True)
+    tx.commit_transaction()
+    assert rows(made.again(table)) == [(2, "2")]
