@@ -334,8 +334,8 @@ class RowsRun(Run):
             yield f"{short(location)} is nobody's"
             return
         head, wrong = self._state(before), list[str]()
-        if not all(complete(row, head.fields) for rows in head.rows.values() for row in rows):
-            return  # somebody required a value where others had written NULL: no filter is sure of such a row
+        if not _whole(head):
+            return
         for order in itertools.permutations(marks):
             for made in self._in_order(head, order):
                 if (found := difference(made, self._state(location), head)) is None:
@@ -376,7 +376,7 @@ class RowsRun(Run):
                     yield f"RefusedNever: {mark} is there: {one.operation}"
             elif one.answer is Answer.ACKNOWLEDGED and not isinstance(one.operation, _FINDS):
                 nothing = (
-                    difference(made, head, head) is None
+                    not _whole(head) or difference(made, head, head) is None
                     for head in self._while(one)
                     for base in self._bases(one)
                     for made in meaning(one.operation, base, head, {}).states
@@ -393,3 +393,11 @@ class RowsRun(Run):
             refused=answers.count(Answer.REFUSED),
             unknown=answers.count(Answer.UNKNOWN),
         )
+
+
+def _whole(state: State) -> bool:
+    """Return whether no row lacks what is required. No filter is sure of one that does, and nobody can write it anew.
+
+    So it is where somebody requires a value while others write NULL.
+    """
+    return all(complete(row, state.fields) for rows in state.rows.values() for row in rows)
