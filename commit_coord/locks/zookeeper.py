@@ -395,7 +395,15 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         ticket.parts, ticket.generation = self._cut(ticket.request, locks), 0
 
     def _step_apart(self, ticket: _Ticket, blocker: _NodeBlocker, deadline: float) -> _NodeBlocker:
-        """Give back all places, to wait for *blocker* in no queue."""
+        """Give back all places, to wait for *blocker* in no queue; stay where somebody may have taken the offer.
+
+        1. A holder takes the offer; we give it back with our places, and publish it anew when we enter again.
+        2. The deadline passes. We withdraw it: nobody has marked the new one, so we call the commit a failure.
+        3. The holder has carried out the first one.
+        """
+        if ticket.offers and not self._retract(ticket.request):
+            ticket.behind = blocker.path, self._clock.now()  # asked again when it is time to step apart again
+            return blocker
         self._persist(lambda: self._remove_ticket(ticket), deadline)
         self._begin_anew(ticket)
         if len(ticket.parts) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 import signal
@@ -702,6 +703,24 @@ def test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force(servic
     end_session(far._session, near)
     until(lambda: ticket.doubtful and waiter.request.request_id in standing(near), "a new place")
     near.unlock(request_id=waiter.request.request_id)
+    assert isinstance(waiter.failed(), OfferLost)
+    held.release()
+
+
+def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published a second time, it seems never to have been taken: what the holder carried out is called a failure.
+
+    A holder that has lost the node of its request looks like a program of Hive's, which has none.
+    """
+    near, far = ours(service.open()), ours(service.open())
+    held = near.acquire(latch(), deadline=soon())
+    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", math.inf)
+    waiter = Submitter(far, offering("x"), seconds=4.0).queued()
+    assert [offer.text for offer in held.take(10)] == ["x"]
+    raw.delete(near._layout.request(held.request.request_id))
+    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", 0.1)
     assert isinstance(waiter.failed(), OfferLost)
     held.release()
 

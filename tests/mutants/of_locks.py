@@ -208,3 +208,11 @@ _ZOOKEEPER = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)
+    Mutant(
+        "zookeeper-offers-twice-when-it-steps-apart",
+        "locks/zookeeper.py",
+        "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
+        "        if False:\n            ticket.behind",
+        "tests/contract/test_zookeeper.py"
+        "::test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again",
+    ),
