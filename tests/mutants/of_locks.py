@@ -120,6 +120,14 @@ _LOCKS = (
 
 _ZOOKEEPER = (
     Mutant(
+        "zookeeper-offers-twice-when-it-steps-apart",
+        "locks/zookeeper.py",
+        "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
+        "        if False:\n            ticket.behind",
+        "tests/contract/test_zookeeper.py"
+        "::test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again",
+    ),
+    Mutant(
         "a-guard-waits-for-a-hung-server",
         "locks/hms_guard.py",
         "        with self._metastore.within(self._patience), _translated(table):\n",
@@ -208,11 +216,3 @@ _ZOOKEEPER = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)
-    Mutant(
-        "zookeeper-offers-twice-when-it-steps-apart",
-        "locks/zookeeper.py",
-        "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
-        "        if False:\n            ticket.behind",
-        "tests/contract/test_zookeeper.py"
-        "::test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again",
-    ),

@@ -155,9 +155,19 @@ def test_spark_calls_abort_when_a_task_fails_and_nothing_stays(
     """One task has written its file, the other one fails for good."""
     table = write_table(spark.range(1), (catalog, "db.t"), create=True)
     before = parquet_files(table)
-    wrong = F.when(F.col("id") < 99_999, F.col("id")).otherwise(F.raise_error(F.lit("broken")))
+    folder = table.location().removeprefix("file://")
+
+    @F.udf("long")
+    def fails_last(number):  # type: ignore[no-untyped-def]  # Spark would make much of the hints
+        if number < 99_999:
+            return number
+        while not any(file.read_bytes().endswith(b"PAR1") for file in set(Path(folder).rglob("*.parquet")) - known):
+            time.sleep(0.05)
+        raise ValueError("broken")
+
+    known = set(Path(folder).rglob("*.parquet"))
     with pytest.raises(Exception, match="broken"):
-        source(spark.range(0, 100_000, 1, 2).withColumn("id", wrong), "overwrite")
+        source(spark.range(0, 100_000, 1, 2).withColumn("id", fails_last("id")), "overwrite")
     assert parquet_files(table) == before
     assert catalog.locks.locks() == []
     assert read_table(spark, table.refresh()).count() == 1

@@ -376,10 +376,13 @@ class RowsRun(Run):
                     yield f"RefusedNever: {mark} is there: {one.operation}"
             elif one.answer is Answer.ACKNOWLEDGED and not isinstance(one.operation, _FINDS):
                 nothing = (
-                    not _whole(head) or difference(made, head, head) is None
+                    not _whole(head)
+                    or any(
+                        difference(made, head, head) is None
+                        for base in self._bases(one)
+                        for made in meaning(one.operation, base, head, {}).states
+                    )
                     for head in self._while(one)
-                    for base in self._bases(one)
-                    for made in meaning(one.operation, base, head, {}).states
                 )
                 if not any(nothing):
                     yield f"AcknowledgedStays: {mark} is not there: {one.operation}"
