@@ -9,6 +9,7 @@ import uuid
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,8 +24,8 @@ ROWS = pa.table({"id": [1]})
 
 
 @pytest.fixture(params=["sqlite", "postgres", "sqlite-zookeeper", "hive", "hive-zookeeper", "hive-to-zookeeper"])
-def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Of a catalog, with one place for tables and locks after the other."""
+def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Of a catalog, with one place for tables and locks after the other; in the end its tables and their guards go."""
     store, _, locks = request.param.partition("-")
     found = {"warehouse": tmp_path.joinpath("warehouse").as_uri(), "uri": f"coord+sqlite:///{tmp_path}/catalog.db"}
     if store == "postgres":
@@ -34,7 +35,10 @@ def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]
     if locks:
         found["lock-impl"] = "hms-to-zookeeper" if locks == "to-zookeeper" else "zookeeper"
         found["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
-    return found
+    yield found
+    with closing(commit_coord.load_catalog("shop", **found)) as catalog:
+        for table in catalog.list_tables("sockets"):
+            catalog.drop_table(table)
 
 
 def opened() -> set[str]:
