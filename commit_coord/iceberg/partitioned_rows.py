@@ -155,6 +155,8 @@ def _transformed(column: pa.ChunkedArray, field: PartitionField, schema: Schema)
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     kind = schema.find_type(field.source_id)
+    if not column.num_chunks:
+        column = pa.chunked_array([pa.array([], column.type)])  # PyIceberg's transforms make nothing of no chunk
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_integer(column.type):

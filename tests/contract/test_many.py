@@ -128,7 +128,7 @@ def test_a_writer_passes_an_endless_stream_of_readers(service: Service) -> None:
         for reader in readers:
             reader.result(limits.PATIENCE)
     # A release that the service did not answer is done again.
-    until(lambda: not standing(manager), "the end of all locks")
+    until(lambda: not manager.locks(table), "the end of all locks")
 
 
 def seeds() -> list[int]:

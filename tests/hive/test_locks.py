@@ -230,7 +230,7 @@ def test_a_lock_whose_reply_was_awaited_for_a_lease_is_given_back(hms: HiveMetas
         with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
             assert lease.generation is not None
             assert lease.generation > places[0]
-            assert list(standing(service.open()).values()) == [LockState.ACQUIRED]
+            assert [entry.state for entry in service.open().locks(TABLE)] == [LockState.ACQUIRED]
 
 
 def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
@@ -250,7 +250,7 @@ def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, s
         with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
             assert lease.generation is not None
             assert lease.generation > places[0]
-            assert list(standing(service.open()).values()) == [LockState.ACQUIRED]
+            assert [entry.state for entry in service.open().locks(TABLE)] == [LockState.ACQUIRED]
 
 
 def test_a_heartbeat_that_is_answered_after_the_lease_is_none(hms: HiveMetastore) -> None:
