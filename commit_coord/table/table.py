@@ -22,8 +22,8 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitCoordError, CommitNotApplied, LockReentered
-from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied, LockReentered
+from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
 from commit_coord.iceberg.predicates import filter_exactly
@@ -182,11 +182,26 @@ class CoordinatedTable(Table):
             except LockReentered:
                 taken = None
             with taken or nullcontext():
-                self.refresh()
+                self._see_the_head()
                 # Somebody may have changed the partitions while we waited.
                 if taken is None or planned == self._planned(partitions):
                     yield taken
                     return
+
+    def _see_the_head(self) -> None:
+        """Go on from the table as it is now.
+
+        Raises:
+            CommitConflict: It is another table by now.
+            NoSuchTableError: There is none.
+        """
+        try:
+            self.refresh()
+        except ValueError as error:
+            raise CommitConflict(
+                "the commit did not land: the table was dropped and made again since it was read",
+                table=table_name(self.name()),
+            ) from error
 
     def _planned(self, partitions: Callable[[], list[Partition]]) -> tuple[Resource, list[Partition], int]:
         return Resource.table(self.name()), lockable(partitions()), len(self.metadata.partition_specs)
@@ -324,7 +339,7 @@ class CoordinatedTable(Table):
             planned = self._compacted(partition)
             taken: Lease | None = catalog.lock_call(operation, *planned)
             with taken or nullcontext():
-                self.refresh()
+                self._see_the_head()
                 # Somebody may have changed the partitions while we waited.
                 if taken is None or planned == self._compacted(partition):
                     condition = partition_filter(self, partition) if partition else AlwaysTrue()

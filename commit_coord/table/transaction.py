@@ -235,15 +235,28 @@ class CoordinatedTransaction(Transaction):
         self._depth += 1
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if outermost and again in self._calls:
                 self._calls.remove(again)
             if outermost and self._autocommit and not self._sent:
                 self._unlock()
                 self._created.delete(self._table.io)
+            if outermost and isinstance(error, FileNotFoundError):
+                self._refuse_gone(error)
             raise
         finally:
             self._depth -= 1
+
+    def _refuse_gone(self, error: FileNotFoundError) -> None:
+        """Say so if the table has changed since it was read: then its files may be gone for a good reason.
+
+        Raises:
+            CommitConflict: It has.
+            NoSuchTableError: It was dropped.
+        """
+        head, location = self._target.catalog.coordinator.load(tuple(self._table.name()))  # type: ignore[attr-defined]
+        if not self._is_base(head, location):
+            raise self._conflict(f"the table has changed since it was read, and a file is gone: {error}") from error
 
     def _follow_the_caller(self) -> None:
         """Go on from what the caller's table object shows, if that was refreshed since."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyiceberg.exceptions import ValidationException
+from pyiceberg.exceptions import NoSuchTableError, ValidationException
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from commit_coord.errors import CommitNotApplied, InvalidArguments
@@ -85,3 +86,41 @@ def test_no_snapshot_of_a_table_that_shares_its_files_expires(coord: Kit) -> Non
         tx.set_properties({"gc.enabled": "true"})
         ExpireSnapshots(transaction=tx).by_id(first).commit()
     assert 1 == len(coord.again(table).snapshots())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.upsert(ids(1), join_cols=["id"]),
+        lambda table: table.delete("id = 1"),
+        lambda table: table.overwrite(ids(2), "id = 1"),
+        lambda table: table.dynamic_partition_overwrite(ids(2)),
+        lambda table: table.compact(),
+    ],
+    ids=["upsert", "delete", "overwrite", "dynamic overwrite", "compact"],
+)
+def test_a_call_on_a_table_that_was_purged_and_made_again_says_so(coord: Kit, call: Callable[[Any], Any]) -> None:
+    """It reads files that are gone."""
+    made = coord.table(ids(1), ids(2))
+    stale = coord.again(made)
+    coord.catalog.purge_table(made.name())
+    coord.catalog.create_table(made.name(), made.schema())
+    with pytest.raises(CommitNotApplied, match="has changed since it was read|was dropped and made again"):
+        call(stale)
+    assert row_ids(coord.again(made)) == []
+
+
+def test_a_call_on_a_table_that_was_purged_says_so(coord: Kit) -> None:
+    made = coord.table(ids(1), ids(2))
+    stale = coord.again(made)
+    coord.catalog.purge_table(made.name())
+    with pytest.raises(NoSuchTableError):
+        stale.upsert(ids(1), join_cols=["id"])
+
+
+def test_a_file_that_is_gone_from_the_table_as_it_is_is_named(coord: Kit) -> None:
+    made = coord.table(ids(1), ids(2))
+    for task in made.scan().plan_files():
+        os.unlink(local(task.file.file_path))
+    with pytest.raises(FileNotFoundError, match=r"\.parquet"):
+        made.upsert(ids(1), join_cols=["id"])

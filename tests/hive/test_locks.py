@@ -230,7 +230,9 @@ def test_a_lock_whose_reply_was_awaited_for_a_lease_is_given_back(hms: HiveMetas
         with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
             assert lease.generation is not None
             assert lease.generation > places[0]
-            assert [entry.state for entry in service.open().locks(TABLE)] == [LockState.ACQUIRED]
+            there = {entry.generation for entry in service.open().locks(TABLE)}
+            assert lease.generation in there
+            assert places[0] not in there
 
 
 def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, service: Service) -> None:
@@ -250,7 +252,9 @@ def test_a_place_that_was_silent_for_a_lease_is_given_back(hms: HiveMetastore, s
         with manager.acquire(request((X, TABLE)), deadline=clock.now() + 60) as lease:
             assert lease.generation is not None
             assert lease.generation > places[0]
-            assert [entry.state for entry in service.open().locks(TABLE)] == [LockState.ACQUIRED]
+            there = {entry.generation for entry in service.open().locks(TABLE)}
+            assert lease.generation in there
+            assert places[0] not in there
 
 
 def test_a_heartbeat_that_is_answered_after_the_lease_is_none(hms: HiveMetastore) -> None:
@@ -316,7 +320,7 @@ def test_a_remote_holder_that_stopped_is_freed_by_its_waiter(service: Service, p
     plain.lock(hms_names.parts(wanted), user="u", host="far away ::7:", agent=agent)
     started = time.monotonic()
     service.open().acquire(latch(), deadline=soon()).release()
-    assert 1.4 < time.monotonic() - started < 10
+    assert 1.4 < time.monotonic() - started < PATIENCE
 
 
 def test_a_lock_statement_of_a_host_that_is_gone_is_spared(service: Service, plain: MetastoreClient) -> None:

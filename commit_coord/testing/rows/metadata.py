@@ -257,6 +257,9 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
         yield "a snapshot's sequence number is above the table's last one"
     if len({n for n in numbers if n}) != len([n for n in numbers if n]):
         yield "two snapshots have one sequence number"
+    for what, key in (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id")):
+        if len({one[key] for one in raw[what]}) != len(raw[what]):
+            yield f"two {what} have one id"
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
             yield f"{name} stands at a snapshot that is gone"

@@ -504,6 +504,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         case Append() | AddFiles():
             branch = operation.branch if isinstance(operation, Append) else MAIN
             return Expected(_each(_appended(operation.rows, view, head, branch) for view in views), changed)
+        case Delete(branch=branch) if branch not in {MAIN, *head.rows}:
+            return Expected((head,), "there is no such branch")
         case Delete(where=where, branch=branch):
             return Expected(_each(_without(where, view, head, branch) for view in views), changed)
         case Overwrite(rows=rows, where=where, branch=branch, given=given):
@@ -821,6 +823,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
             return Expected((), "other tables may need its files")
         if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
             return Expected((head,), late)  # it asks for what is
+        if isinstance(operation, SortBy) and base.order == _applied(operation, base, base).order:
+            return Expected((head,), late)
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
             return Expected((), "it names something else by now")
         states: tuple[State, ...] = (_applied(operation, base, head),)

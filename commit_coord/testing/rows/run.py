@@ -336,6 +336,15 @@ class Doing:
         return str(path)
 
 
+def _lands_under_no_name(one: Single, other: Single) -> bool:
+    """Return whether *other* commits the files of *one* under no request id, which no request id can find out."""
+    return (
+        isinstance(one, CommitFiles)
+        and isinstance(other, CommitFiles)
+        and (one.slot, one.named, other.named) == (other.slot, True, False)
+    )
+
+
 def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
     for column, value in sets.items():
         index = rows.schema.get_field_index(column)
@@ -625,7 +634,7 @@ class Run:
         if race is None:
             yield
             return
-        others = list(race.others)
+        others = [other for other in race.others if not _lands_under_no_name(race.one, other)]
         catalog = self.clients.catalogs[race.client]
         owner, name = (catalog, "commit_table") if self.is_stock(race) else (catalog.coordinator, "commit")
         real: Callable[..., Any] = getattr(owner, name)
