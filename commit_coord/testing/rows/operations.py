@@ -753,7 +753,7 @@ def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool
 def _selected(where: Where, view: State, head: State, overwrite: bool) -> State | None:
     try:
         found = tuple(filter(bound(where, view.fields), head.of().elements()))
-    except Unbound:
+    except (Unbound, TypeError):
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *found))
@@ -823,6 +823,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
             return Expected((), "other tables may need its files")
         if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
             return Expected((head,), late)  # it asks for what is
+        if isinstance(operation, DropPartition) and head.version == 1 and operation.name in head.void:
+            return Expected((head,), late)  # in this version the field stays, and makes nothing of its column
         if isinstance(operation, SortBy) and base.order == _applied(operation, base, base).order:
             return Expected((head,), late)
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):
