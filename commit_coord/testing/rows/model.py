@@ -380,6 +380,16 @@ class State:
         """Return a column by its name."""
         return path_of(column, self.fields)[-1]
 
+    def is_like(self, other: State) -> bool:
+        """Return whether nothing differs that a change could rest on: neither structure nor rows, files or settings."""
+        return (
+            self.same_structure(other)
+            and (self.order, self.properties, self.tags) == (other.order, other.properties, other.tags)
+            and self.rows.keys() == other.rows.keys()
+            and all(Counter(rows) == Counter(other.rows[ref]) for ref, rows in self.rows.items())
+            and Counter(self.files) == Counter(other.files)
+        )
+
     def same_structure(self, other: State) -> bool:
         """Return whether only rows and refs differ."""
         return (self.uuid, self.fields, self.spec, self.version) == (
