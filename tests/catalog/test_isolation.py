@@ -154,23 +154,18 @@ def test_a_snapshot_that_is_gone_is_no_proof(made: Kit) -> None:
         table.overwrite(ids(5), "id = 7", read_at=first)
 
 
-@pytest.mark.parametrize("level", ["serializable", "snapshot"])
-def test_rows_that_came_to_an_empty_table_are_not_replaced_once_their_snapshot_is_gone(made: Kit, level: str) -> None:
+def test_rows_that_came_to_an_empty_table_are_not_replaced_once_their_snapshot_is_gone(made: Kit) -> None:
     """PyIceberg makes the oldest snapshot that is left look like the first one ever."""
-    table = made.table(properties={"write.update.isolation-level": level})
+    table = made.table()
     stale = made.again(table)
     table.append(ids(3))
     table.append(ids(4))
     table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
-    if level == "serializable":
-        with pytest.raises(StaleRead, match="since the branch was empty"):
-            stale.overwrite(ids(5), "id = 3")
-        assert row_ids(made.again(table)) == [3, 4]
-        stale.overwrite(ids(6), "id = 7")
-        assert row_ids(made.again(table)) == [3, 4, 6]
-    else:
+    with pytest.raises(StaleRead, match="since the branch was empty"):
         stale.overwrite(ids(5), "id = 3")
-        assert row_ids(made.again(table)) == [3, 4, 5]
+    assert row_ids(made.again(table)) == [3, 4]
+    stale.overwrite(ids(6), "id = 7")
+    assert row_ids(made.again(table)) == [3, 4, 6]
 
 
 def test_a_compaction_is_no_change(made: Kit) -> None:
