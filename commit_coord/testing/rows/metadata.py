@@ -261,6 +261,9 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     for what, key in (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id")):
         if len({one[key] for one in raw[what]}) != len(raw[what]):
             yield f"two {what} have one id"
+    for spec in raw["partition-specs"]:
+        if len({one["field-id"] for one in spec["fields"]}) != len(spec["fields"]):
+            yield "two fields of a partition spec have one id"
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
             yield f"{name} stands at a snapshot that is gone"
