@@ -12,9 +12,9 @@ from pyiceberg.transforms import Transform
 class SpecChanges(UpdateSpec):
     """PyIceberg's builder, which gives no id twice in one spec.
 
-    A field that is added again gets the id that it had. But a field that was dropped in format version 1 stays in the spec,
-    void, with its id: also when the table has been upgraded since. Two fields of one id are two columns of one name in
-    manifests, which no reader can open.
+    A field that is added again gets the id that it had. But a field that was dropped in format version 1 stays in the
+    spec, void, with its id: also when the table has been upgraded since. Two fields of one id are two columns of one
+    name in manifests, which no reader can open.
     """
 
     def _partition_field(self, transform_key: tuple[int, Transform[Any, Any]], name: str | None) -> PartitionField:
