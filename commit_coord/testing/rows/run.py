@@ -21,6 +21,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import ListType, MapType, NestedField, StructType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 import commit_coord
 from commit_coord import sql
@@ -347,6 +349,14 @@ def _lands_under_no_name(one: Single, other: Single) -> bool:
         and isinstance(other, CommitFiles)
         and (one.slot, one.named, other.named) == (other.slot, True, False)
     )
+
+
+def _settle() -> None:
+    """Wait until PyIceberg's threads have nothing to do: when one of them fails, it does not wait for the others."""
+    pool: Any = ExecutorFactory.get_or_create()
+    together = threading.Barrier(pool._max_workers)
+    for done in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
+        done.result()
 
 
 def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
@@ -723,6 +733,8 @@ class Run:
             if missing := [path for path in metadata.reachable(self.head) if not os.path.exists(path)]:
                 raise Finding("Orphans took live files", ", ".join(map(os.path.basename, missing)))
         if self.is_stock(operation) or isinstance(operation, WriteFiles):
+            if error is not None:
+                _settle()
             self.left |= self._unreached()  # PyIceberg's own leftovers
         if self.head.location != old.location:
             try:
