@@ -66,7 +66,9 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    leaves,
     paths,
+    value_at,
 )
 from commit_coord.testing.rows.operations import (
     OURS_ALONE,
@@ -934,32 +936,17 @@ class Run:
 def telling(state: State) -> Iterator[Where]:
     """Yield a condition on each column of single values, that some row of the table satisfies if one has a value."""
     rows = sorted(state.of(), key=repr)
-    for at, (path, field_ids) in enumerate(_leaves(state.fields)):
+    for at, (path, field_ids) in enumerate(leaves(state.fields)):
         values = [
             value
             for row in rows
-            if (value := _at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
+            if (value := value_at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
         ]
         turn = (at + len(rows)) % 3
         if not values or turn == 0:
             yield IsNull(path)
         else:
             yield Compare(path, "==" if turn == 1 else "<=", values[at % len(values)])
-
-
-def _leaves(fields: StructType) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for one in fields.fields:
-        if isinstance(one.field_type, StructType):
-            for path, field_ids in _leaves(one.field_type):
-                yield f"{one.name}.{path}", (one.field_id, *field_ids)
-        elif one.field_type.is_primitive:
-            yield one.name, (one.field_id,)
-
-
-def _at(row: Any, field_ids: tuple[int, ...]) -> Any:
-    for key in field_ids:
-        row = None if row is None else dict(row).get(key)
-    return row
 
 
 _LIMITS: dict[str, Callable[[Observed, Where], Iterator[str]]] = {
