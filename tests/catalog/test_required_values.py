@@ -118,7 +118,7 @@ def values(kind: IcebergType) -> st.SearchStrategy[Any]:
             whole = st.lists(st.tuples(st.sampled_from("xyz"), values(kind.value_type)), max_size=2)
         case _:
             whole = st.just(1)
-    return st.none() | whole | whole
+    return st.one_of(st.none(), whole, whole)
 
 
 def lacks(kind: IcebergType, value: Any) -> bool:
