@@ -66,20 +66,28 @@ class CreatedFiles:
             self._writers.remove(thread)
             self._changed.notify_all()
 
+    def mark(self) -> int:
+        """Return how many files there are, for :meth:`delete`."""
+        return len(self._paths)
+
     def forget(self) -> None:
         """Keep the files: the table may refer to them."""
         self._paths = []
 
-    def delete(self, io: FileIO) -> None:
+    def delete(self, io: FileIO, since: int = 0) -> None:
         """Delete the files: it is proven that nothing refers to them. First wait until other threads have closed them.
 
         What this thread has open is not waited for: nobody else would close it.
+
+        Args:
+            io: Deletes.
+            since: Keep as many, which were there at a :meth:`mark`.
         """
         try:
             with self._changed:
                 self._changed.wait_for(lambda: all(thread == get_ident() for thread in self._writers))
         finally:
-            paths, self._paths = self._paths, []
+            paths, self._paths = self._paths[since:], self._paths[:since]
             for path in paths:
                 delete_quietly(io, path)
 
