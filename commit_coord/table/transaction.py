@@ -7,7 +7,7 @@ import logging
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -257,10 +257,7 @@ class CoordinatedTransaction(Transaction):
             with self.whole():
                 if outermost and again is not None:
                     self._note(calls=(*self._staged.calls, again))
-                if outermost:
-                    with self._files_may_be_gone():
-                        yield
-                else:
+                with self._files_may_be_gone() if outermost else nullcontext():
                     yield
         except BaseException:
             if outermost and self._autocommit and not self._sent:

@@ -45,8 +45,8 @@ MUTANTS += (
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
         _TX,
-        " and not self._overlooks(head):",
-        ":",
+        " and not self._overlooks(head)\n",
+        "\n",
     ),
     _found("an-added-file-with-null-beside-a-value", _FOREIGN, "return nulls == 0 and", "return nulls != -1 and"),
     _found("an-added-file-of-nan", _FOREIGN, "FloatType | DoubleType)\n", "FloatType)\n"),
@@ -97,7 +97,10 @@ MUTANTS += (
     ),
     _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
-        "files-written-for-a-newer-schema", _TX, "if not staged and not Written.known(", "if staged and Written.known("
+        "files-written-for-a-newer-schema",
+        _TX,
+        "if not self._begun() and not Written.known(",
+        "if self._begun() and Written.known(",
     ),
     Mutant(
         "a-uuid-is-no-bytes",
@@ -130,8 +133,8 @@ MUTANTS += (
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
         _TX,
-        "and not self._overlooks(head):",
-        "and head:",
+        "and not self._overlooks(head)\n",
+        "and bool(head)\n",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
     ),
 )
