@@ -93,7 +93,7 @@ MUTANTS += (
         "coordinator/commit.py",
         "if isinstance(verdict.error, StatementError):",
         "if isinstance(verdict.error, AssertionError):",
-        "tests/catalog/test_request_ids.py::test_files_that_are_in_the_table_are_not_committed_again",
+        "tests/catalog/test_transactions.py::test_a_file_is_added_to_a_branch_once",
     ),
     _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
