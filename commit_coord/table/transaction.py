@@ -52,6 +52,7 @@ from commit_coord.errors import (
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written, has_partitions, mark, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
@@ -360,13 +361,14 @@ class CoordinatedTransaction(Transaction):
         self._note(pending=None)
         self._stage(*producer._commit())
 
-    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN.
+    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN. And it writes
+    # something where a required value is NULL.
 
     @contextmanager
     def _splitting(self, df: Any) -> Iterator[Any]:
-        """Yield what PyIceberg writes of *df*: no row where there are partitions, as its next producer adds them."""
-        if self.table_metadata.spec().is_unpartitioned() or _no_row_of(df) is df:
-            yield df
+        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
+        if _no_row_of(df) is df:
+            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
             return
         self._unwritten = df
         try:
@@ -542,6 +544,7 @@ class CoordinatedTransaction(Transaction):
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self._names_columns(case_sensitive=case_sensitive)
+        complete(df, self.table_metadata.schema().as_struct())
         self._note(reads=True, computes=True)
         if self._staged.pending is not None:
             self._materialise()  # with the branches, which the view that is matched against has not
