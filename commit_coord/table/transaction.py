@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,9 +23,6 @@ from pyiceberg.table.snapshots import IsolationLevel, Operation
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertTableUUID,
-    RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
-    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -60,10 +55,10 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
-from commit_coord.table.changes import EVOLUTIONS, Change, changes_table, same_changed, sets_order
+from commit_coord.table.changes import Change, changes_table, same_changed, sets_order
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
-from commit_coord.table.deletion import without_matches
+from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files, grown_mapping, taken_over
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
@@ -75,7 +70,7 @@ from commit_coord.table.isolation import (
 )
 from commit_coord.table.live_files import live_among
 from commit_coord.table.replaced import replaced
-from commit_coord.table.staged import Staged
+from commit_coord.table.staged import REFS, Staged, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -84,13 +79,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_REFS = SetSnapshotRefUpdate | RemoveSnapshotRefUpdate
-
 Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
 
 
-class CoordinatedTransaction(Transaction):
+class CoordinatedTransaction(StagingTransaction):
     """A PyIceberg transaction that commits through the coordinator.
 
     Args:
@@ -106,11 +99,12 @@ class CoordinatedTransaction(Transaction):
         refuse_unwritable(table)
         self._target = table
         self._created = CreatedFiles()
+        self._sent = False
         tracked = copy.copy(table)
         tracked.io = self._created.recording(table.io)
-        self._staged = self._before = Staged()
-        """What is staged now, and what was before the present call."""
         super().__init__(tracked, autocommit)
+        self._before = self._staged
+        """What was staged before the present call."""
         self._table: Table = tracked
         self._operation = operation
         self.request_id = str(uuid.uuid4())
@@ -121,7 +115,6 @@ class CoordinatedTransaction(Transaction):
         self._base: Seen = (table.metadata, table.metadata_location)
         self._shown = table.metadata
         self._seen = seen or self._base
-        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._unwritten: pa.Table | None = None
         self._depth = 0
         self._repeating = False
@@ -129,45 +122,12 @@ class CoordinatedTransaction(Transaction):
         """Whether a plan is being carried out, which is made anew on each head."""
         self._matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
-        self._sent = False
         self._lease: Lease | None = None
 
     @property
     def sent(self) -> bool:
         """Whether the coordinator was asked to land the changes."""
         return self._sent
-
-    # What is staged, as PyIceberg calls it.
-
-    @property
-    def _updates(self) -> tuple[TableUpdate, ...]:
-        return self._staged.updates
-
-    @_updates.setter
-    def _updates(self, updates: tuple[TableUpdate, ...]) -> None:
-        self._note(updates=updates)
-
-    @property
-    def _requirements(self) -> tuple[TableRequirement, ...]:
-        return self._staged.requirements
-
-    @_requirements.setter
-    def _requirements(self, requirements: tuple[TableRequirement, ...]) -> None:
-        self._note(requirements=requirements)
-
-    @property
-    def _snapshot_producers(self) -> list[Any]:
-        return list(self._staged.producers)
-
-    @_snapshot_producers.setter
-    def _snapshot_producers(self, producers: Iterable[Any]) -> None:
-        self._note(producers=tuple(producers))
-
-    def _register_snapshot_producer(self, producer: Any) -> None:
-        self._note(producers=(*self._staged.producers, producer))
-
-    def _note(self, **what: Any) -> None:
-        self._staged = replace(self._staged, **what)
 
     # What PyIceberg's own planning sees.
 
@@ -180,13 +140,6 @@ class CoordinatedTransaction(Transaction):
             # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
             return seen_from(self._changed(), *self._matching).model_copy(update={"refs": {}})
         return self._changed()
-
-    def _changed(self) -> TableMetadata:
-        """Return the table with the staged changes, but for an append that nothing has looked at."""
-        base, updates = self._table.metadata, self._updates
-        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
-            self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
-        return self._view[2]
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""
@@ -222,15 +175,10 @@ class CoordinatedTransaction(Transaction):
 
         The requirements of these say where they were, so that nothing else than what was meant is made again.
         """
-        again = None
-        if updates and all(isinstance(update, _REFS) for update in updates):
-
-            def again(transaction: CoordinatedTransaction) -> Transaction:
-                return transaction._apply(updates, requirements)
-
-        with self.call(again):
+        of_refs = bool(updates) and all(isinstance(update, REFS) for update in updates)
+        with self.call((lambda transaction: transaction._apply(updates, requirements)) if of_refs else None):
             if self._depth == 1:
-                self._note(replayable=self._staged.replayable and again is not None)
+                self._note(replayable=self._staged.replayable and of_refs)
                 if self._operation is not None:
                     self._lock_operation(
                         self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
@@ -267,24 +215,6 @@ class CoordinatedTransaction(Transaction):
             raise
         finally:
             self._depth -= 1
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Stage all that the block stages, or nothing, with its files.
-
-        1. The caller overwrites all rows: their deletion is staged.   2. The disk is full when the new rows are
-        written.   3. The caller goes on without them, and commits. The table would be empty.
-
-        A thread of PyIceberg's that begins a file later than the block has ended leaves one that nobody refers to.
-        """
-        before, files = self._staged, self._created.mark()
-        try:
-            yield
-        except BaseException:
-            if not self._sent and not self._failed:  # else the commit has seen to it
-                self._staged = before
-                self._created.delete(self._table.io, since=files)
-            raise
 
     @contextmanager
     def _files_may_be_gone(self) -> Iterator[None]:
@@ -490,45 +420,14 @@ class CoordinatedTransaction(Transaction):
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._note(removed=(*self._staged.removed, removed.strictly() if self._has_moved() else removed))
         row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        self._delete_rows(row_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
-
-    def _delete_rows(
-        self,
-        row_filter: BooleanExpression,
-        snapshot_properties: dict[str, str],
-        case_sensitive: bool,
-        branch: str | None,
-        isolation_operation: Operation | None,
-    ) -> None:
-        """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it."""
-        properties = self.table_metadata.properties
-        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
-        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
-            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
-        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
-            if isolation_operation is not None:
-                whole._isolation_operation = isolation_operation
-            whole.delete_by_predicate(row_filter, case_sensitive)
-        if not whole.rewrites_needed:
-            if not whole.files_affected:
-                warnings.warn("Delete operation did not match any records", stacklevel=3)
-            return
-        scan = self._scan(row_filter, case_sensitive)
-        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
-        found = list(
-            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        delete_rows(
+            self,
+            row_filter,
+            snapshot_properties,
+            case_sensitive=case_sensitive,
+            branch=branch,
+            isolation_operation=_isolation_operation,
         )
-        if not found:
-            return
-        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
-            if isolation_operation is not None:
-                partly._isolation_operation = isolation_operation
-            partly._starting_snapshot_id = whole._starting_snapshot_id
-            partly.delete_by_predicate(row_filter, case_sensitive)
-            for old, rest in found:
-                partly.delete_data_file(old)
-                for data_file in rest:
-                    partly.append_data_file(data_file)
 
     @recorded
     def upsert(
@@ -1128,7 +1027,7 @@ class CoordinatedTransaction(Transaction):
         self._note(pending=None)
         append = staged.pending.prepare() if staged.pending is not None else None
         self._staged = staged
-        reads = staged.reads or bool(staged.depended) or self._evolves() or not self._only_appends()
+        reads = staged.reads or bool(staged.depended) or staged.evolves or not staged.only_appends
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
@@ -1139,7 +1038,7 @@ class CoordinatedTransaction(Transaction):
             updates=staged.updates,
             append=append,
             reads_data=reads,
-            properties_read={key: base.properties.get(key) for key in self._property_keys()},
+            properties_read={key: base.properties.get(key) for key in staged.property_keys},
         )
 
     def _replan(self, head: TableMetadata, location: str) -> Attempt:
@@ -1164,7 +1063,7 @@ class CoordinatedTransaction(Transaction):
         base = self._base[0]
         same_schema = head.schema() == base.schema() and head.spec() == base.spec()
         self._base = (head, location)
-        if same_schema and self._can_be_rebuilt(head):
+        if same_schema and self._staged.can_be_rebuilt and not self._overlooks(head):
             self._refuse_stale(head, self._staged.dependencies)
             try:
                 self._rebuild(head, location)
@@ -1178,17 +1077,6 @@ class CoordinatedTransaction(Transaction):
         self._repeat(head, location)
         self._refuse_overlap(head)  # what changed nothing on the old base may change something now
 
-    def _can_be_rebuilt(self, head: TableMetadata) -> bool:
-        """Return whether PyIceberg's snapshots, made again on *head*, are all that the calls mean there."""
-        staged = self._staged
-        # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
-        one_branch = len({producer._target_branch for producer in staged.producers}) <= 1
-        # It forgets every other reference that is staged beside the snapshots.
-        own = {producer._snapshot_id for producer in staged.producers}
-        refs = [update for update in staged.updates if isinstance(update, _REFS)]
-        own_refs = all(isinstance(ref, SetSnapshotRefUpdate) and ref.snapshot_id in own for ref in refs)
-        return one_branch and own_refs and not staged.reads and not self._evolves() and not self._overlooks(head)
-
     def _overlooks(self, head: TableMetadata) -> bool:
         """Return whether a rebuilt removal would leave rows that were added meanwhile, and that it means too.
 
@@ -1196,10 +1084,8 @@ class CoordinatedTransaction(Transaction):
         filter alone, and rows that depend on nothing, mean what is there when the commit lands.
         """
         levels = {head.isolation_level(operation) for operation in (Operation.DELETE, Operation.OVERWRITE)}
-        return IsolationLevel.SNAPSHOT in levels and self._staged.removes_at_landing and not self._only_appends()
-
-    def _only_appends(self) -> bool:
-        return all(isinstance(producer, PureAppend) for producer in self._staged.producers)
+        staged = self._staged
+        return IsolationLevel.SNAPSHOT in levels and staged.removes_at_landing and not staged.only_appends
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
         self._table.metadata, self._table.metadata_location = head, location
@@ -1231,26 +1117,13 @@ class CoordinatedTransaction(Transaction):
         self._refuse_other_columns(head)
         if reason := same_changed(self._staged.changes, seen, head):
             raise self._conflict(reason)
-        for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
+        for key in self._staged.property_keys - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
         writes = any(producer._added_data_files for producer in self._staged.producers)
         if writes and (reason := rows_misfit(head.schema(), base.schema())):
             raise self._conflict(reason)
-
-    def _property_keys(self) -> set[str]:
-        keys: set[str] = set()
-        for update in self._updates:
-            if isinstance(update, SetPropertiesUpdate):
-                keys |= update.updates.keys()
-            elif isinstance(update, RemovePropertiesUpdate):
-                keys |= set(update.removals)
-        return keys
-
-    def _evolves(self) -> bool:
-        """Return whether schemas, specs or sort orders are added: on another head their ids may be taken."""
-        return any(isinstance(update, EVOLUTIONS) for update in self._updates)
 
     def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         return kind(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -62,7 +62,7 @@ FAILING: dict[str, Callable[[Any], Any]] = {
     "overwrite": lambda tx: tx.overwrite(frame((1, "new"))),
     "overwrite by filter": lambda tx: tx.overwrite(frame((1, "new")), "id = 1"),
     "upsert": lambda tx: tx.upsert(frame((1, "new")), ["id"]),
-    "update": lambda tx: tx.update_rows(EqualTo("id", 1), lambda df: frame((1, "new"))),
+    "update": lambda tx: tx.update_rows(parse("id = 1"), lambda df: frame((1, "new"))),
     "dynamic overwrite": with_dynamic,
     "plan": in_a_plan,
     "append": lambda tx: tx.append(frame((1, "new"))),
@@ -119,7 +119,7 @@ def test_a_snapshot_built_by_hand_that_fails_stages_nothing(made: Kit, monkeypat
 
     def delete_by_hand() -> None:
         with tx.update_snapshot().delete() as producer:
-            producer.delete_by_predicate(EqualTo("id", 1))
+            producer.delete_by_predicate(parse("id = 1"))
 
     def no_space(*args: Any, **kwargs: Any) -> Any:
         raise OSError(28, "No space left on device")
@@ -171,7 +171,7 @@ NOTHING_TO_DO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[
     "delete": (lambda tx: tx.delete("id = 7"), lambda table: table.append(ids(7)), [(1, "1")]),
     "upsert": (lambda tx: tx.upsert(ids(1), ["id"]), lambda table: table.delete("id = 1"), [(1, "1")]),
     "update": (
-        lambda tx: tx.update_rows(EqualTo("id", 7), lambda df: frame((7, "mine"))),
+        lambda tx: tx.update_rows(parse("id = 7"), lambda df: frame((7, "mine"))),
         lambda table: table.append(ids(7)),
         [(1, "1"), (7, "mine")],
     ),
@@ -271,7 +271,7 @@ def pairs(*given: tuple[int, int], named: tuple[str, str] = ("a", "b")) -> pa.Ta
 
 IN_ANY_CASE: dict[str, Callable[[Any], Any]] = {
     "delete": lambda tx: tx.delete("a = 1", case_sensitive=False),
-    "update": lambda tx: tx.update_rows(EqualTo("a", 1), lambda df: df),
+    "update": lambda tx: tx.update_rows(parse("a = 1"), lambda df: df),
     "overwrite": lambda tx: tx.overwrite(pairs((1, 1)), "A = 1", case_sensitive=False),
     "declared": lambda tx: (tx.depends_on("A = 1", case_sensitive=False), tx.set_properties(x="y")),
     "column": lambda tx: tx.update_schema(case_sensitive=False).update_column("a", doc="mine").commit(),
@@ -323,7 +323,7 @@ def test_rows_computed_behind_a_call_that_computes_rows_depend_on_all_rows(made:
     table = made.table(frame((1, "x"), (2, "y")), partition_spec=BY_ID)
     tx = made.again(table).transaction()
     if first == "update":
-        tx.update_rows(EqualTo("id", 2), lambda df: df.set_column(1, "s", pa.array(["x"] * df.num_rows)))
+        tx.update_rows(parse("id = 2"), lambda df: df.set_column(1, "s", pa.array(["x"] * df.num_rows)))
     elif first == "upsert":
         tx.upsert(frame((2, "x")), ["id"])
     else:

@@ -51,8 +51,8 @@ MUTANTS += (
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
         _TX,
-        " and not self._overlooks(head)\n",
-        "\n",
+        " and not self._overlooks(head):\n",
+        ":\n",
     ),
     _found("an-added-file-with-null-beside-a-value", _FOREIGN, "return nulls == 0 and", "return nulls != -1 and"),
     _found("an-added-file-of-nan", _FOREIGN, "FloatType | DoubleType)\n", "FloatType)\n"),
@@ -139,8 +139,8 @@ MUTANTS += (
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
         _TX,
-        "and not self._overlooks(head)\n",
-        "and bool(head)\n",
+        "and not self._overlooks(head):\n",
+        "and bool(head):\n",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
     ),
 )

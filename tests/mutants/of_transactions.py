@@ -93,8 +93,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-schema-is-known-by-its-id",
         _TX,
-        "or self._evolves() or not self._only_appends()",
-        "or not self._only_appends()",
+        "or staged.evolves or not staged.only_appends",
+        "or not staged.only_appends",
         _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
     ),
     Mutant(
@@ -234,7 +234,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "half-of-a-call-that-failed-is-committed",
-        _TX,
+        _STAGED,
         "                self._staged = before\n",
         "                pass\n",
         _CALLS + "a_call_that_fails_stages_nothing",
@@ -255,7 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-tag-beside-rows-vanishes-with-a-lost-race",
-        _TX,
+        _STAGED,
         "one_branch and own_refs and",
         "one_branch and",
         _CALLS + "a_tag_that_is_staged_beside_rows_stays_when_they_are_planned_again",
