@@ -240,6 +240,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _CALLS + "a_call_that_fails_stages_nothing",
     ),
     Mutant(
+        "half-of-a-call-that-a-plan-goes-on-without-is-committed",
+        _STAGED,
+        "self._failed or (self._sent and not self._repeating)",
+        "self._failed or self._sent",
+        _CALLS + "a_call_that_a_plan_goes_on_without_stages_nothing",
+    ),
+    Mutant(
         "a-call-that-found-nothing-is-forgotten-with-a-refresh",
         _TX,
         "            if self._staged.begun:\n",
