@@ -70,6 +70,7 @@ from commit_coord.table.isolation import (
 )
 from commit_coord.table.live_files import live_among
 from commit_coord.table.replaced import replaced
+from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.staged import REFS, Staged, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -912,7 +913,7 @@ class CoordinatedTransaction(StagingTransaction):
         """Return a builder of partition changes."""
         changes = Remembering(
             self,
-            lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive),
+            lambda tx: SpecChanges(tx, case_sensitive=case_sensitive),
             Operates.EVOLVE_PARTITIONS,
             case_sensitive=case_sensitive,
         )
