@@ -55,7 +55,7 @@ class Request:
             raise self._unknown("whether an earlier one has landed could not be found out", error) from refused
         if landed:
             self._table.metadata, self._table.metadata_location = metadata.model_copy(deep=True), location
-        # 1. An earlier one is planned, and its swap is late.   2. We fail, for want of space or of a lock.   3. It lands.
+        # 1. An earlier one is planned, and its swap is late.   2. We fail: no space, or no lock.   3. It lands.
         # What is refused for what the head is like, or for its arguments, was refused of an earlier one, too: that was
         # planned on an older head, and can't land any more.
         elif isinstance(refused, CommitLockFailed) or (
