@@ -236,6 +236,58 @@ class TestAddedFiles:
         found = table.scan(among(values)) if values[0] is not None else table.scan("x is null")
         assert found.to_arrow().num_rows == 2
 
+    @pytest.mark.parametrize(
+        "metrics, groups, options",
+        [
+            ("counts", [["day", "day"]], {}),
+            ("none", [["day", "day"]], {"write_statistics": False}),
+            ("full", [["x" * 5000] * 2], {}),  # Arrow keeps no bounds of a text that is so long
+        ],
+        ids=["counts alone", "no statistics", "a long text"],
+    )
+    def test_one_without_bounds_lies_where_its_rows_lie(
+        self, catalog: Any, tmp_path: Path, metrics: str, groups: list[list[str]], options: Any
+    ) -> None:
+        properties = {"write.metadata.metrics.default": metrics}
+        table = made(catalog, StringType(), transform=IdentityTransform(), **properties)
+        self.add_groups(table, tmp_path, groups, **options)
+        assert table.scan(compared("==", groups[0][0])).to_arrow().num_rows == 2
+        with pytest.warns(UserWarning, match=NO_MATCH):
+            table.delete(expression(IsNull("x")))
+        table.delete(compared("==", groups[0][0]))
+        assert left(table) == []
+
+    def test_one_with_a_row_group_without_bounds_is_refused_where_it_lies_elsewhere(
+        self, catalog: Any, tmp_path: Path
+    ) -> None:
+        table = made(catalog, StringType(), transform=IdentityTransform())
+        with pytest.raises(ValueError, match="lie in 2 partitions"):
+            self.add_groups(table, tmp_path, [["a"], ["x" * 5000]])
+        assert left(table) == []
+
+    def add_groups(self, table: Any, folder: Path, groups: list[list[str]], **options: Any) -> None:
+        path = str(folder / "groups.parquet")
+        with pq.ParquetWriter(path, arrow(StringType()).schema, **options) as writer:
+            for group in groups:
+                writer.write_table(arrow(StringType(), *group))
+        table.add_files([path])
+
+    def test_one_is_added_to_buckets(self, catalog: Any, tmp_path: Path) -> None:
+        table = made(catalog, LongType(), transform=BucketTransform(4))
+        self.add(table, tmp_path, LongType(), 7, 7)
+        assert table.scan("x == 7").to_arrow().num_rows == 2
+
+    def test_one_whose_field_ids_are_of_other_columns_is_refused(self, catalog: Any, tmp_path: Path) -> None:
+        """Readers find columns by id, the metrics of an added file are found by name."""
+        table = catalog.create_table(
+            "db.swapped", Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()))
+        )
+        ids = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": key}) for name, key in (("b", "1"), ("a", "2"))]
+        path = str(tmp_path / "swapped.parquet")
+        pq.write_table(pa.table([[1], [2]], pa.schema(ids)), path)
+        with pytest.raises(ValueError, match="field id of the table for another column, 'b'"):
+            table.add_files([path])
+
     def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:
         schema = Schema(NestedField(1, "x", FloatType(), required=True))
         spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))

@@ -48,8 +48,15 @@ MUTANTS += (
         " and not self._overlooks(head):",
         ":",
     ),
-    _found("an-added-file-with-null-beside-a-value", _FOREIGN, "return nulls == 0 and", "return nulls != -1 and"),
-    _found("an-added-file-of-nan", _FOREIGN, "FloatType | DoubleType)\n", "FloatType)\n"),
+    _found(
+        "an-added-file-with-null-beside-a-value", _FOREIGN, "from_batches([batch])", "from_batches([batch]).slice(0, 1)"
+    ),
+    _found(
+        "an-added-file-of-nan",
+        _FOREIGN,
+        "    return next(iter(found.values()))\n",
+        "    return Record(*(None if v != v else v for v in next(iter(found.values()))._data))\n",
+    ),
     _found(
         "a-name-mapping-takes-in-new-columns",
         _TX,
@@ -83,10 +90,24 @@ MUTANTS += (
     Mutant(
         "an-added-file-without-rows-has-a-partition",
         _FOREIGN,
-        "if not data_file.record_count and any(",
-        "if data_file is None and any(",
+        "if not parquet.metadata.num_rows and any(",
+        "if parquet is None and any(",
         _FILTERS.removesuffix("test_")
         + "TestAddedFiles::test_one_without_rows_lies_in_no_partition_of_a_required_column",
+    ),
+    Mutant(
+        "an-added-file-without-bounds-lies-in-the-partition-of-null",
+        _FOREIGN,
+        "if not parquet.metadata.num_rows or not sources:",
+        "if not parquet.metadata.row_group(0).column(0).is_stats_set:",
+        _FILTERS.removesuffix("test_") + "TestAddedFiles::test_one_without_bounds_lies_where_its_rows_lie",
+    ),
+    Mutant(
+        "a-file-whose-field-ids-are-of-other-columns",
+        _FOREIGN,
+        "!= schema.find_column_name(field_id):",
+        "!= named.find_column_name(field_id):",
+        _FILTERS.removesuffix("test_") + "TestAddedFiles::test_one_whose_field_ids_are_of_other_columns_is_refused",
     ),
     Mutant(
         "a-file-that-is-there-is-given-up-with-the-race",
