@@ -23,14 +23,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial, wraps
-from typing import Any
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyiceberg.expressions import (
     AlwaysTrue,
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
+    BoundIsNull,
     BoundLessThan,
     BoundLessThanOrEqual,
     BoundReference,
@@ -39,6 +41,7 @@ from pyiceberg.expressions import (
     LessThan,
     LessThanOrEqual,
     LiteralPredicate,
+    Not,
     NotNull,
     Reference,
     SetPredicate,
@@ -58,52 +61,44 @@ from pyiceberg.expressions.visitors import (
     ResidualVisitor,
     _StrictMetricsEvaluationVisitor,
     extract_field_ids,
+    visit,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
-
-@cache
-def judge_exactly() -> None:
-    """Have PyIceberg evaluate row filters exactly in this process."""
-    _take_infinities()
-    _wrap(Reference, "bind", _null_with_its_struct)
-    _wrap(LiteralPredicate, "bind", _not_of_null)
-    _wrap(SetPredicate, "bind", _in_range)
-    for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
-        _wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
-    _wrap(BoundReference, "eval", _plain)
-    _wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _unknown_in_structs)
-    for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
-        _wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
-        _wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
+if TYPE_CHECKING:
+    from commit_coord.iceberg.exact import Mends
 
 
-@cache
-def filter_exactly() -> None:
-    """Have PyIceberg's filters of Arrow rows be exact in this process; apart, since Arrow takes long to load."""
-    from pyiceberg.io import pyarrow as reader
-    from pyiceberg.io.pyarrow import _ConvertToArrowExpression
-
-    _wrap(reader, "_task_to_record_batches", _uuids_behind_the_reader)
-    for name in ("in", "not_in"):
-        _wrap(_ConvertToArrowExpression, f"visit_{name}", _of_both_zeros)
-    for name, compared in _COMPARED.items():
-        _wrap(_ConvertToArrowExpression, f"visit_{name}", partial(_of_uuids, compared))
-    _wrap(_ConvertToArrowExpression, "visit_in", partial(_in_uuids, negated=False))
-    _wrap(_ConvertToArrowExpression, "visit_not_in", partial(_in_uuids, negated=True))
-
-
-def _wrap(owner: Any, name: str, by: Callable[[Any], Any]) -> None:
-    real = getattr(owner, name)
-    setattr(owner, name, wraps(real)(by(real)))
-
-
-def _take_infinities() -> None:
+def mend(mends: Mends) -> None:
+    """Have PyIceberg evaluate row filters exactly, but for rows of Arrow."""
     for literal in (DoubleLiteral, StringLiteral):
-        convert: Any = vars(literal)["to"]
-        convert.register(FloatType, _narrowed(convert.dispatcher.dispatch(FloatType)))
+        mends.wrap_case(vars(literal)["to"].dispatcher, FloatType, _narrowed)
+    mends.wrap_case(visit, Not, _of_the_opposite)
+    mends.wrap(Reference, "bind", _null_with_its_struct)
+    mends.wrap(LiteralPredicate, "bind", _not_of_null)
+    mends.wrap(SetPredicate, "bind", _in_range)
+    for name in _NEVER_OF_NULL:
+        mends.wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
+    mends.wrap(BoundReference, "eval", _plain)
+    mends.wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _never_of_null)
+    for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
+        mends.wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
+        mends.wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
+
+
+def mend_arrow(mends: Mends, reader: ModuleType) -> None:
+    """Have the filters of Arrow rows in *reader*, PyIceberg's module for Arrow, be exact."""
+    converter = reader._ConvertToArrowExpression
+    mends.wrap(reader, "_task_to_record_batches", _uuids_behind_the_reader)
+    for name in ("in", "not_in"):
+        mends.wrap(converter, f"visit_{name}", _of_both_zeros)
+    for name, compared in _COMPARED.items():
+        mends.wrap(converter, f"visit_{name}", partial(_of_uuids, compared))
+    mends.wrap(converter, "visit_in", partial(_in_uuids, negated=False))
+    mends.wrap(converter, "visit_not_in", partial(_in_uuids, negated=True))
+    mends.wrap(converter, "visit_not_in", _of_values)
 
 
 def _narrowed(real: Any) -> Any:
@@ -173,24 +168,50 @@ def _in_range(real: Any) -> Any:
         if len(inside) == len(self.literals):
             return real(self, schema, case_sensitive)
         less: Any = type(self)(self.term, inside)  # one of another class where few are left
+        if isinstance(less, AlwaysTrue):  # it is in no empty set, if it is anything
+            less = NotNull(term=self.term)
         return less.bind(schema, case_sensitive) if isinstance(less, UnboundPredicate) else less
 
     return bound
 
 
+def _of_the_opposite(_: Any) -> Any:
+    def visited(negation: Not, visitor: Any) -> Any:
+        return visit(~negation.child, visitor)
+
+    return visited
+
+
+_NEVER_OF_NULL = (
+    "less_than",
+    "less_than_or_equal",
+    "greater_than",
+    "greater_than_or_equal",
+    "not_equal",
+    "not_in",
+    "not_nan",
+    "not_starts_with",
+)
+
+
 def _false_of_null(real: Any) -> Any:
-    def visit(self: ResidualVisitor, term: Any, literal: Any) -> Any:
-        return self.visit_false() if term.eval(self.struct) is None else real(self, term, literal)
+    def visited(self: ResidualVisitor, term: Any, **literal: Any) -> Any:
+        return self.visit_false() if term.eval(self.struct) is None else real(self, term, **literal)
 
-    return visit
+    return visited
 
 
-def _unknown_in_structs(real: Any) -> Any:
-    def visit(self: _StrictMetricsEvaluationVisitor, predicate: Any) -> Any:
-        at_the_top = {field.field_id for field in self.struct.fields}
-        return real(self, predicate) if predicate.term.ref().field.field_id in at_the_top else ROWS_MIGHT_NOT_MATCH
+def _never_of_null(real: Any) -> Any:
+    def visited(self: _StrictMetricsEvaluationVisitor, predicate: Any) -> Any:
+        field = predicate.term.ref().field
+        if all(field.field_id != top.field_id for top in self.struct.fields):
+            return ROWS_MIGHT_NOT_MATCH  # it lies in a struct
+        may_be_null = not field.required and self.null_counts.get(field.field_id) != 0
+        if may_be_null and not isinstance(predicate, BoundIsNull):
+            return ROWS_MIGHT_NOT_MATCH
+        return real(self, predicate)
 
-    return visit
+    return visited
 
 
 def _plain(real: Any) -> Any:
@@ -205,12 +226,21 @@ def _plain(real: Any) -> Any:
 
 
 def _of_both_zeros(real: Any) -> Any:
-    def visit(self: Any, term: Any, literals: Any) -> Any:
+    def visited(self: Any, term: Any, literals: Any) -> Any:
         if isinstance(term.ref().field.field_type, FloatType | DoubleType) and 0.0 in literals:
             literals = [*(value for value in literals if value != 0), 0.0, -0.0]
         return real(self, term, literals)
 
-    return visit
+    return visited
+
+
+def _of_values(real: Any) -> Any:
+    import pyarrow.compute as pc
+
+    def visited(self: Any, term: Any, literals: Any) -> Any:
+        return real(self, term, literals) & pc.field(self._get_field_name(term)).is_valid()
+
+    return visited
 
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -226,24 +256,24 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 def _of_uuids(compared: Callable[[Any, Any], Any], real: Any) -> Any:
     import pyarrow as pa
 
-    def visit(self: Any, term: Any, literal: Any) -> Any:
+    def visited(self: Any, term: Any, literal: Any) -> Any:
         if not isinstance(term.ref().field.field_type, UUIDType):
             return real(self, term, literal)
         return compared(_bytes_of(self, term), pa.scalar(_bytes(literal.value), pa.binary()))
 
-    return visit
+    return visited
 
 
 def _in_uuids(real: Any, *, negated: bool) -> Any:
     import pyarrow as pa
 
-    def visit(self: Any, term: Any, literals: Any) -> Any:
+    def visited(self: Any, term: Any, literals: Any) -> Any:
         if not isinstance(term.ref().field.field_type, UUIDType):
             return real(self, term, literals)
         found = _bytes_of(self, term).isin(pa.array(map(_bytes, literals), pa.binary()))
         return ~found if negated else found
 
-    return visit
+    return visited
 
 
 def _uuids_behind_the_reader(real: Any) -> Any:

@@ -37,7 +37,6 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetada
 from pyiceberg.typedef import Record
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from commit_coord.iceberg.predicates import filter_exactly, judge_exactly
 from commit_coord.spark.files import Target, delete_files
 from commit_coord.spark.schema import SchemaMismatch, pick, spark_schema
 from commit_coord.spark.transforms import source_path, transform_distinct
@@ -359,9 +358,6 @@ class BatchReader:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *tasks*, deletes applied, one task in memory at a time."""
-        # A worker of Spark's need not have loaded a catalog of ours.
-        judge_exactly()
-        filter_exactly()
         arrow = to_arrow_schema(spark_schema(self.projection))
         for task in tasks:
             for names, values, batch in self._file(task):

@@ -8,18 +8,14 @@ from typing import Any
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 
 from commit_coord.errors import CommitNotApplied
-from commit_coord.iceberg.predicates import filter_exactly
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.created_files import CreatedFiles
-from commit_coord.table.nulls import keep_nulls
 
 
 class CoordinatedCreation(CreateTableTransaction):
     """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
 
     def __init__(self, table: StagedTable) -> None:
-        keep_nulls()
-        filter_exactly()
         self._created = CreatedFiles()
         table.io = self._created.recording(table.io)
         super().__init__(table)

@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import expressions as E
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Not
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -105,6 +106,64 @@ def test_a_number_that_the_column_can_not_have_is_in_no_set(catalog: Any, others
     if others:
         table.delete(condition)
         assert left(table) == [least, greatest, None]
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
+@pytest.mark.parametrize(
+    "condition, there",
+    [
+        (E.NotEqualTo("x", 5), [1, 7]),
+        (E.NotEqualTo("x", 3_000_000_000), [1, 5, 7]),
+        (E.NotIn("x", {5, 6}), [1, 7]),
+        (E.NotIn("x", {5, 3_000_000_000}), [1, 7]),
+        (E.NotIn("x", {3_000_000_000, 3_000_000_001}), [1, 5, 7]),
+        (E.Not(E.EqualTo("x", 5)), [1, 7]),
+        (E.Not(E.In("x", {5, 6})), [1, 7]),
+        (E.Not(E.LessThan("x", 5)), [5, 7]),
+        (E.Not(E.And(E.NotEqualTo("x", 5), E.NotNull("x"))), [5, None, None, None]),
+        (E.Or(E.Not(E.LessThan("x", 3_000_000_000)), E.EqualTo("x", 1)), [1]),
+        (E.Or(E.Not(E.NotEqualTo("x", 3_000_000_000)), E.EqualTo("x", 1)), [1]),
+    ],
+    ids=str,
+)
+def test_null_is_neither_so_nor_otherwise(
+    catalog: Any, condition: BooleanExpression, there: Any, transform: Any
+) -> None:
+    table = made(catalog, IntegerType(), transform=transform)
+    for values in ([None], [1, None], [5, None], [7]):
+        table.append(arrow(IntegerType(), *values))
+    assert counted(table, condition, there) == [1, 5, 7, None, None, None]
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform()], ids=str)
+def test_null_is_neither_nan_nor_a_number(catalog: Any, transform: Any) -> None:
+    table = made(catalog, FloatType(), transform=transform)
+    for values in ([None], [1.0, None], [math.nan, None], [math.nan]):
+        table.append(arrow(FloatType(), *values))
+    assert repr(counted(table, E.NotNaN("x"), [1.0])) == repr([1.0, math.nan, math.nan, None, None, None])
+    # What is no number is not below 2, nor is it 2 or more; but it is another one than 2.
+    counted(table, E.Not(E.LessThan("x", 2.0)), [])
+    assert table.scan(E.Not(E.EqualTo("x", 2.0))).to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), parse_transform("truncate[1]")], ids=str)
+def test_null_starts_with_nothing_and_does_not_start_otherwise(catalog: Any, transform: Any) -> None:
+    table = made(catalog, StringType(), transform=transform)
+    for values in ([None], ["ab", None], ["b", None]):
+        table.append(arrow(StringType(), *values))
+    assert counted(table, E.NotStartsWith("x", "a"), ["b"]) == ["ab", "b", None, None, None]
+
+
+def counted(table: Any, condition: BooleanExpression, there: list[Any]) -> list[Any]:
+    """Check what a scan, a count and a delete by *condition* take of *table*, and return what was in it, None last."""
+    everything = table.scan().to_arrow().column("x").to_pylist()
+    assert sorted(table.scan(condition).to_arrow().column("x").to_pylist(), key=repr) == sorted(there, key=repr)
+    assert table.scan(condition).count() == len(there)
+    if there:
+        table.delete(condition)
+    left_over = list(map(repr, left(table)))
+    assert sorted([*left_over, *map(repr, there)]) == sorted(map(repr, everything))
+    return sorted(everything, key=lambda value: (value is None, repr(value)))
 
 
 @pytest.mark.parametrize("promoted", [False, True])

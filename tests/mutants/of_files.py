@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "null-lists-and-maps",
-        "table/nulls.py",
+        "iceberg/nulls.py",
         "            if made is None or made.null_count == source.null_count:\n",
         "            if True:\n",
         "tests/catalog/test_null_values.py::test_a_null_list_map_or_struct_stays_null_when_its_row_is_written_anew",
@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "doubles-of-manifests",
         "iceberg/decoding.py",
-        "    DoubleReader.read = _double  # type: ignore[method-assign]\n",
+        '    mends.wrap(DoubleReader, "read", lambda _: _double)\n',
         "",
         f"{_CARRIED}test_what_a_manifest_says_of_other_files_stays[double-by_delete-2]",
     ),
@@ -224,7 +224,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-without-a-count-has-no-nan",
         "iceberg/decoding.py",
-        "    _StrictMetricsEvaluationVisitor._can_contain_nans = _can_contain_nans  # type: ignore[method-assign]\n",
+        '    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)\n',
         "",
         "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
     ),
