@@ -163,7 +163,14 @@ def _transformed(column: pa.ChunkedArray, field: PartitionField, schema: Schema)
         column = column.cast(schema_to_pyarrow(kind))  # raises when an unsigned number is too large
     if isinstance(kind, BinaryType) and isinstance(field.transform, TruncateTransform):
         return pc.binary_slice(column, 0, field.transform.width)  # PyIceberg's library has no such transform
-    return field.transform.pyarrow_transform(kind)(column)
+    made = field.transform.pyarrow_transform(kind)(column)
+    if isinstance(field.transform, TruncateTransform) and pa.types.is_integer(column.type):
+        beyond = column.filter(pc.greater(made, column))  # it ran over: readers compare with the right number
+        if len(beyond):
+            raise ValueError(
+                f"{field.transform} of {beyond[0]} is out of the range of {kind}: the row would not be found"
+            )
+    return made
 
 
 def _coded(column: pa.ChunkedArray) -> FieldValues:

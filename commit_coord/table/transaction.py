@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -13,14 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import (
-    AlwaysFalse,
     AlwaysTrue,
-    And,
     BooleanExpression,
-    EqualTo,
-    IsNaN,
-    IsNull,
-    Or,
 )
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
@@ -44,12 +37,12 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
+from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
@@ -73,9 +66,8 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import CreatedFiles
-from commit_coord.table.data_files import data_files
-from commit_coord.table.deletion import without_matches
-from commit_coord.table.foreign_files import foreign_files, grown_mapping, taken_over
+from commit_coord.table.exact_rows import ExactRows
+from commit_coord.table.foreign_files import grown_mapping, taken_over
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -99,7 +91,7 @@ Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
 
 
-class CoordinatedTransaction(Transaction):
+class CoordinatedTransaction(ExactRows):
     """A PyIceberg transaction that commits through the coordinator.
 
     Args:
@@ -130,7 +122,6 @@ class CoordinatedTransaction(Transaction):
         self._seen = seen or self._base
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
         self._pending: PureAppend | None = None
-        self._unwritten: pa.Table | None = None
         self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
         self._replayable = True
@@ -308,31 +299,6 @@ class CoordinatedTransaction(Transaction):
         assert producer is not None
         self._stage(*producer._commit())
 
-    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN. And it writes
-    # something where a required value is NULL.
-
-    @contextmanager
-    def _splitting(self, df: Any) -> Iterator[Any]:
-        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
-        if _no_row_of(df) is df:
-            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
-            return
-        self._unwritten = df
-        try:
-            yield _no_row_of(df)
-        finally:
-            self._unwritten = None
-
-    def _append_snapshot_producer(
-        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
-    ) -> _FastAppendFiles:
-        producer = super()._append_snapshot_producer(snapshot_properties, branch)
-        rows, self._unwritten = self._unwritten, None
-        if rows is not None and rows.num_rows:
-            for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
-                producer.append_data_file(data_file)
-        return producer
-
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
 
     @recorded
@@ -355,8 +321,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.APPEND)
         self._names_columns()
         self._brings_rows(reads, branch)
-        with self._splitting(df) as checked:
-            super().append(checked, snapshot_properties, branch)
+        super().append(df, snapshot_properties, branch)
 
     @recorded
     def overwrite(
@@ -388,8 +353,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns(overwrite_filter, case_sensitive)
         self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
-        with self._splitting(df) as checked:
-            super().overwrite(checked, overwrite_filter, snapshot_properties, case_sensitive, branch)
+        super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
     def dynamic_partition_overwrite(
@@ -409,16 +373,7 @@ class CoordinatedTransaction(Transaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns()
         self.depends_on(self._partitions_of(df) if reads is None else reads, branch, read_at)
-        super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
-        if not df.num_rows:
-            return
-        files = list(data_files(self.table_metadata, df, self._table.io))
-        self.delete(
-            self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-        )
-        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
-            for data_file in files:
-                producer.append_data_file(data_file)
+        super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @recorded
     def delete(
@@ -436,46 +391,7 @@ class CoordinatedTransaction(Transaction):
         if self._is_called():
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._removed.append(removed.strictly() if self._has_moved() else removed)
-        row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        self._delete_rows(row_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
-
-    def _delete_rows(
-        self,
-        row_filter: BooleanExpression,
-        snapshot_properties: dict[str, str],
-        case_sensitive: bool,
-        branch: str | None,
-        isolation_operation: Operation | None,
-    ) -> None:
-        """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it."""
-        properties = self.table_metadata.properties
-        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
-        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
-            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
-        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
-            if isolation_operation is not None:
-                whole._isolation_operation = isolation_operation
-            whole.delete_by_predicate(row_filter, case_sensitive)
-        if not whole.rewrites_needed:
-            if not whole.files_affected:
-                warnings.warn("Delete operation did not match any records", stacklevel=3)
-            return
-        scan = self._scan(row_filter, case_sensitive)
-        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
-        found = list(
-            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
-        )
-        if not found:
-            return
-        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
-            if isolation_operation is not None:
-                partly._isolation_operation = isolation_operation
-            partly._starting_snapshot_id = whole._starting_snapshot_id
-            partly.delete_by_predicate(row_filter, case_sensitive)
-            for old, rest in found:
-                partly.delete_data_file(old)
-                for data_file in rest:
-                    partly.append_data_file(data_file)
+        super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
     def upsert(
@@ -689,27 +605,6 @@ class CoordinatedTransaction(Transaction):
         except (ValueError, TypeError, NotImplementedError, AttributeError):  # writing them will tell
             return AlwaysTrue()
 
-    def partitions_of(self, data_files: Iterable[DataFile]) -> BooleanExpression:
-        """Return rows among which are all those of the partitions of *data_files*: what identity transforms tell."""
-        metadata = self.table_metadata
-        told = {
-            position: str(metadata.schema().find_column_name(field.source_id))
-            for position, field in enumerate(metadata.spec().fields)
-            if isinstance(field.transform, IdentityTransform)
-        }
-        records = {Record(*(data_file.partition[position] for position in told)) for data_file in data_files}
-        return self._build_partition_predicate(records, list(told.values())) if told else AlwaysTrue()
-
-    def _build_partition_predicate(
-        self, partition_records: set[Record], partition_fields: list[str]
-    ) -> BooleanExpression:
-        """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        partitions = [
-            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
-            for record in (partition_records if partition_fields else ())
-        ]
-        return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
-
     @recorded
     def add_files(
         self,
@@ -737,9 +632,7 @@ class CoordinatedTransaction(Transaction):
             raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
         if (mapping := grown_mapping(self.table_metadata)) is not None:
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
-        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
-            for data_file in foreign_files(self.table_metadata, self._table.io, file_paths):
-                producer.append_data_file(data_file)
+        self._append_foreign(file_paths, snapshot_properties, branch)
 
     def add_data_files(
         self,
@@ -1245,18 +1138,3 @@ class CoordinatedTransaction(Transaction):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-
-def _no_row_of(df: Any) -> Any:
-    """Return *df* with its columns and no row; what is no Arrow table as it is, for PyIceberg to refuse."""
-    import pyarrow as pa
-
-    return df.slice(0, 0) if isinstance(df, pa.Table) else df
-
-
-def _is(name: str, value: Any) -> BooleanExpression:
-    if value is None:
-        return IsNull(term=name)
-    if value != value:  # noqa: PLR0124 - NaN alone
-        return IsNaN(term=name)
-    return EqualTo(term=name, value=value)

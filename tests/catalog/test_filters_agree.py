@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pyiceberg import expressions as E
 from pyiceberg import transforms as X
@@ -249,7 +249,11 @@ def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str
     numbered = [{"k": number, **row} for number, row in enumerate(rows)]
     plain = [{**row, "u": row["u"] and row["u"].bytes} for row in numbered]
     table = pa.Table.from_pylist(plain, schema_to_pyarrow(metadata.schema()))
-    files = list(data_files(metadata, table, IO))
+    try:
+        files = list(data_files(metadata, table, IO))
+    except ValueError as error:
+        assert "is out of the range of int" in str(error)  # the least number has no partition truncate[3]
+        reject()
     return metadata, [(file, [numbered[key] for key in sorted(keys(metadata, [file]))]) for file in files]
 
 
