@@ -16,7 +16,8 @@ Known mistakes of its writer:
 * It gives two partition fields of one type, say ``decimal(18, 2)``, two definitions of one name. Avro forbids it, and
   no other engine can open the table.
 * A partition field that was dropped from a table of format version 1 stays in the spec, always NULL. Where its column
-  is required, it takes the field for required too, and fails.
+  is required, it takes the field for required too, and fails. So it does for a required field of a struct that may be
+  NULL; there a filter for NULL would also leave out such partitions.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, Str
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion, ConvertSchemaToAvro
 
+from commit_coord.iceberg.predicates import always_there
+
 if TYPE_CHECKING:
     from commit_coord.iceberg.exact import Mends
 
@@ -51,7 +54,7 @@ def mend(mends: Mends) -> None:
     mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)
     mends.wrap(ConvertSchemaToAvro, "__init__", _without_names)
     mends.wrap(ConvertSchemaToAvro, "field", _named_once)
-    mends.wrap(PartitionSpec, "partition_type", _void_is_optional)
+    mends.wrap(PartitionSpec, "partition_type", _null_is_optional)
 
 
 def _of_the_size_that_is_read(real: Any) -> Any:
@@ -95,12 +98,16 @@ def _named_once(real: Any) -> Any:
     return named
 
 
-def _void_is_optional(real: Any) -> Any:
+def _null_is_optional(real: Any) -> Any:
     def partition_type(self: PartitionSpec, schema: Schema) -> StructType:
-        void = {field.field_id for field in self.fields if isinstance(field.transform, VoidTransform)}
+        there = {
+            field.field_id
+            for field in self.fields
+            if not isinstance(field.transform, VoidTransform) and always_there(schema.as_struct(), field.source_id)
+        }
         fields = real(self, schema).fields
         return StructType(
-            *(f.model_copy(update={"required": False}) if f.field_id in void and f.required else f for f in fields)
+            *(f if f.field_id in there or not f.required else f.model_copy(update={"required": False}) for f in fields)
         )
 
     return partition_type

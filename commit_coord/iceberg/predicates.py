@@ -30,11 +30,17 @@ from uuid import UUID
 
 from pyiceberg.expressions import (
     AlwaysTrue,
+    And,
+    BooleanExpression,
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
+    BoundIsNaN,
     BoundIsNull,
     BoundLessThan,
     BoundLessThanOrEqual,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundPredicate,
     BoundReference,
     GreaterThan,
     GreaterThanOrEqual,
@@ -43,6 +49,7 @@ from pyiceberg.expressions import (
     LiteralPredicate,
     Not,
     NotNull,
+    Or,
     Reference,
     SetPredicate,
     UnboundPredicate,
@@ -60,7 +67,6 @@ from pyiceberg.expressions.visitors import (
     ROWS_MIGHT_NOT_MATCH,
     ResidualVisitor,
     _StrictMetricsEvaluationVisitor,
-    extract_field_ids,
     visit,
 )
 from pyiceberg.schema import Schema
@@ -91,7 +97,7 @@ def mend(mends: Mends) -> None:
 def mend_arrow(mends: Mends, reader: ModuleType) -> None:
     """Have the filters of Arrow rows in *reader*, PyIceberg's module for Arrow, be exact."""
     converter = reader._ConvertToArrowExpression
-    mends.wrap(reader, "_task_to_record_batches", _uuids_behind_the_reader)
+    mends.wrap(reader, "_task_to_record_batches", _behind_the_reader)
     for name in ("in", "not_in"):
         mends.wrap(converter, f"visit_{name}", _of_both_zeros)
     for name, compared in _COMPARED.items():
@@ -115,20 +121,20 @@ def _narrowed(real: Any) -> Any:
 def _null_with_its_struct(real: Any) -> Any:
     def bound(self: Reference, schema: Schema, case_sensitive: bool = True) -> Any:
         found = real(self, schema, case_sensitive)
-        if not found.field.required or _always_there(schema.as_struct(), found.field.field_id):
+        if not found.field.required or always_there(schema.as_struct(), found.field.field_id):
             return found
         return type(found)(field=found.field.model_copy(update={"required": False}), accessor=found.accessor)
 
     return bound
 
 
-def _always_there(struct: StructType, field_id: int) -> bool | None:
+def always_there(struct: StructType, field_id: int) -> bool | None:
     """Return whether every row has a value in a field at any depth of structs; None when it is not in *struct*."""
     for field in struct.fields:
         if field.field_id == field_id:
             return field.required
         if isinstance(field.field_type, StructType):
-            inside = _always_there(field.field_type, field_id)
+            inside = always_there(field.field_type, field_id)
             if inside is not None:
                 return field.required and inside
     return None
@@ -276,16 +282,31 @@ def _in_uuids(real: Any, *, negated: bool) -> Any:
     return visited
 
 
-def _uuids_behind_the_reader(real: Any) -> Any:
-    """Filter by uuids what was read: Arrow's reader of Parquet compares them with a file's bounds, and can't."""
+def tells_more_than_bounds(condition: BooleanExpression) -> bool:
+    """Return whether Arrow must not skip row groups by *condition*, which is bound.
+
+    It can't compare uuids with bounds. And bounds leave out NaN: for ``x != 1.5`` it would skip a row group of 1.5 and NaN.
+    """
+    match condition:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return tells_more_than_bounds(left) or tells_more_than_bounds(right)
+        case BoundPredicate():
+            kind = condition.term.ref().field.field_type
+            of_nan = isinstance(condition, BoundNotEqualTo | BoundNotIn | BoundIsNaN)
+            return isinstance(kind, UUIDType) or (of_nan and isinstance(kind, FloatType | DoubleType))
+    return False
+
+
+def _behind_the_reader(real: Any) -> Any:
+    """Filter what was read, instead of having Arrow's reader skip what its bounds seem to rule out."""
     import pyarrow as pa
 
     no_deletes = [pa.chunked_array([pa.array([], pa.int64())])]
 
     def batches(
-        io: Any, task: Any, row_filter: Any, shown: Any, schema: Schema, ids: Any, deletes: Any, *rest: Any
+        io: Any, task: Any, row_filter: Any, shown: Any, schema: Any, ids: Any, deletes: Any, *rest: Any
     ) -> Any:
-        if not deletes and any(isinstance(schema.find_type(key), UUIDType) for key in extract_field_ids(row_filter)):
+        if not deletes and tells_more_than_bounds(row_filter):
             deletes = no_deletes  # where there are some, PyIceberg filters behind the reader
         return real(io, task, row_filter, shown, schema, ids, deletes, *rest)
 

@@ -46,7 +46,12 @@ MUTANTS += (
     _found("the-day-after-the-last-one", _PREDICATES, "except OverflowError:", "except ZeroDivisionError:"),
     _found("a-new-struct-with-a-required-field", "iceberg/nulls.py", "or not len(column) or", "or len(column) or"),
     _found("two-partition-fields-of-one-type", _DECODING, '["name"] in self._names:', '["name"] in ():'),
-    _found("a-void-field-of-a-required-column", _DECODING, "if f.field_id in void and", "if f.field_id is void and"),
+    _found(
+        "a-void-field-of-a-required-column",
+        _DECODING,
+        "if not isinstance(field.transform, VoidTransform) and always",
+        "if always",
+    ),
     _found("a-lock-that-comes-after-what-was-read", _TX, "if look and not bound and", "if look and"),
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
@@ -167,6 +172,27 @@ MUTANTS += (
         '    "not_starts_with",\n',
         "",
         _FILTERS + "null_starts_with_nothing_and_does_not_start_otherwise",
+    ),
+    Mutant(
+        "nan-is-skipped-with-its-row-group",
+        _PREDICATES,
+        "or (of_nan and isinstance(kind, FloatType | DoubleType))",
+        "",
+        _FILTERS + "nan_is_another_number_than_its_neighbours",
+    ),
+    Mutant(
+        "the-partition-of-a-required-field-in-a-struct",
+        _DECODING,
+        "and always_there(schema.as_struct(), field.source_id)",
+        "",
+        _FILTERS + "the_partition_of_a_required_field_may_be_null_where_its_struct_is",
+    ),
+    Mutant(
+        "a-truncated-number-runs-over",
+        "iceberg/partitioned_rows.py",
+        "        if len(beyond):\n",
+        "        if len(column) < 0:\n",
+        "tests/catalog/test_rows_by_partition.py::test_a_number_whose_partition_is_out_of_range_is_refused",
     ),
     Mutant(
         "not-in-of-null",
