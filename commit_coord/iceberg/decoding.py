@@ -18,15 +18,18 @@ Known mistakes of its writer:
 * A partition field that was dropped from a table of format version 1 stays in the spec, always NULL. Where its column
   is required, it takes the field for required too, and fails. So it does for a required field of a struct that may be
   NULL; there a filter for NULL would also leave out such partitions.
+* Where the head of a file can't be written, as on a full disk, it leaves the file open.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg import manifest
 from pyiceberg.avro import STRUCT_DOUBLE
 from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.expressions.visitors import _StrictMetricsEvaluationVisitor
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -54,6 +57,7 @@ def mend(mends: Mends) -> None:
     mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)
     mends.wrap(ConvertSchemaToAvro, "__init__", _without_names)
     mends.wrap(ConvertSchemaToAvro, "field", _named_once)
+    mends.wrap(AvroOutputFile, "__enter__", _closed_after_a_failure)
     mends.wrap(PartitionSpec, "partition_type", _null_is_optional)
 
 
@@ -96,6 +100,18 @@ def _named_once(real: Any) -> Any:
         return real(self, field, made)
 
     return named
+
+
+def _closed_after_a_failure(real: Any) -> Any:
+    def entered(self: AvroOutputFile[Any]) -> Any:
+        try:
+            return real(self)
+        except BaseException:
+            with suppress(AttributeError, OSError):  # it was not opened, or can't be written
+                self.output_stream.close()
+            raise
+
+    return entered
 
 
 def _null_is_optional(real: Any) -> Any:

@@ -1,9 +1,9 @@
-"""PyIceberg's mistakes, mended in its own classes: in every process that imports this package, before it is used.
+"""PyIceberg's mistakes, mended in its own classes once in every process that imports this package.
 
-Nobody has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported, on which everything of this package
-stands that reads or writes a table: also a table that is unpickled in another process, or a task of Spark's. The part that
-is about Arrow runs when ``pyiceberg.io.pyarrow`` is loaded, by whomever: Arrow takes long to load, and many processes never
-need it.
+No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported; all code of this package that
+reads or writes a table imports it. This covers a table that is unpickled in another process, and a task in a worker of
+Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded, whoever loads it: Arrow takes long to
+load, and many processes never need it.
 """
 
 from __future__ import annotations
@@ -52,35 +52,32 @@ class Mends:
 
 
 _lock = Lock()
-_mended = False
-_mended_scan: Any = None
-"""A class of PyIceberg's module for Arrow that was mended: another one when the module was loaded again."""
+_mended: list[Any] = []
+"""What shows that it was done: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
 
 
 def mend() -> None:
     """Have PyIceberg read, write and filter exactly in this process. Idempotent, and safe to call from any thread."""
-    global _mended
     with _lock:
-        if not _mended:
+        if mend not in _mended:
             mends = Mends()
             decoding.mend(mends)
             predicates.mend(mends)
             mends.make()
             sys.meta_path.insert(0, _WhenArrowIsLoaded())
-            _mended = True
+            _mended.append(mend)
     if _ARROW in sys.modules:
         _mend_arrow(importlib.import_module(_ARROW))  # waits for another thread that is loading it
 
 
 def _mend_arrow(reader: ModuleType) -> None:
-    global _mended_scan
     with _lock:
-        if reader.ArrowScan is not _mended_scan:
+        if reader.ArrowScan not in _mended:
             mends = Mends()
             nulls.mend(mends, reader)
             predicates.mend_arrow(mends, reader)
             mends.make()
-            _mended_scan = reader.ArrowScan
+            _mended.append(reader.ArrowScan)
 
 
 class _WhenArrowIsLoaded(MetaPathFinder):

@@ -1,20 +1,28 @@
-"""Row filters are true of the rows that they say, or the call fails.
+"""Row filters select the rows that they say, in a scan as in a delete.
 
-A delete, an overwrite or an upsert by filter evaluates it with PyIceberg, four times: for a manifest, for a file's
-partition, for its bounds, and for its rows. What one of these takes wrongly for false is a row that stays in silence.
-Known mistakes, each mended here for the process:
+What a filter means: no condition but ``IS NULL`` is ever true of NULL, also none of ``!=``, ``NOT IN``, ``NOT STARTS
+WITH`` and ``NOT NAN``; as in SQL, and as in a scan by Iceberg's row filters. ``NOT`` stands for the opposite condition:
+``NOT x < 5`` is ``x >= 5``. NaN is unequal to every number, and neither less nor greater.
 
+PyIceberg evaluates a filter for a manifest, for a file's partition, for its bounds, and for its rows. Where one of
+these wrongly says "no row matches", rows that match are left behind without an error. Where one wrongly says "all rows
+match", rows are deleted that do not. Known mistakes, each mended here:
+
+* "All rows match" is said of ``x != 5`` and ``x NOT IN (5)`` by the bounds and of NaN's negation by the counts, also
+  where there are NULLs; and by a partition that is NULL. The filter of rows takes NULL for ``NOT IN`` anything.
+* ``NOT`` is evaluated after its operand, and turns "false, as for every NULL" into true.
+* By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
   also where the column is a double by now, in files that were written before.
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
-  of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it stands for the column's greatest
+  of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it counts as the column's greatest
   number.
 * A required field of a struct is never NULL to it, also where the struct is: a delete of ``s.x IS NOT NULL`` would take
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
-* A partition value that is NULL is compared with ``<``, which Python can't.
+* A partition value that is NULL is compared with ``<``, which Python can't do.
 * Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
-* A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which equal each other never. Arrow compares none.
+* A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which are never equal. Arrow's reader compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
   ``9999-12-31``, to which ``> 9999-12-31`` leads.
 """
@@ -285,7 +293,8 @@ def _in_uuids(real: Any, *, negated: bool) -> Any:
 def tells_more_than_bounds(condition: BooleanExpression) -> bool:
     """Return whether Arrow must not skip row groups by *condition*, which is bound.
 
-    It can't compare uuids with bounds. And bounds leave out NaN: for ``x != 1.5`` it would skip a row group of 1.5 and NaN.
+    It can't compare uuids with bounds. And bounds leave out NaN: Arrow would skip a row group of 1.5 and NaN for
+    ``x != 1.5``.
     """
     match condition:
         case And(left=left, right=right) | Or(left=left, right=right):

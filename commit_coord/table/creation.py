@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.table import CreateTableTransaction, DataScan, StagedTable, Table, TableProperties, UpsertResult
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.required import complete
+from commit_coord.iceberg.written import Written
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
-from commit_coord.table.foreign_files import grown_mapping
+from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
+from commit_coord.table.isolation import seen_from
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class CoordinatedCreation(ExactRows, CreateTableTransaction):
@@ -25,7 +35,64 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
     def __init__(self, table: StagedTable) -> None:
         self._created = CreatedFiles()
         table.io = self._created.recording(table.io)
+        self._matching: tuple[str | None, ...] = ()
+        """The branch that an upsert looks for matches in."""
+        self._written: list[Written] = []
         super().__init__(table)
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """Return the table as it will be, with the staged changes."""
+        found = super().table_metadata
+        if self._matching:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(found, *self._matching).model_copy(update={"refs": {}})
+        return found
+
+    def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
+        """Stage changes, or none of them where another column takes over the name of one in files that were added."""
+        shown, before = self.table_metadata, self._updates
+        super()._stage(updates, requirements)
+        if any(isinstance(update, AddSchemaUpdate) for update in updates):
+            try:
+                refuse_mapped_names(shown, self.table_metadata.schema(), table_name(self._table.name()))
+            except CommitNotApplied:
+                self._updates = before
+                raise
+        return self
+
+    def _register_snapshot_producer(self, producer: _SnapshotProducer[Any]) -> None:
+        """Note what the rows of *producer* were written for: later changes of the columns must leave room for them."""
+        super()._register_snapshot_producer(producer)
+        self._written.append(Written.of(self.table_metadata, producer._added_data_files))
+
+    @contextmanager
+    def _splitting(self, df: Any) -> Iterator[Any]:
+        matching, self._matching = self._matching, ()  # what an upsert has found is written now
+        try:
+            with super()._splitting(df) as checked:
+                yield checked
+        finally:
+            self._matching = matching
+
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
+        """Update the rows that match, insert the others."""
+        complete(df, self.table_metadata.schema().as_struct())
+        choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
+        self._matching = (branch,)
+        try:
+            return super().upsert(df, *choice, branch, snapshot_properties)
+        finally:
+            self._matching = ()
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer*."""
@@ -71,6 +138,11 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
         catalog: Any = self._table.catalog
+        found = (written.misfit(self.table_metadata) for written in self._written)
+        if (reason := next((reason for reason in found if reason is not None), None)) is not None:
+            self._created.abandon(self._table.io)
+            name = table_name(self._table.name())
+            raise CommitNotApplied(f"the table was not made, its rows do not fit its columns: {reason}", table=name)
         sent = False
         try:
             with catalog.operating(Operation.CREATE_TABLE, self._table.name()):

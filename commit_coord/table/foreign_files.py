@@ -1,11 +1,11 @@
 """Files that another writer made, without Iceberg's field ids, taken into a table.
 
-PyIceberg takes the partition of such a file from its bounds, which know neither NULL nor NaN, and may be left out: a
-file of ``NULL`` and ``'c'`` would lie in the partition ``'c'``, one of NaN or of long texts in the partition NULL. There
-no reader looks for these rows. So the rows tell.
+PyIceberg takes the partition of such a file from its bounds. Bounds know neither NULL nor NaN, and a file may have
+none: one of ``NULL`` and ``'c'`` would lie in the partition ``'c'``, one of NaN or of long texts in the partition NULL.
+There no reader looks for these rows. So the partition is computed from the rows, always.
 
-PyIceberg finds the columns of all such files by one name mapping, a property of the table. A column that took over another
-one's name would show the other one's values.
+PyIceberg finds the columns of all such files by one name mapping, a property of the table. A column that took over
+another one's name would show the other one's values.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema, _index_parents, index_by_id
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping, update_mapping
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
+from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.partitioned_rows import path_to, split
 from commit_coord.iceberg.partitions import partition_key
 
@@ -143,6 +145,27 @@ def grown_mapping(metadata: TableMetadata) -> NameMapping | None:
         if parent not in new - there:
             adds.setdefault(parent, []).append(fields[key])
     return update_mapping(known, updates, adds)
+
+
+def refuse_mapped_names(before: TableMetadata, schema: Schema, table: str) -> None:
+    """Refuse a *schema* in which a column has a name by which another one is found in files without field ids.
+
+    Args:
+        before: The table as it was: what was so already is left alone.
+        schema: Its new columns.
+        table: Its name.
+
+    Raises:
+        CommitNotApplied: There is one.
+    """
+    known = before.name_mapping()
+    if known is not None and (name := taken_over(known, schema, before.schema())):
+        raise CommitNotApplied(
+            f"the commit did not land: another column than {name!r} is found by that name in files that were added "
+            f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
+            f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
+            table=table,
+        )
 
 
 def taken_over(known: NameMapping, schema: Schema, before: Schema | None = None) -> str | None:

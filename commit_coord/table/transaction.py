@@ -67,7 +67,7 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
-from commit_coord.table.foreign_files import grown_mapping, taken_over
+from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -173,28 +173,18 @@ class CoordinatedTransaction(ExactRows):
                 requirement.validate(self.table_metadata)
             except CommitFailedException as error:
                 raise self._conflict(str(error)) from error
+        shown = self._staged()
         self._updates, before = (*self._updates, *updates), self._updates
         if any(isinstance(update, _EVOLUTIONS) for update in updates):
             try:
                 # PyIceberg's ValidationError: a spec or an order needs a column that goes
-                self._refuse_mapped_names(self.table_metadata.schema())
+                refuse_mapped_names(shown, self.table_metadata.schema(), table_name(self._table.name()))
             except BaseException:
                 self._updates = before
                 raise
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
         return self
-
-    def _refuse_mapped_names(self, schema: Schema) -> None:
-        """Raise when a column of *schema* has a name by which another one is found in files without field ids."""
-        known = self._table.metadata.name_mapping()
-        if known is not None and (name := taken_over(known, schema, self._table.metadata.schema())):
-            raise CommitNotApplied(
-                f"the commit did not land: another column than {name!r} is found by that name in files that were added "
-                f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
-                f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
-                table=table_name(self._table.name()),
-            )
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes; what was not called through this transaction can't be called again."""

@@ -119,6 +119,10 @@ def test_two_mends_of_one_function_are_both_made() -> None:
 
     mends = exact.Mends()
     for name in ("a", "b"):
-        mends.wrap(Theirs, "said", lambda real, name=name: lambda self, value: f"{name} {real(self, value)}")
+
+        def saying(real: Any, name: str = name) -> Any:
+            return lambda self, value: f"{name} {real(self, value)}"
+
+        mends.wrap(Theirs, "said", saying)
     mends.make()
     assert Theirs().said(1) == "b a theirs 1"

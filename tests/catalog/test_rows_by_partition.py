@@ -331,7 +331,7 @@ def test_a_number_whose_partition_is_out_of_range_is_refused(memory: Kit, kind: 
         table.append(pa.table({"k": [1], "x": arrow([least], kind)}))
     fits = next(number for number in range(least, least + 10) if number % 10 == 0)
     table.append(pa.table({"k": [2], "x": arrow([fits], kind)}))
-    assert [2] == table.scan(EqualTo("x", fits)).to_arrow()["k"].to_pylist()
+    assert [2] == table.scan(EqualTo(term="x", value=fits)).to_arrow()["k"].to_pylist()
 
 
 def test_a_partition_is_of_the_column_that_is_written(memory: Kit) -> None:

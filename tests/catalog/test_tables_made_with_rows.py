@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg import expressions
 from pyiceberg import transforms as X
-from pyiceberg.expressions import EqualTo, IsNaN, IsNull, NotEqualTo, Or
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
+from commit_coord.errors import CommitNotApplied
 from tests.catalog.kit import Kit, files_in
 
+E: Any = expressions  # whose classes say less than they take
 SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "f", DoubleType()), NestedField(3, "s", StringType()))
 FLOATS, TEXTS = [0.0, -0.0, 1.5, math.nan, math.inf, None], ["a", "b", "x" * 5000, None]
 SPECS = [
@@ -35,12 +37,14 @@ SPECS = [
 FILTERS = [
     "f == 0.0",
     "f > 1",
-    IsNaN("f"),
-    IsNull("f"),
+    E.IsNaN("f"),
+    E.IsNull("f"),
     "k >= 3",
-    NotEqualTo("s", "a"),
-    Or(IsNaN("f"), EqualTo("k", 2)),
+    E.NotEqualTo("s", "a"),
+    E.Or(E.IsNaN("f"), E.EqualTo("k", 2)),
 ]
+ON_ROWS = ["append", "overwrite", "delete", "dynamic_partition_overwrite"]
+ON_METADATA = ["partition", "rename", "add", "set"]
 _numbers = itertools.count()
 
 
@@ -86,12 +90,7 @@ class Call:
 
 @st.composite
 def calls(draw: Any) -> Call:
-    name = draw(
-        st.sampled_from(
-            ["append", "append", "overwrite", "delete", "dynamic_partition_overwrite", "upsert", "add_files"]
-            + ["partition", "rename", "add", "set"]
-        )
-    )
+    name = draw(st.sampled_from(["append", "upsert", "add_files", *ON_ROWS, *ON_METADATA]))
     if name == "add_files" and draw(st.booleans()):  # of one partition, mostly
         row = (draw(st.integers(0, 4)), draw(st.sampled_from(FLOATS)), draw(st.sampled_from(TEXTS)))
         return Call(name, (row,) * draw(st.integers(1, 2)))
@@ -145,3 +144,63 @@ def test_a_table_that_is_made_with_rows_is_as_one_that_gets_them_later(
         assert files_in(creation._table.location()) == set()
     else:
         assert seen(memory.catalog.load_table(identifier)) == seen(table.refresh())
+
+
+def by_f(memory: Kit) -> tuple[Any, Any]:
+    """Return the name of a table by ``f`` that is not there, and a transaction that makes it."""
+    identifier = memory.identifier()
+    return identifier, memory.catalog.create_table_transaction(identifier, SCHEMA, partition_spec=SPECS[1])
+
+
+def test_zeros_of_both_signs_and_nan_are_written_once_into_a_table_that_is_made(memory: Kit) -> None:
+    rows = tuple((number, value, None) for number, value in enumerate(FLOATS))
+    identifier, creation = by_f(memory)
+    with creation as tx:
+        Call("append", rows).made(tx, memory.folder)
+        Call("delete", argument="k == 2").made(tx, memory.folder)
+        Call("dynamic_partition_overwrite", ((7, math.nan, None),)).made(tx, memory.folder)
+    table = memory.catalog.load_table(identifier)
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [0, 1, 4, 5, 7]
+    assert sorted(table.scan("f == 0.0").to_arrow()["k"].to_pylist()) == [0, 1]
+
+
+def test_files_that_are_added_to_a_table_that_is_made_lie_where_their_rows_lie(memory: Kit) -> None:
+    identifier, creation = by_f(memory)
+    with pytest.raises(ValueError, match="lie in 2 partitions"), creation as tx:
+        Call("add_files", ((1, 1.5, "c"), (2, None, "c"))).made(tx, memory.folder)
+    assert not memory.catalog.table_exists(identifier)
+    identifier, creation = by_f(memory)
+    with creation as tx:
+        Call("add_files", ((1, math.nan, "c"),)).made(tx, memory.folder)
+    assert memory.catalog.load_table(identifier).scan(E.IsNaN("f")).to_arrow()["k"].to_pylist() == [1]
+
+
+def test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed(memory: Kit) -> None:
+    identifier = memory.identifier()
+    with memory.catalog.create_table_transaction(identifier, SCHEMA) as tx:
+        for call in (Call("append", ((1, 1.5, "a"),)), Call("rename"), Call("upsert", ((1, 2.5, "b"),))):
+            call.made(tx, memory.folder)
+    assert memory.catalog.load_table(identifier).scan().to_arrow().to_pylist() == [{"k": 1, "f": 2.5, "renamed": "b"}]
+
+
+def test_a_column_of_a_table_that_is_made_does_not_take_over_the_name_of_one_in_added_files(memory: Kit) -> None:
+    identifier = memory.identifier()
+    with (
+        pytest.raises(CommitNotApplied, match="'s' would show its values"),
+        memory.catalog.create_table_transaction(identifier, SCHEMA) as tx,
+    ):
+        for call in (Call("add_files", ((1, 1.5, "a"),)), Call("rename"), Call("add", argument="s")):
+            call.made(tx, memory.folder)
+    assert not memory.catalog.table_exists(identifier)
+
+
+def test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_table_makes_required(memory: Kit) -> None:
+    identifier = memory.identifier()
+    with (
+        pytest.raises(CommitNotApplied, match="requires|required"),
+        memory.catalog.create_table_transaction(identifier, SCHEMA) as tx,
+    ):
+        Call("append", ((1, None, "a"),)).made(tx, memory.folder)
+        with tx.update_schema(allow_incompatible_changes=True) as update:
+            update.update_column("f", required=True)
+    assert not memory.catalog.table_exists(identifier)

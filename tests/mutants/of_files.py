@@ -222,6 +222,43 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_deletes_by_filter.py::test_a_delete_takes_the_rows_that_a_scan_shows",
     ),
     Mutant(
+        "a-compaction-keeps-its-files-after-an-error",
+        "table/compaction.py",
+        "        if not transaction.sent or isinstance(",
+        "        if isinstance(",
+        "tests/catalog/test_created_files.py::test_a_compaction_that_fails_before_its_commit_leaves_no_file",
+    ),
+    Mutant(
+        "a-creation-keeps-its-files-without-its-locks",
+        "table/creation.py",
+        "            if not sent or isinstance(",
+        "            if isinstance(",
+        "tests/catalog/test_created_files.py::test_a_table_that_is_not_made_in_time_leaves_no_file",
+    ),
+    Mutant(
+        "numbers-of-thousands-of-digits",
+        "iceberg/values.py",
+        "int(Decimal((sign, digits, 0)))",
+        'int("".join(map(str, digits))) * (-1 if sign else 1)',
+        "tests/unit/test_values.py::test_a_number_of_thousands_of_decimal_places_is_refused",
+    ),
+    Mutant(
+        "rows-of-a-table-that-is-made-split-by-pyiceberg",
+        "table/exact_rows.py",
+        "        if _no_row_of(df) is df:\n",
+        "        if not hasattr(self, '_target') or _no_row_of(df) is df:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_zeros_of_both_signs_and_nan_are_written_once_into_a_table_that_is_made",
+    ),
+    Mutant(
+        "files-added-to-a-table-that-is-made",
+        "table/creation.py",
+        "        self._append_foreign(file_paths, snapshot_properties, branch)\n",
+        "        super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_files_that_are_added_to_a_table_that_is_made_lie_where_their_rows_lie",
+    ),
+    Mutant(
         "a-file-without-a-count-has-no-nan",
         "iceberg/decoding.py",
         '    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)\n',

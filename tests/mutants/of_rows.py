@@ -82,9 +82,9 @@ MUTANTS += (
     ),
     _found(
         "names-in-a-name-mapping-are-not-taken-over",
-        _TX,
-        "if known is not None and (name := taken_over(known, schema, self",
-        "if known is None and (name := taken_over(known, schema, self",
+        _FOREIGN,
+        "if known is not None and (name := taken_over(known, schema, before",
+        "if known is None and (name := taken_over(known, schema, before",
     ),
     _found(
         "the-last-partition-field-was-dropped",
