@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, FloatType
+from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType
 
 from commit_coord.testing.rows.metadata import Observed
 from commit_coord.testing.rows.model import In, IsNull, NotNull, Where, columns_of, constants, parts
@@ -24,14 +23,16 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
     yield from no_columns(table, where)
     columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
     kinds = {key: str(table.schema.find_type(key)) for key in columns}
-    floats = {key for schema in table.schemas.values() for key in schema.field_ids if _is_float(schema, key)}
-    if not floats.isdisjoint(columns) and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
+    floats, ints = ({key for key in columns if _has_been(table, key, kind)} for kind in (FloatType, IntegerType))
+    if floats and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
         yield "a constant beyond the range of floats: it finds no infinity there, and each in files of floats"
     if any(isinstance(v, float) and v == 0 for one in parts(where) if isinstance(one, In) for v in one.values):
         yield "IN with a zero: it tells 0.0 from -0.0"
     partitioned = {p.source for spec in table.specs.values() for p in spec if p.transform == "identity"}
     if any(kind == "double" for key, kind in kinds.items() if key in partitioned):
         yield "a double that a spec partitions by: read with the precision of a float"
+    if ints and any(abs(v) >= _INTS for v in constants(where) if type(v) is int):
+        yield "a constant beyond the range of ints: in files of ints it is taken for true of NULL"
     if "uuid" in kinds.values():
         yield "a uuid: Arrow compares none"
     for part in parts(where):
@@ -39,9 +40,12 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
             yield "a required field of a struct that may be NULL: it is taken for never NULL"
 
 
-def _is_float(schema: Schema, key: int) -> bool:
-    return isinstance(schema.find_type(key), FloatType)
+def _has_been(table: Observed, key: int, kind: type[IcebergType]) -> bool:
+    """Return whether the column was of *kind* in some schema of *table*."""
+    return any(isinstance(schema.find_type(key), kind) for schema in table.schemas.values() if key in schema.field_ids)
 
+
+_INTS = 2**31
 
 _MOST = 3.4028234663852886e38
 """The greatest float of 32 bits."""
