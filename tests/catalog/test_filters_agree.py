@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, reject, settings
@@ -28,10 +28,11 @@ from pyiceberg.expressions.visitors import (
     _StrictMetricsEvaluator,
     expression_evaluator,
     inclusive_projection,
+    manifest_evaluator,
     residual_evaluator_of,
 )
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, schema_to_pyarrow
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -243,8 +244,16 @@ def specs(draw: Any) -> PartitionSpec:
 METRICS = st.sampled_from(["none", "counts", "truncate(2)", "full"])
 
 
-def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]]) -> tuple[TableMetadata, Any]:
-    """Return a table's metadata, and its files with the rows in each."""
+@dataclass(frozen=True)
+class Written:
+    """A table: the files of its one manifest as they are read from it, each with its rows."""
+
+    metadata: TableMetadata
+    manifest: ManifestFile
+    files: list[tuple[DataFile, list[dict[str, Any]]]]
+
+
+def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]]) -> Written:
     metadata = new_table_metadata(
         SCHEMA, spec, UNSORTED_SORT_ORDER, f"file://{folder}", {"write.metadata.metrics.default": metrics}
     )
@@ -257,7 +266,23 @@ def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str
         if "is out of the range of int" not in str(error):  # the least number has no partition truncate[3]
             raise
         reject()
-    return metadata, [(file, [numbered[key] for key in sorted(keys(metadata, [file]))]) for file in files]
+    mark(metadata, files)
+    manifest = listed(metadata, files)
+    found = [entry.data_file for entry in manifest.fetch_manifest_entry(IO)]
+    return Written(
+        metadata, manifest, [(file, [numbered[key] for key in sorted(keys(metadata, [file]))]) for file in found]
+    )
+
+
+def listed(metadata: TableMetadata, files: list[DataFile]) -> ManifestFile:
+    """Return a manifest of *files*."""
+    output = IO.new_output(f"{metadata.location}/{uuid4()}.avro")
+    with write_manifest(2, metadata.spec(), metadata.schema(), output, 1, "null") as writer:
+        for file in files:
+            writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=1, data_file=file))
+    manifest = writer.to_manifest_file()
+    manifest.sequence_number = 1
+    return manifest
 
 
 IO = PyArrowFileIO()
@@ -271,8 +296,9 @@ def keys(metadata: TableMetadata, files: list[DataFile], condition: E.BooleanExp
     return sorted(found.column("k").to_pylist())
 
 
-def check(metadata: TableMetadata, files: list[tuple[DataFile, list[dict[str, Any]]]], drawn: Any) -> None:
+def check(table: Written, drawn: Any) -> None:
     """Raise unless every evaluator agrees with the rows."""
+    metadata, files = table.metadata, table.files
     schema, spec, condition = metadata.schema(), metadata.spec(), drawn.expression()
     matches = {file.file_path: [row["k"] for row in rows if drawn.holds(row)] for file, rows in files}
     assert sorted(itertools.chain.from_iterable(matches.values())) == keys(
@@ -281,7 +307,10 @@ def check(metadata: TableMetadata, files: list[tuple[DataFile, list[dict[str, An
     strict = _StrictMetricsEvaluator(schema, condition).eval
     inclusive = _InclusiveMetricsEvaluator(schema, condition).eval
     partition_type = Schema(*spec.partition_type(schema).fields)
-    in_partition = expression_evaluator(partition_type, inclusive_projection(schema, spec)(condition), True)
+    projected = inclusive_projection(schema, spec)(condition)
+    in_manifest = manifest_evaluator(spec, schema, projected, True)
+    assert not any(matches.values()) or in_manifest(table.manifest), (condition, table)
+    in_partition = expression_evaluator(partition_type, projected, True)
     for file, rows in files:
         here, told = matches[file.file_path], (condition, file.partition, rows)
         every = len(here) == len(rows)
@@ -310,6 +339,6 @@ def check(metadata: TableMetadata, files: list[tuple[DataFile, list[dict[str, An
 def test_bounds_partitions_and_rows_agree_on_every_filter(
     tmp_path: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]], drawn: list[Any]
 ) -> None:
-    metadata, files = written(tmp_path, spec, metrics, rows)
+    table = written(tmp_path, spec, metrics, rows)
     for one in drawn:
-        check(metadata, files, one)
+        check(table, one)
