@@ -395,6 +395,21 @@ class TestAddedFiles:
             update.rename_column("y", "x")
         assert left(table) == [1]
 
+    def test_a_column_does_not_take_over_the_name_of_one_in_files_of_the_same_transaction(
+        self, catalog: Any, tmp_path: Path
+    ) -> None:
+        table = made(catalog, LongType())
+        with (
+            pytest.raises(commit_coord.CommitNotApplied, match="'x' would show its values"),
+            table.transaction() as transaction,
+        ):
+            self.add(transaction, tmp_path, LongType(), 1)
+            with transaction.update_schema() as update:
+                update.rename_column("x", "y")
+            with transaction.update_schema() as update:
+                update.add_column("x", LongType())
+        assert left(catalog.load_table("db.filtered")) == []
+
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one file", "in a file each"])
 @pytest.mark.parametrize("column", ["s.x", "s.t.y"])

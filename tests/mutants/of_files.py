@@ -266,6 +266,38 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_zeros_of_both_signs_and_nan_are_written_once_into_a_table_that_is_made",
     ),
     Mutant(
+        "names-of-files-that-the-same-transaction-adds",
+        "table/transaction.py",
+        "refuse_mapped_names(shown, ",
+        "refuse_mapped_names(self._table.metadata, ",
+        "tests/catalog/test_row_filters.py::TestAddedFiles::"
+        "test_a_column_does_not_take_over_the_name_of_one_in_files_of_the_same_transaction",
+    ),
+    Mutant(
+        "names-of-files-that-are-added-to-a-table-that-is-made",
+        "table/creation.py",
+        "        if any(isinstance(update, AddSchemaUpdate) for update in updates):\n",
+        "        if False:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_a_column_of_a_table_that_is_made_does_not_take_over_the_name_of_one_in_added_files",
+    ),
+    Mutant(
+        "columns-that-a-table-that-is-made-makes-required",
+        "table/creation.py",
+        "if reason is not None), None)) is not None:",
+        "if reason is not None), None)) is self:",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_table_makes_required",
+    ),
+    Mutant(
+        "rows-to-update-of-a-table-that-is-made",
+        "table/creation.py",
+        "        if self._matching:\n",
+        "        if False:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed",
+    ),
+    Mutant(
         "files-added-to-a-table-that-is-made",
         "table/creation.py",
         "        self._append_foreign(file_paths, snapshot_properties, branch)\n",
