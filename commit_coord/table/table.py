@@ -26,14 +26,12 @@ from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotAppli
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
-from commit_coord.iceberg.predicates import filter_exactly
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
-from commit_coord.table.nulls import keep_nulls
 from commit_coord.table.requests import Request
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
@@ -44,11 +42,6 @@ if TYPE_CHECKING:
 
 class CoordinatedTable(Table):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        keep_nulls()
-        filter_exactly()
 
     @property
     def _coordinator(self) -> Coordinator:

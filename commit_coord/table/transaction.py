@@ -28,11 +28,11 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
+from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
-from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
@@ -57,9 +57,8 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
 from commit_coord.table.changes import Change, changes_table, same_changed, sets_order
 from commit_coord.table.created_files import CreatedFiles
-from commit_coord.table.data_files import data_files
-from commit_coord.table.deletion import delete_rows
-from commit_coord.table.foreign_files import foreign_files, grown_mapping, taken_over
+from commit_coord.table.exact_rows import ExactRows
+from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.isolation import (
     NO_SNAPSHOT,
     NOTHING,
@@ -84,7 +83,7 @@ Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
 
 
-class CoordinatedTransaction(StagingTransaction):
+class CoordinatedTransaction(ExactRows, StagingTransaction):
     """A PyIceberg transaction that commits through the coordinator.
 
     Args:
@@ -116,7 +115,6 @@ class CoordinatedTransaction(StagingTransaction):
         self._base: Seen = (table.metadata, table.metadata_location)
         self._shown = table.metadata
         self._seen = seen or self._base
-        self._unwritten: pa.Table | None = None
         self._depth = 0
         self._repeating = False
         self._planning = False
@@ -155,21 +153,10 @@ class CoordinatedTransaction(StagingTransaction):
         self._updates += updates
         if before is not None:
             after = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
-            self._refuse_mapped_names(after.schema())
+            refuse_mapped_names(before, after.schema(), table_name(self._table.name()))
             if not self._planning:
                 self._note(changes=(*self._staged.changes, Change(before, after, sets_order(updates))))
         return self
-
-    def _refuse_mapped_names(self, schema: Schema) -> None:
-        """Raise when a column of *schema* has a name by which another one is found in files without field ids."""
-        known = self._table.metadata.name_mapping()
-        if known is not None and (name := taken_over(known, schema, self._table.metadata.schema())):
-            raise CommitNotApplied(
-                f"the commit did not land: another column than {name!r} is found by that name in files that were added "
-                f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
-                f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
-                table=table_name(self._table.name()),
-            )
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. What was not called through this transaction can't be called again, but for tags and branches.
@@ -292,31 +279,6 @@ class CoordinatedTransaction(StagingTransaction):
         self._note(pending=None)
         self._stage(*producer._commit())
 
-    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN. And it writes
-    # something where a required value is NULL.
-
-    @contextmanager
-    def _splitting(self, df: Any) -> Iterator[Any]:
-        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
-        if _no_row_of(df) is df:
-            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
-            return
-        self._unwritten = df
-        try:
-            yield _no_row_of(df)
-        finally:
-            self._unwritten = None
-
-    def _append_snapshot_producer(
-        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
-    ) -> _FastAppendFiles:
-        producer = super()._append_snapshot_producer(snapshot_properties, branch)
-        rows, self._unwritten = self._unwritten, None
-        if rows is not None and rows.num_rows:
-            for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
-                producer.append_data_file(data_file)
-        return producer
-
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
 
     @recorded
@@ -339,8 +301,7 @@ class CoordinatedTransaction(StagingTransaction):
         self._lock_operation(Operates.APPEND)
         self._names_columns()
         self._brings_rows(reads, branch)
-        with self._splitting(df) as checked:
-            super().append(checked, snapshot_properties, branch)
+        super().append(df, snapshot_properties, branch)
 
     @recorded
     def overwrite(
@@ -372,8 +333,7 @@ class CoordinatedTransaction(StagingTransaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns(overwrite_filter, case_sensitive)
         self.replaces(overwrite_filter, reads, branch, read_at, case_sensitive=case_sensitive)
-        with self._splitting(df) as checked:
-            super().overwrite(checked, overwrite_filter, snapshot_properties, case_sensitive, branch)
+        super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
     def dynamic_partition_overwrite(
@@ -393,16 +353,7 @@ class CoordinatedTransaction(StagingTransaction):
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns()
         self.replaces(partition_filters.of_rows(self.table_metadata, df), reads, branch, read_at)
-        super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
-        if not df.num_rows:
-            return
-        files = list(data_files(self.table_metadata, df, self._table.io))
-        self.delete(
-            self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
-        )
-        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
-            for data_file in files:
-                producer.append_data_file(data_file)
+        super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @recorded
     def delete(
@@ -420,15 +371,7 @@ class CoordinatedTransaction(StagingTransaction):
         if self._is_called() and _isolation_operation is None:  # else it is half of a call that says what it depends on
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
             self._note(removed=(*self._staged.removed, removed.strictly() if self._has_moved() else removed))
-        row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        delete_rows(
-            self,
-            row_filter,
-            snapshot_properties,
-            case_sensitive=case_sensitive,
-            branch=branch,
-            isolation_operation=_isolation_operation,
-        )
+        super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
     def upsert(
@@ -687,21 +630,6 @@ class CoordinatedTransaction(StagingTransaction):
             if change is not None:
                 raise self._conflict(change, StaleRead)
 
-    def partitions_of(self, data_files: Sequence[DataFile]) -> BooleanExpression:
-        """Return a filter that all rows of the partitions of *data_files* match.
-
-        One that does not say its spec is of the one that this transaction shows.
-        """
-        mark(self.table_metadata, data_files)
-        return partition_filters.of_files(self.table_metadata, data_files)
-
-    def _build_partition_predicate(
-        self, partition_records: set[Record], partition_fields: list[str]
-    ) -> BooleanExpression:
-        """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        values = [[record[position] for position in range(len(partition_fields))] for record in partition_records]
-        return partition_filters.of_values(partition_fields, values)
-
     @recorded
     def add_files(
         self,
@@ -730,9 +658,7 @@ class CoordinatedTransaction(StagingTransaction):
         if (mapping := grown_mapping(self.table_metadata)) is not None:
             self._note(reads=True)  # the mapping is grown from the columns and the mapping that the head has
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
-        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
-            for data_file in foreign_files(self.table_metadata, self._table.io, file_paths):
-                producer.append_data_file(data_file)
+        self._append_foreign(file_paths, snapshot_properties, branch)
 
     def add_data_files(
         self,
@@ -1210,13 +1136,6 @@ class CoordinatedTransaction(StagingTransaction):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-
-def _no_row_of(df: Any) -> Any:
-    """Return *df* with its columns and no row; what is no Arrow table as it is, for PyIceberg to refuse."""
-    import pyarrow as pa
-
-    return df.slice(0, 0) if isinstance(df, pa.Table) else df
 
 
 def _bind(schema: Schema, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:

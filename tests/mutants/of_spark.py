@@ -164,14 +164,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "required-fields-of-null-structs",
         "iceberg/predicates.py",
-        '    _wrap(Reference, "bind", _null_with_its_struct)\n',
+        '    mends.wrap(Reference, "bind", _null_with_its_struct)\n',
         "",
         "tests/catalog/test_row_filters.py::test_a_required_field_of_a_struct_that_is_null_is_null[s.x-in one file]",
     ),
     Mutant(
         "filters-of-workers-as-they-are",
-        "spark/arrow.py",
-        "        judge_exactly()\n        filter_exactly()\n",
+        "iceberg/__init__.py",
+        "\nmend()\n",
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
     ),
