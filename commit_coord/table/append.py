@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -46,10 +45,6 @@ class TakesAppends(Protocol):
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer*."""
-        ...
-
-    def whole(self) -> AbstractContextManager[None]:
-        """Stage all that the block stages, or nothing."""
         ...
 
 
@@ -96,7 +91,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
     def commit(self) -> None:
         """Hand the append to the transaction."""
         transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
-        with transaction.whole():
+        with self.whole():
             transaction.pend(self)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:

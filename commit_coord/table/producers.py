@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from pyiceberg.exceptions import ValidationException
@@ -74,9 +74,13 @@ class BySpec(_SnapshotProducer[Any]):
 
     def commit(self) -> None:
         """Stage the snapshot, or nothing where that fails."""
-        whole = getattr(self._transaction, "whole", nullcontext)  # the transaction that makes a table has one call
-        with whole():
+        with self.whole():
             super().commit()
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Stage all that the block stages, or nothing, where the transaction can: the one that makes a table can't."""
+        whole: Callable[[], AbstractContextManager[None]] = getattr(self._transaction, "whole", nullcontext)
+        return whole()
 
     def _commit(self) -> UpdatesAndRequirements:
         """Make the snapshot.
