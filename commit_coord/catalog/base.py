@@ -29,9 +29,7 @@ from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.decoding import read_exactly
 from commit_coord.iceberg.overwrites import Acknowledged
-from commit_coord.iceberg.predicates import judge_exactly
 from commit_coord.iceberg.rebase import GC_ENABLED
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
@@ -64,8 +62,6 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     def _coordinate(self, configuration: Configuration, store: PointerStore) -> None:
         """Make the lock manager and the coordinator."""
-        read_exactly()
-        judge_exactly()
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)

@@ -16,17 +16,20 @@ Known mistakes of its writer:
 * It gives two partition fields of one type, say ``decimal(18, 2)``, two definitions of one name. Avro forbids it, and
   no other engine can open the table.
 * A partition field that was dropped from a table of format version 1 stays in the spec, always NULL. Where its column
-  is required, it takes the field for required too, and fails.
+  is required, it takes the field for required too, and fails. So it does for a required field of a struct that may be
+  NULL; there a filter for NULL would also leave out such partitions.
+* Where the head of a file can't be written, as on a full disk, it leaves the file open.
 """
 
 from __future__ import annotations
 
-from functools import cache, wraps
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg import manifest
 from pyiceberg.avro import STRUCT_DOUBLE
 from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.expressions.visitors import _StrictMetricsEvaluationVisitor
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -37,16 +40,28 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, Str
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion, ConvertSchemaToAvro
 
+from commit_coord.iceberg.predicates import always_there
 
-@cache
-def read_exactly() -> None:
-    """Have PyIceberg read manifests exactly in this process, and refuse what it would misread.
+if TYPE_CHECKING:
+    from commit_coord.iceberg.exact import Mends
+
+
+def mend(mends: Mends) -> None:
+    """Have PyIceberg read manifests exactly and refuse what it would misread, and write them for every reader.
 
     Its readers raise a ``ValueError`` then, before anything is written.
     """
-    convert, inherit = AvroSchemaConversion._convert_logical_type, manifest._inherit_from_manifest
+    mends.wrap(AvroSchemaConversion, "_convert_logical_type", _of_the_size_that_is_read)
+    mends.wrap(manifest, "_inherit_from_manifest", _of_number_0)
+    mends.wrap(DoubleReader, "read", lambda _: _double)
+    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)
+    mends.wrap(ConvertSchemaToAvro, "__init__", _without_names)
+    mends.wrap(ConvertSchemaToAvro, "field", _named_once)
+    mends.wrap(AvroOutputFile, "__enter__", _closed_after_a_failure)
+    mends.wrap(PartitionSpec, "partition_type", _null_is_optional)
 
-    @wraps(convert)
+
+def _of_the_size_that_is_read(real: Any) -> Any:
     def converted(self: AvroSchemaConversion, avro_type: dict[str, Any]) -> IcebergType:
         size = _SIZES.get(avro_type["logicalType"], lambda _: None)(avro_type)
         if size is not None and (avro_type["type"], avro_type.get("size")) != ("fixed", size):
@@ -54,48 +69,64 @@ def read_exactly() -> None:
                 f"an Avro file has values as {avro_type}, which can't be read: Iceberg has them as fixed[{size}]. "
                 "Nothing was changed; have the writer of the file write its manifests anew"
             )
-        return convert(self, avro_type)
+        return real(self, avro_type)  # type: ignore[no-any-return]
 
-    @wraps(inherit)
+    return converted
+
+
+def _of_number_0(real: Any) -> Any:
     def inherited(entry: ManifestEntry, of: ManifestFile) -> ManifestEntry:
         if entry.status == ManifestEntryStatus.EXISTING and entry.sequence_number is None:
             entry.sequence_number = entry.file_sequence_number = 0
-        return inherit(entry, of)
+        return real(entry, of)  # type: ignore[no-any-return]
 
-    _StrictMetricsEvaluationVisitor._can_contain_nans = _can_contain_nans  # type: ignore[method-assign]
-    manifest._inherit_from_manifest = inherited  # type: ignore[assignment]
-    AvroSchemaConversion._convert_logical_type = converted  # type: ignore[assignment,method-assign]
-    DoubleReader.read = _double  # type: ignore[method-assign]
-    _write_for_every_reader()
+    return inherited
 
 
-def _write_for_every_reader() -> None:
-    begin, convert, types_of = ConvertSchemaToAvro.__init__, ConvertSchemaToAvro.field, PartitionSpec.partition_type
-
-    @wraps(begin)
+def _without_names(real: Any) -> Any:
     def begun(self: ConvertSchemaToAvro, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
+        real(self, *args, **kwargs)
         self._names = set()  # type: ignore[attr-defined]
 
-    @wraps(convert)
-    def named_once(self: ConvertSchemaToAvro, field: NestedField, made: Any) -> Any:
+    return begun
+
+
+def _named_once(real: Any) -> Any:
+    def named(self: ConvertSchemaToAvro, field: NestedField, made: Any) -> Any:
         if isinstance(made, dict) and made["type"] == "fixed":
             if made["name"] in self._names:  # type: ignore[attr-defined]
                 made = {**made, "name": f"{made['name']}_r{field.field_id}"}
             self._names.add(made["name"])  # type: ignore[attr-defined]
-        return convert(self, field, made)
+        return real(self, field, made)
 
-    @wraps(types_of)
+    return named
+
+
+def _closed_after_a_failure(real: Any) -> Any:
+    def entered(self: AvroOutputFile[Any]) -> Any:
+        try:
+            return real(self)
+        except BaseException:
+            with suppress(AttributeError, OSError):  # it was not opened, or can't be written
+                self.output_stream.close()
+            raise
+
+    return entered
+
+
+def _null_is_optional(real: Any) -> Any:
     def partition_type(self: PartitionSpec, schema: Schema) -> StructType:
-        void = {field.field_id for field in self.fields if isinstance(field.transform, VoidTransform)}
-        fields = types_of(self, schema).fields
+        there = {
+            field.field_id
+            for field in self.fields
+            if not isinstance(field.transform, VoidTransform) and always_there(schema.as_struct(), field.source_id)
+        }
+        fields = real(self, schema).fields
         return StructType(
-            *(f.model_copy(update={"required": False}) if f.field_id in void and f.required else f for f in fields)
+            *(f if f.field_id in there or not f.required else f.model_copy(update={"required": False}) for f in fields)
         )
 
-    ConvertSchemaToAvro.__init__ = begun  # type: ignore[method-assign]
-    ConvertSchemaToAvro.field = named_once  # type: ignore[assignment,method-assign]
-    PartitionSpec.partition_type = partition_type  # type: ignore[method-assign]
+    return partition_type
 
 
 _SIZES = {"decimal": lambda avro_type: decimal_required_bytes(avro_type["precision"]), "uuid": lambda _: 16}

@@ -1,4 +1,4 @@
-"""Which partition each row lies in. Every split of rows by partition goes through :func:`values_of_rows`.
+"""Which partition each row lies in, computed by :func:`values_of_rows` alone for all that this package writes.
 
 PyIceberg's own split groups rows by distinct values and then selects each group by ``==``. The two disagree on floats:
 0.0 and -0.0 are two groups and equal, so their rows are written twice; NaN equals nothing, so its rows are lost. Here a
@@ -133,17 +133,17 @@ def _column(sources: pa.Table, field: PartitionField, schema: Schema) -> pa.Chun
     """Return the source column of *field*, null where a struct around it is null."""
     import pyarrow.compute as pc
 
-    names = _path(schema.as_struct(), field.source_id)
+    names = path_to(schema.as_struct(), field.source_id)
     column = sources.column(names[0])
     return pc.struct_field(column, names[1:]) if names[1:] else column
 
 
-def _path(around: StructType, field_id: int) -> list[str]:
+def path_to(around: StructType, field_id: int) -> list[str]:
     """Return the names that lead to a field in structs; none when it is not there."""
     for child in around.fields:
         if child.field_id == field_id:
             return [child.name]
-        if isinstance(child.field_type, StructType) and (below := _path(child.field_type, field_id)):
+        if isinstance(child.field_type, StructType) and (below := path_to(child.field_type, field_id)):
             return [child.name, *below]
     return []
 
@@ -163,7 +163,14 @@ def _transformed(column: pa.ChunkedArray, field: PartitionField, schema: Schema)
         column = column.cast(schema_to_pyarrow(kind))  # raises when an unsigned number is too large
     if isinstance(kind, BinaryType) and isinstance(field.transform, TruncateTransform):
         return pc.binary_slice(column, 0, field.transform.width)  # PyIceberg's library has no such transform
-    return field.transform.pyarrow_transform(kind)(column)
+    made = field.transform.pyarrow_transform(kind)(column)
+    if isinstance(field.transform, TruncateTransform) and pa.types.is_integer(column.type):
+        beyond = column.filter(pc.greater(made, column))  # it ran over: readers compare with the right number
+        if len(beyond):
+            raise ValueError(
+                f"{field.transform} of {beyond[0]} is out of the range of {kind}: the row would not be found"
+            )
+    return made
 
 
 def _coded(column: pa.ChunkedArray) -> FieldValues:

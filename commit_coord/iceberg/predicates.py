@@ -1,20 +1,28 @@
-"""Row filters are true of the rows that they say, or the call fails.
+"""Row filters select the rows that they say, in a scan as in a delete.
 
-A delete, an overwrite or an upsert by filter evaluates it with PyIceberg, four times: for a manifest, for a file's
-partition, for its bounds, and for its rows. What one of these takes wrongly for false is a row that stays in silence.
-Known mistakes, each mended here for the process:
+What a filter means: no condition but ``IS NULL`` is ever true of NULL, also none of ``!=``, ``NOT IN``, ``NOT STARTS
+WITH`` and ``NOT NAN``; as in SQL, and as in a scan by Iceberg's row filters. ``NOT`` stands for the opposite condition:
+``NOT x < 5`` is ``x >= 5``. NaN is unequal to every number, and neither less nor greater.
 
+PyIceberg evaluates a filter for a manifest, for a file's partition, for its bounds, and for its rows. Where one of
+these wrongly says "no row matches", rows that match are left behind without an error. Where one wrongly says "all rows
+match", rows are deleted that do not. Known mistakes, each mended here:
+
+* "All rows match" is said of ``x != 5`` and ``x NOT IN (5)`` by the bounds and of NaN's negation by the counts, also
+  where there are NULLs; and by a partition that is NULL. The filter of rows takes NULL for ``NOT IN`` anything.
+* ``NOT`` is evaluated after its operand, and turns "false, as for every NULL" into true.
+* By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
   also where the column is a double by now, in files that were written before.
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
-  of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it stands for the column's greatest
+  of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it counts as the column's greatest
   number.
 * A required field of a struct is never NULL to it, also where the struct is: a delete of ``s.x IS NOT NULL`` would take
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
-* A partition value that is NULL is compared with ``<``, which Python can't.
+* A partition value that is NULL is compared with ``<``, which Python can't do.
 * Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
-* A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which equal each other never. Arrow compares none.
+* A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which are never equal. Arrow's reader compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
   ``9999-12-31``, to which ``> 9999-12-31`` leads.
 """
@@ -23,23 +31,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial, wraps
-from typing import Any
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyiceberg.expressions import (
     AlwaysTrue,
+    And,
+    BooleanExpression,
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
+    BoundIsNaN,
+    BoundIsNull,
     BoundLessThan,
     BoundLessThanOrEqual,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundPredicate,
     BoundReference,
     GreaterThan,
     GreaterThanOrEqual,
     LessThan,
     LessThanOrEqual,
     LiteralPredicate,
+    Not,
     NotNull,
+    Or,
     Reference,
     SetPredicate,
     UnboundPredicate,
@@ -57,53 +75,44 @@ from pyiceberg.expressions.visitors import (
     ROWS_MIGHT_NOT_MATCH,
     ResidualVisitor,
     _StrictMetricsEvaluationVisitor,
-    extract_field_ids,
+    visit,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
-
-@cache
-def judge_exactly() -> None:
-    """Have PyIceberg evaluate row filters exactly in this process."""
-    _take_infinities()
-    _wrap(Reference, "bind", _null_with_its_struct)
-    _wrap(LiteralPredicate, "bind", _not_of_null)
-    _wrap(SetPredicate, "bind", _in_range)
-    for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
-        _wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
-    _wrap(BoundReference, "eval", _plain)
-    _wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _unknown_in_structs)
-    for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
-        _wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
-        _wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
+if TYPE_CHECKING:
+    from commit_coord.iceberg.exact import Mends
 
 
-@cache
-def filter_exactly() -> None:
-    """Have PyIceberg's filters of Arrow rows be exact in this process; apart, since Arrow takes long to load."""
-    from pyiceberg.io import pyarrow as reader
-    from pyiceberg.io.pyarrow import _ConvertToArrowExpression
-
-    _wrap(reader, "_task_to_record_batches", _uuids_behind_the_reader)
-    for name in ("in", "not_in"):
-        _wrap(_ConvertToArrowExpression, f"visit_{name}", _of_both_zeros)
-    for name, compared in _COMPARED.items():
-        _wrap(_ConvertToArrowExpression, f"visit_{name}", partial(_of_uuids, compared))
-    _wrap(_ConvertToArrowExpression, "visit_in", partial(_in_uuids, negated=False))
-    _wrap(_ConvertToArrowExpression, "visit_not_in", partial(_in_uuids, negated=True))
-
-
-def _wrap(owner: Any, name: str, by: Callable[[Any], Any]) -> None:
-    real = getattr(owner, name)
-    setattr(owner, name, wraps(real)(by(real)))
-
-
-def _take_infinities() -> None:
+def mend(mends: Mends) -> None:
+    """Have PyIceberg evaluate row filters exactly, but for rows of Arrow."""
     for literal in (DoubleLiteral, StringLiteral):
-        convert: Any = vars(literal)["to"]
-        convert.register(FloatType, _narrowed(convert.dispatcher.dispatch(FloatType)))
+        mends.wrap_case(vars(literal)["to"].dispatcher, FloatType, _narrowed)
+    mends.wrap_case(visit, Not, _of_the_opposite)
+    mends.wrap(Reference, "bind", _null_with_its_struct)
+    mends.wrap(LiteralPredicate, "bind", _not_of_null)
+    mends.wrap(SetPredicate, "bind", _in_range)
+    for name in _NEVER_OF_NULL:
+        mends.wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
+    mends.wrap(BoundReference, "eval", _plain)
+    mends.wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _never_of_null)
+    for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
+        mends.wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
+        mends.wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
+
+
+def mend_arrow(mends: Mends, reader: ModuleType) -> None:
+    """Have the filters of Arrow rows in *reader*, PyIceberg's module for Arrow, be exact."""
+    converter = reader._ConvertToArrowExpression
+    mends.wrap(reader, "_task_to_record_batches", _behind_the_reader)
+    for name in ("in", "not_in"):
+        mends.wrap(converter, f"visit_{name}", _of_both_zeros)
+    for name, compared in _COMPARED.items():
+        mends.wrap(converter, f"visit_{name}", partial(_of_uuids, compared))
+    mends.wrap(converter, "visit_in", partial(_in_uuids, negated=False))
+    mends.wrap(converter, "visit_not_in", partial(_in_uuids, negated=True))
+    mends.wrap(converter, "visit_not_in", _of_values)
 
 
 def _narrowed(real: Any) -> Any:
@@ -120,20 +129,20 @@ def _narrowed(real: Any) -> Any:
 def _null_with_its_struct(real: Any) -> Any:
     def bound(self: Reference, schema: Schema, case_sensitive: bool = True) -> Any:
         found = real(self, schema, case_sensitive)
-        if not found.field.required or _always_there(schema.as_struct(), found.field.field_id):
+        if not found.field.required or always_there(schema.as_struct(), found.field.field_id):
             return found
         return type(found)(field=found.field.model_copy(update={"required": False}), accessor=found.accessor)
 
     return bound
 
 
-def _always_there(struct: StructType, field_id: int) -> bool | None:
+def always_there(struct: StructType, field_id: int) -> bool | None:
     """Return whether every row has a value in a field at any depth of structs; None when it is not in *struct*."""
     for field in struct.fields:
         if field.field_id == field_id:
             return field.required
         if isinstance(field.field_type, StructType):
-            inside = _always_there(field.field_type, field_id)
+            inside = always_there(field.field_type, field_id)
             if inside is not None:
                 return field.required and inside
     return None
@@ -173,24 +182,50 @@ def _in_range(real: Any) -> Any:
         if len(inside) == len(self.literals):
             return real(self, schema, case_sensitive)
         less: Any = type(self)(self.term, inside)  # one of another class where few are left
+        if isinstance(less, AlwaysTrue):  # it is in no empty set, if it is anything
+            less = NotNull(term=self.term)
         return less.bind(schema, case_sensitive) if isinstance(less, UnboundPredicate) else less
 
     return bound
 
 
+def _of_the_opposite(_: Any) -> Any:
+    def visited(negation: Not, visitor: Any) -> Any:
+        return visit(~negation.child, visitor)
+
+    return visited
+
+
+_NEVER_OF_NULL = (
+    "less_than",
+    "less_than_or_equal",
+    "greater_than",
+    "greater_than_or_equal",
+    "not_equal",
+    "not_in",
+    "not_nan",
+    "not_starts_with",
+)
+
+
 def _false_of_null(real: Any) -> Any:
-    def visit(self: ResidualVisitor, term: Any, literal: Any) -> Any:
-        return self.visit_false() if term.eval(self.struct) is None else real(self, term, literal)
+    def visited(self: ResidualVisitor, term: Any, **literal: Any) -> Any:
+        return self.visit_false() if term.eval(self.struct) is None else real(self, term, **literal)
 
-    return visit
+    return visited
 
 
-def _unknown_in_structs(real: Any) -> Any:
-    def visit(self: _StrictMetricsEvaluationVisitor, predicate: Any) -> Any:
-        at_the_top = {field.field_id for field in self.struct.fields}
-        return real(self, predicate) if predicate.term.ref().field.field_id in at_the_top else ROWS_MIGHT_NOT_MATCH
+def _never_of_null(real: Any) -> Any:
+    def visited(self: _StrictMetricsEvaluationVisitor, predicate: Any) -> Any:
+        field = predicate.term.ref().field
+        if all(field.field_id != top.field_id for top in self.struct.fields):
+            return ROWS_MIGHT_NOT_MATCH  # it lies in a struct
+        may_be_null = not field.required and self.null_counts.get(field.field_id) != 0
+        if may_be_null and not isinstance(predicate, BoundIsNull):
+            return ROWS_MIGHT_NOT_MATCH
+        return real(self, predicate)
 
-    return visit
+    return visited
 
 
 def _plain(real: Any) -> Any:
@@ -205,12 +240,21 @@ def _plain(real: Any) -> Any:
 
 
 def _of_both_zeros(real: Any) -> Any:
-    def visit(self: Any, term: Any, literals: Any) -> Any:
+    def visited(self: Any, term: Any, literals: Any) -> Any:
         if isinstance(term.ref().field.field_type, FloatType | DoubleType) and 0.0 in literals:
             literals = [*(value for value in literals if value != 0), 0.0, -0.0]
         return real(self, term, literals)
 
-    return visit
+    return visited
+
+
+def _of_values(real: Any) -> Any:
+    import pyarrow.compute as pc
+
+    def visited(self: Any, term: Any, literals: Any) -> Any:
+        return real(self, term, literals) & pc.field(self._get_field_name(term)).is_valid()
+
+    return visited
 
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -226,36 +270,52 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 def _of_uuids(compared: Callable[[Any, Any], Any], real: Any) -> Any:
     import pyarrow as pa
 
-    def visit(self: Any, term: Any, literal: Any) -> Any:
+    def visited(self: Any, term: Any, literal: Any) -> Any:
         if not isinstance(term.ref().field.field_type, UUIDType):
             return real(self, term, literal)
         return compared(_bytes_of(self, term), pa.scalar(_bytes(literal.value), pa.binary()))
 
-    return visit
+    return visited
 
 
 def _in_uuids(real: Any, *, negated: bool) -> Any:
     import pyarrow as pa
 
-    def visit(self: Any, term: Any, literals: Any) -> Any:
+    def visited(self: Any, term: Any, literals: Any) -> Any:
         if not isinstance(term.ref().field.field_type, UUIDType):
             return real(self, term, literals)
         found = _bytes_of(self, term).isin(pa.array(map(_bytes, literals), pa.binary()))
         return ~found if negated else found
 
-    return visit
+    return visited
 
 
-def _uuids_behind_the_reader(real: Any) -> Any:
-    """Filter by uuids what was read: Arrow's reader of Parquet compares them with a file's bounds, and can't."""
+def tells_more_than_bounds(condition: BooleanExpression) -> bool:
+    """Return whether Arrow must not skip row groups by *condition*, which is bound.
+
+    It can't compare uuids with bounds. And bounds leave out NaN: Arrow would skip a row group of 1.5 and NaN for
+    ``x != 1.5``.
+    """
+    match condition:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return tells_more_than_bounds(left) or tells_more_than_bounds(right)
+        case BoundPredicate():
+            kind = condition.term.ref().field.field_type
+            of_nan = isinstance(condition, BoundNotEqualTo | BoundNotIn | BoundIsNaN)
+            return isinstance(kind, UUIDType) or (of_nan and isinstance(kind, FloatType | DoubleType))
+    return False
+
+
+def _behind_the_reader(real: Any) -> Any:
+    """Filter what was read, instead of having Arrow's reader skip what its bounds seem to rule out."""
     import pyarrow as pa
 
     no_deletes = [pa.chunked_array([pa.array([], pa.int64())])]
 
     def batches(
-        io: Any, task: Any, row_filter: Any, shown: Any, schema: Schema, ids: Any, deletes: Any, *rest: Any
+        io: Any, task: Any, row_filter: Any, shown: Any, schema: Any, ids: Any, deletes: Any, *rest: Any
     ) -> Any:
-        if not deletes and any(isinstance(schema.find_type(key), UUIDType) for key in extract_field_ids(row_filter)):
+        if not deletes and tells_more_than_bounds(row_filter):
             deletes = no_deletes  # where there are some, PyIceberg filters behind the reader
         return real(io, task, row_filter, shown, schema, ids, deletes, *rest)
 

@@ -76,7 +76,7 @@ def floor(value: int | Decimal, kind: T.IcebergType) -> tuple[Any, int]:
         return None, -1 if number < 0 else 1
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)  # A finite number.
-    whole = int("".join(map(str, digits))) * (-1 if sign else 1)
+    whole = int(Decimal((sign, digits, 0)))  # of any length: Python reads no longer texts than 4300 digits as a number
     shift = exponent + scale
     if shift < -10 * _LONGEST:  # All but 0, and its digits are too many to be counted out.
         unscaled, rest = (-1 if whole < 0 else 0), whole
@@ -129,9 +129,14 @@ def _struct(value: Mapping[str, Any], kind: T.StructType) -> dict[str, Any]:
 
 
 def _told(value: Any) -> str:
-    text = str(value)
+    text = _digits(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return repr(shown) if isinstance(value, str) else shown
+
+
+def _digits(value: Any) -> str:
+    """Return ``str(value)``, also for numbers that are longer than Python writes."""
+    return str(Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value)
 
 
 # One type each.
@@ -141,7 +146,7 @@ def exact_number(value: Any) -> Decimal:
     """Return an exact number."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
         raise Misfit(f"{_told(value)} is not a number")
-    text = repr(value) if isinstance(value, float) else str(value).strip()
+    text = repr(value) if isinstance(value, float) else _digits(value).strip()
     if not _NUMBER.fullmatch(text):
         raise Misfit(f"{_told(value)} is not a number that this type has")
     try:

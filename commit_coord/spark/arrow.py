@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg import types as I
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, rewrite_not, translate_column_names
+from pyiceberg.expressions.visitors import bind, translate_column_names
 from pyiceberg.io import FileIO
 from pyiceberg.io.fileformat import FileFormatFactory, FileFormatWriter
 from pyiceberg.io.pyarrow import (
@@ -37,7 +37,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetada
 from pyiceberg.typedef import Record
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from commit_coord.iceberg.predicates import filter_exactly, judge_exactly
+from commit_coord.iceberg.predicates import tells_more_than_bounds
 from commit_coord.spark.files import Target, delete_files
 from commit_coord.spark.schema import SchemaMismatch, pick, spark_schema
 from commit_coord.spark.transforms import source_path, transform_distinct
@@ -359,9 +359,6 @@ class BatchReader:
 
     def read(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *tasks*, deletes applied, one task in memory at a time."""
-        # A worker of Spark's need not have loaded a catalog of ours.
-        judge_exactly()
-        filter_exactly()
         arrow = to_arrow_schema(spark_schema(self.projection))
         for task in tasks:
             for names, values, batch in self._file(task):
@@ -401,29 +398,33 @@ class BatchReader:
                 schema.field_ids,
             )
             condition = self._condition(schema, values)
+            later = bool(deletes) or tells_more_than_bounds(self._bound())
             wanted = {field.field_id for field in self.projection.fields}
             names = {field.field_id: field for field in schema.fields if field.field_id in wanted}
             scanner = ds.Scanner.from_fragment(
                 fragment,
                 schema=physical,
                 columns=[field.name for field in names.values()],
-                filter=None if deletes else condition,
+                filter=None if later else condition,
             )
             # Rows are numbered before any is left out, so deletes come first, and the filter may need other columns.
-            if deletes:
+            if later:
                 scanner = ds.Scanner.from_fragment(fragment, schema=physical)
             start = 0
             for found in scanner.to_batches():
                 batch, start = found, start + found.num_rows
                 if deletes:
                     batch = batch.take(_combine_positional_deletes(deletes, start - batch.num_rows, start))
-                    if condition is not None:
-                        batch = batch.filter(condition)
+                if later and condition is not None:
+                    batch = batch.filter(condition)
                 if batch.num_rows:
                     yield names, values, batch
 
+    def _bound(self) -> BooleanExpression:
+        return bind(self.metadata.schema(), self.row_filter, case_sensitive=True)
+
     def _condition(self, schema: Schema, values: dict[int, Any]) -> pc.Expression | None:
-        bound = bind(self.metadata.schema(), rewrite_not(self.row_filter), case_sensitive=True)
+        bound = self._bound()
         if isinstance(bound, AlwaysTrue):
             return None
         renamed = translate_column_names(bound, schema, case_sensitive=True, projected_field_values=values)

@@ -46,7 +46,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from commit_coord.errors import ConfigError
-from commit_coord.iceberg.predicates import judge_exactly
 from commit_coord.spark.arrow import BatchReader
 from commit_coord.spark.files import Layout, file_layouts
 from commit_coord.spark.filters import parse, spark_filter
@@ -131,7 +130,6 @@ def read_table(
         NotImplementedError: The snapshot has equality deletes, which PyIceberg can't apply.
     """
     require_classic(spark)
-    judge_exactly()  # also for a table of PyIceberg's own catalogs
     found = table[0].load_table(table[1]) if isinstance(table, tuple) else table
     metadata, snapshot = travel(found.metadata, snapshot_id, as_of_timestamp_ms, branch)
     schema = metadata.schema()

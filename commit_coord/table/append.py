@@ -91,7 +91,8 @@ class PureAppend(BySpec, _MergeAppendFiles):
     def commit(self) -> None:
         """Hand the append to the transaction."""
         transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
-        transaction.pend(self)
+        with self.whole():
+            transaction.pend(self)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Return *manifests* merged, and delete own ones that were merged into others: nothing refers to them."""

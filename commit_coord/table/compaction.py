@@ -21,13 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, TableProperties
 
 from commit_coord.coordinator import delete_quietly
-from commit_coord.errors import CommitNotApplied
+from commit_coord.errors import CommitNotApplied, StatementError
 from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.partitions import partition_key
 from commit_coord.iceberg.written import mark
@@ -65,7 +64,8 @@ class Compacted:
 def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewriter, lease: Lease | None) -> Compacted:
     """Put the small files of *table* together whose rows may match *condition*.
 
-    Guarantee: on any error but ``CommitStateUnknown`` nothing was published, and no new file is left.
+    Guarantee: on ``CommitNotApplied``, and on any error before the commit is sent, nothing was published, and no new
+    file is left.
 
     Args:
         table: As it is now that the locks are held.
@@ -75,6 +75,7 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
 
     Raises:
         CommitNotApplied: The lease was lost, or the rows were changed meanwhile.
+        ValidationException: The rows were changed meanwhile.
         CommitStateUnknown: It is not known whether it landed.
     """
     groups = _small_files(table, condition)
@@ -83,15 +84,16 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
         return Compacted(0, 0)
     read = table.metadata  # rewriting may take hours, and refresh the table
     new = rewrite(table, groups)
-    mark(read, new)
+    transaction = table.transaction()
     try:
-        transaction = table.transaction()
+        mark(read, new)
         with transaction:
             transaction.under = lease
             transaction.rewrite_files(old, new, sequence_number(read))
-    except (CommitNotApplied, ValidationException):
-        for data_file in new:
-            delete_quietly(table.io, data_file.file_path)
+    except BaseException as error:
+        if not transaction.sent or isinstance(error, CommitNotApplied | StatementError):
+            for data_file in new:
+                delete_quietly(table.io, data_file.file_path)
         raise
     return Compacted(len(old), len(new))
 

@@ -4,7 +4,8 @@ PyIceberg writes data files in a pool of threads, and does not wait for the othe
 
 1. Thread A fails, and the call raises.   2. The transaction deletes what was created.   3. Thread B, which was just
 starting, creates its file: nobody will delete it.   So the files of a transaction that has ended can't be created any
-more. Where B has its file open at step 2, the object may only appear when it closes it: so the deletion waits for that.
+more. Where B has its file open at step 2, the object may only appear when it closes it: so the deletion waits for that,
+but not for ever: B may have failed, and left the file open.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 
 from commit_coord.coordinator import delete_quietly
+
+CLOSED_WITHIN_S = 60.0
+"""How long a deletion waits for threads that have files open. It goes on then, and may leave what they close later."""
 
 
 class CreatedFiles:
@@ -66,20 +70,28 @@ class CreatedFiles:
             self._writers.remove(thread)
             self._changed.notify_all()
 
+    def mark(self) -> int:
+        """Return how many files there are, for :meth:`delete`."""
+        return len(self._paths)
+
     def forget(self) -> None:
         """Keep the files: the table may refer to them."""
         self._paths = []
 
-    def delete(self, io: FileIO) -> None:
+    def delete(self, io: FileIO, since: int = 0) -> None:
         """Delete the files: it is proven that nothing refers to them. First wait until other threads have closed them.
 
-        What this thread has open is not waited for: nobody else would close it.
+        It waits at most :data:`CLOSED_WITHIN_S`, and not for what this thread has open: nobody else would close that.
+
+        Args:
+            io: Deletes.
+            since: Keep as many, which were there at a :meth:`mark`.
         """
         try:
             with self._changed:
-                self._changed.wait_for(lambda: all(thread == get_ident() for thread in self._writers))
+                self._changed.wait_for(lambda: all(thread == get_ident() for thread in self._writers), CLOSED_WITHIN_S)
         finally:
-            paths, self._paths = self._paths, []
+            paths, self._paths = self._paths[since:], self._paths[:since]
             for path in paths:
                 delete_quietly(io, path)
 

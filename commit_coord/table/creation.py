@@ -2,27 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.table import CreateTableTransaction, StagedTable, Table
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction, UpsertResult
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
-from commit_coord.iceberg.predicates import filter_exactly
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.required import complete
+from commit_coord.iceberg.written import Written
 from commit_coord.protocol.hierarchy import Operation
+from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
-from commit_coord.table.nulls import keep_nulls
+from commit_coord.table.exact_rows import ExactRows
+from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
+from commit_coord.table.isolation import seen_from
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class CoordinatedCreation(CreateTableTransaction):
+class CoordinatedCreation(ExactRows, CreateTableTransaction):
     """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
 
     def __init__(self, table: StagedTable) -> None:
-        keep_nulls()
-        filter_exactly()
         self._created = CreatedFiles()
         table.io = self._created.recording(table.io)
+        self._matching: tuple[str | None, ...] = ()
+        """The branch that an upsert looks for matches in."""
+        self._written: list[Written] = []
         super().__init__(table)
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """Return the table as it will be, with the staged changes."""
+        found = super().table_metadata
+        if self._matching:
+            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
+            return seen_from(found, *self._matching).model_copy(update={"refs": {}})
+        return found
+
+    def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
+        """Stage changes, or none of them where another column takes over the name of one in files that were added."""
+        shown, before = self.table_metadata, self._updates
+        super()._stage(updates, requirements)
+        if any(isinstance(update, AddSchemaUpdate) for update in updates):
+            try:
+                refuse_mapped_names(shown, self.table_metadata.schema(), table_name(self._table.name()))
+            except CommitNotApplied:
+                self._updates = before
+                raise
+        return self
+
+    def _register_snapshot_producer(self, producer: _SnapshotProducer[Any]) -> None:
+        """Note what the rows of *producer* were written for: later changes of the columns must leave room for them."""
+        super()._register_snapshot_producer(producer)
+        self._written.append(Written.of(self.table_metadata, producer._added_data_files))
+
+    @contextmanager
+    def _splitting(self, df: Any) -> Iterator[Any]:
+        matching, self._matching = self._matching, ()  # what an upsert has found is written now
+        try:
+            with super()._splitting(df) as checked:
+                yield checked
+        finally:
+            self._matching = matching
+
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
+        """Update the rows that match, insert the others."""
+        complete(df, self.table_metadata.schema().as_struct())
+        choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
+        self._matching = (branch,)
+        try:
+            return super().upsert(df, *choice, branch, snapshot_properties)
+        finally:
+            self._matching = ()
+
+    def pend(self, producer: PureAppend) -> None:
+        """Take the append of *producer*."""
+        self._register_snapshot_producer(producer)
+        self._apply(*producer._commit())
+
+    def add_files(
+        self,
+        file_paths: list[str],
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        check_duplicate_files: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Add files that exist.
+
+        Raises:
+            ValueError: A file is there already, does not fit the columns, or has rows of several partitions.
+        """
+        if len(set(file_paths)) < len(file_paths):
+            raise ValueError("File paths must be unique")
+        if check_duplicate_files and (there := self._find_referenced_data_files(file_paths)):
+            raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
+        if (mapping := grown_mapping(self.table_metadata)) is not None:
+            self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
+        self._append_foreign(file_paths, snapshot_properties, branch)
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
@@ -39,14 +134,23 @@ class CoordinatedCreation(CreateTableTransaction):
         Raises:
             CommitConflict: There is one of that name; every file that the transaction created is gone.
             CommitNotApplied: Nothing landed for another reason; every file that it created is gone.
+            LockTimeout: A conflicting lock was not given back in time; every file that it created is gone.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
         catalog: Any = self._table.catalog
+        found = (written.misfit(self.table_metadata) for written in self._written)
+        if (reason := next((reason for reason in found if reason is not None), None)) is not None:
+            self._created.abandon(self._table.io)
+            name = table_name(self._table.name())
+            raise CommitNotApplied(f"the table was not made, its rows do not fit its columns: {reason}", table=name)
+        sent = False
         try:
             with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
+                sent = True
                 table = super().commit_transaction()
-        except CommitNotApplied:
-            self._created.abandon(self._table.io)
+        except BaseException as error:
+            if not sent or isinstance(error, CommitNotApplied):
+                self._created.abandon(self._table.io)
             raise
         self._created.forget()
         return table

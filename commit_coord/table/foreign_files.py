@@ -1,79 +1,121 @@
 """Files that another writer made, without Iceberg's field ids, taken into a table.
 
-PyIceberg takes the partition of such a file from its bounds, which know neither NULL nor NaN: a file of ``NULL`` and
-``'c'`` would lie in the partition ``'c'``, and one of NaN in the partition NULL. There no reader looks for these rows.
-It finds the columns of all such files by one name mapping, a property of the table. A column that took over another
-one's name would show the other one's values.
+PyIceberg takes the partition of such a file from its bounds. Bounds know neither NULL nor NaN, and a file may have
+none: one of ``NULL`` and ``'c'`` would lie in the partition ``'c'``, one of NaN or of long texts in the partition NULL.
+There no reader looks for these rows. So the partition is computed from the rows, always.
+
+PyIceberg finds the columns of all such files by one name mapping, a property of the table. A column that took over
+another one's name would show the other one's values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema, _index_parents, index_by_id
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping, update_mapping
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import DoubleType, FloatType, NestedField
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
 
-from commit_coord.iceberg.partitioned_rows import split
+from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.partitioned_rows import path_to, split
+from commit_coord.iceberg.partitions import partition_key
 
-_PARTITION = [field.name for field in DATA_FILE_TYPE[2].fields].index("partition")
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 
 def foreign_files(metadata: TableMetadata, io: FileIO, paths: Iterable[str]) -> Iterator[DataFile]:
     """Yield the data files at *paths*, each of the partition of the table's current spec that its rows lie in.
 
-    Rows are read only where the footer does not tell: the source columns of a file that has NULL beside values, or
-    floating point numbers in them.
+    The columns that the spec is computed from are read, batch by batch, so memory stays bounded.
 
     Raises:
-        ValueError: The columns of a file do not fit the table, or its rows do not lie in one partition.
+        ValueError: The columns or field ids of a file do not fit the table, or its rows do not lie in one partition.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
-    from pyiceberg.io.pyarrow import parquet_file_to_data_file
-
-    for path in paths:
-        data_file = parquet_file_to_data_file(io, metadata, path)
-        if not data_file.record_count and any(metadata.schema().find_field(key).required for key in _sources(metadata)):
-            # Its partition would be NULL, which can't be written of a required column.
-            raise ValueError(f"{path} has no rows, so it lies in no partition of the table: leave it out")
-        if data_file.record_count and not all(map(partial(_is_told, metadata, data_file), _sources(metadata))):
-            _place(data_file, metadata, io)
-        yield data_file
-
-
-def _sources(metadata: TableMetadata) -> set[int]:
-    return {field.source_id for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)}
-
-
-def _is_told(metadata: TableMetadata, data_file: DataFile, source: int) -> bool:
-    """Return whether the footer tells the partition: by its bounds, if there is neither NULL nor NaN beside them."""
-    nulls = (data_file.null_value_counts or {}).get(source)
-    if nulls == data_file.record_count:
-        return True
-    return nulls == 0 and not isinstance(metadata.schema().find_type(source), FloatType | DoubleType)
-
-
-def _place(data_file: DataFile, metadata: TableMetadata, io: FileIO) -> None:
-    """Have *data_file* lie in the partition that its rows lie in."""
     import pyarrow.parquet as pq
 
-    schema = metadata.schema()
-    columns = {str(schema.find_column_name(source)).partition(".")[0] for source in _sources(metadata)}
-    with io.new_input(data_file.file_path).open() as stream:
-        there = pq.ParquetFile(stream)
-        rows = there.read(columns=[name for name in there.schema_arrow.names if name in columns])
-    found = [partition for partition, _ in split(rows, metadata.spec(), schema, keep_rows=False)]
+    for path in paths:
+        location = io.new_input(path)
+        with location.open() as stream:
+            parquet = pq.ParquetFile(stream)
+            metrics = _metrics(parquet.metadata, path, metadata)  # first: the columns must fit
+            yield DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=path,
+                file_format=FileFormat.PARQUET,
+                partition=_partition_of(parquet, path, metadata),
+                file_size_in_bytes=len(location),
+                sort_order_id=None,
+                spec_id=metadata.default_spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **metrics,
+            )
+
+
+def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dict[str, Any]:
+    """Return what *footer* tells of the columns.
+
+    Raises:
+        ValueError: They do not fit the table.
+    """
+    from pyiceberg.io.pyarrow import (
+        _check_pyarrow_schema_compatible,
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+        pyarrow_to_schema,
+    )
+
+    schema, given = metadata.schema(), footer.schema.to_arrow_schema()
+    _check_pyarrow_schema_compatible(schema, given, format_version=metadata.format_version)
+    named = pyarrow_to_schema(given, schema.name_mapping, format_version=metadata.format_version)
+    for field_id, field in index_by_id(named).items():
+        # Metrics are taken by name, rows are read by id.
+        if (name := named.find_column_name(field_id)) != schema.find_column_name(field_id):
+            raise ValueError(f"{path} has a field id of the table for another column, {name!r} ({field.field_type})")
+    return data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(schema, metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    ).to_serialized_dict()
+
+
+def _partition_of(parquet: pq.ParquetFile, path: str, metadata: TableMetadata) -> Record:
+    """Return the partition that the rows of *parquet* lie in; a file without rows lies in that of NULL.
+
+    Raises:
+        ValueError: They lie in several. Or there are none, and a column of the spec is required, so never NULL.
+    """
+    import pyarrow as pa
+
+    spec, schema = metadata.spec(), metadata.schema()
+    sources = {field.source_id for field in spec.fields if not isinstance(field.transform, VoidTransform)}
+    if not parquet.metadata.num_rows and any(schema.find_field(source).required for source in sources):
+        raise ValueError(f"{path} has no rows, so it lies in no partition of the table: leave it out")
+    if not parquet.metadata.num_rows or not sources:
+        return Record(*(None for _ in spec.fields))
+    columns = {path_to(schema.as_struct(), source)[0] for source in sources}
+    found: dict[tuple[Any, ...], Record] = {}
+    for batch in parquet.iter_batches(columns=[name for name in parquet.schema_arrow.names if name in columns]):
+        rows = pa.Table.from_batches([batch])
+        found.update(
+            (partition_key(partition), partition) for partition, _ in split(rows, spec, schema, keep_rows=False)
+        )
     if len(found) != 1:
         raise ValueError(
-            f"the rows of {data_file.file_path} lie in {len(found)} partitions of the table, so it can't be added: "
+            f"the rows of {path} lie in {len(found)} partitions of the table, so it can't be added: "
             "write a file for each partition, or append its rows"
         )
-    data_file._data[_PARTITION] = found[0]
+    return next(iter(found.values()))
 
 
 # The name mapping.
@@ -103,6 +145,27 @@ def grown_mapping(metadata: TableMetadata) -> NameMapping | None:
         if parent not in new - there:
             adds.setdefault(parent, []).append(fields[key])
     return update_mapping(known, updates, adds)
+
+
+def refuse_mapped_names(before: TableMetadata, schema: Schema, table: str) -> None:
+    """Refuse a *schema* in which a column has a name by which another one is found in files without field ids.
+
+    Args:
+        before: The table as it was: what was so already is left alone.
+        schema: Its new columns.
+        table: Its name.
+
+    Raises:
+        CommitNotApplied: There is one.
+    """
+    known = before.name_mapping()
+    if known is not None and (name := taken_over(known, schema, before.schema())):
+        raise CommitNotApplied(
+            f"the commit did not land: another column than {name!r} is found by that name in files that were added "
+            f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
+            f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
+            table=table,
+        )
 
 
 def taken_over(known: NameMapping, schema: Schema, before: Schema | None = None) -> str | None:

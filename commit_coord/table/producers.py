@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from pyiceberg.exceptions import ValidationException
@@ -70,6 +71,16 @@ class BySpec(_SnapshotProducer[Any]):
     def schema_of(self, spec: PartitionSpec) -> Schema:
         """Return a schema that has the columns of *spec*."""
         return partition_schema(self._transaction.table_metadata, spec)
+
+    def commit(self) -> None:
+        """Stage the snapshot, or nothing where that fails."""
+        with self.whole():
+            super().commit()
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Stage all that the block stages, or nothing, where the transaction can: the one that makes a table can't."""
+        whole: Callable[[], AbstractContextManager[None]] = getattr(self._transaction, "whole", nullcontext)
+        return whole()
 
     def _commit(self) -> UpdatesAndRequirements:
         """Make the snapshot.

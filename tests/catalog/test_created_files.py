@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+import commit_coord
+from commit_coord.errors import LockTimeout
+from commit_coord.model import LockMode, Resource
 from commit_coord.table import created_files
 from commit_coord.table.created_files import CreatedFiles
-from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, names, orphans, row_ids
+from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, names, orphans, row_ids
 
 pytestmark = pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
 
@@ -121,6 +125,84 @@ def test_a_file_that_nobody_will_close_is_not_waited_for(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     stream.close()
     stream.close()
+
+
+def test_a_file_that_another_thread_has_left_open_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(created_files, "CLOSED_WITHIN_S", 0.01)
+    created, store = CreatedFiles(), PyArrowFileIO()
+    io = created.recording(store)
+    with ThreadPoolExecutor(1) as executor:
+        stream = executor.submit(lambda: io.new_output(f"file://{tmp_path}/x").create()).result()
+        created.delete(store)
+        assert list(tmp_path.iterdir()) == []
+        stream.close()
+
+
+def test_a_commit_whose_manifests_can_not_be_begun_fails_and_leaves_nothing(
+    memory: Kit, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk. Manifests are merged in other threads."""
+    merge = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = memory.table(ids(1), ids(2), properties=merge)
+    monkeypatch.setattr(created_files, "CLOSED_WITHIN_S", threading.TIMEOUT_MAX)
+    begin = AvroOutputFile._write_header
+
+    def full(file: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise OSError("no space")
+        begin(file)
+
+    monkeypatch.setattr(AvroOutputFile, "_write_header", full)
+    with pytest.raises(OSError, match="no space"), table.transaction() as tx:
+        tx.append(ids(3))
+        tx.append(ids(4))
+    monkeypatch.undo()
+    assert names(orphans(memory.again(table))) == []
+    assert row_ids(memory.again(table)) == [1, 2]
+
+
+def test_a_table_that_is_not_made_in_time_leaves_no_file(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, "lease", **{"operation-locks": "hive"})
+    settings = {"lock-impl": "lease", "operation-locks": "hive", "lock.acquire-timeout-ms": "300"}
+    waiter: Any = commit_coord.load_catalog(kit.name, uri=f"coord+{kit.uri}", warehouse=kit.warehouse, **settings)
+    identifier = kit.identifier()
+    everything = {Resource.table(identifier): LockMode.EXCLUSIVE, Resource(identifier[:1]): LockMode.EXCLUSIVE}
+    creation = waiter.create_table_transaction(identifier, SCHEMA, partition_spec=BY_S)
+    with (
+        kit.catalog.lock_operation(everything),
+        ThreadPoolExecutor(1) as executor,
+        pytest.raises(LockTimeout),
+    ):
+        executor.submit(make, creation).result()
+    assert files_in(creation._table.location()) == set()
+    waiter.close()
+    kit.close()
+
+
+def make(creation: Any) -> None:
+    with creation as tx:
+        tx.append(ids(1))
+
+
+@pytest.mark.parametrize(
+    "failing", ["commit_coord.table.producers.write_manifest", "commit_coord.table.compaction.mark"]
+)
+def test_a_compaction_that_fails_before_its_commit_leaves_no_file(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    table = memory.table(ids(1), ids(2))
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(failing, full)
+    with pytest.raises(OSError, match="no space"):
+        table.compact()
+    monkeypatch.undo()
+    assert names(orphans(memory.again(table))) == []
+    assert row_ids(memory.again(table)) == [1, 2]
 
 
 def test_a_file_that_can_not_be_created_is_not_waited_for(tmp_path: Path) -> None:

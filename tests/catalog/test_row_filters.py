@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg import expressions
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Not
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -36,6 +37,7 @@ from commit_coord.testing.rows.model import Compare, In, IsNull, NotNull
 from commit_coord.testing.rows.readers import expression
 from tests.catalog.kit import NO_MATCH
 
+E: Any = expressions  # whose classes say less than they take
 ONE, TWO, THREE = (UUID(int=number) for number in (1, 2**100, 2**127 + 3))
 
 
@@ -105,6 +107,86 @@ def test_a_number_that_the_column_can_not_have_is_in_no_set(catalog: Any, others
     if others:
         table.delete(condition)
         assert left(table) == [least, greatest, None]
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
+@pytest.mark.parametrize(
+    "condition, there",
+    [
+        (E.NotEqualTo("x", 5), [1, 7]),
+        (E.NotEqualTo("x", 3_000_000_000), [1, 5, 7]),
+        (E.NotIn("x", {5, 6}), [1, 7]),
+        (E.NotIn("x", {5, 3_000_000_000}), [1, 7]),
+        (E.NotIn("x", {3_000_000_000, 3_000_000_001}), [1, 5, 7]),
+        (E.Not(E.EqualTo("x", 5)), [1, 7]),
+        (E.Not(E.In("x", {5, 6})), [1, 7]),
+        (E.Not(E.LessThan("x", 5)), [5, 7]),
+        (E.Not(E.And(E.NotEqualTo("x", 5), E.NotNull("x"))), [5, None, None, None]),
+        (E.Or(E.Not(E.LessThan("x", 3_000_000_000)), E.EqualTo("x", 1)), [1]),
+        (E.Or(E.Not(E.NotEqualTo("x", 3_000_000_000)), E.EqualTo("x", 1)), [1]),
+    ],
+    ids=str,
+)
+def test_null_is_neither_so_nor_otherwise(
+    catalog: Any, condition: BooleanExpression, there: Any, transform: Any
+) -> None:
+    table = made(catalog, IntegerType(), transform=transform)
+    for values in ([None], [1, None], [5, None], [7]):
+        table.append(arrow(IntegerType(), *values))
+    assert counted(table, condition, there) == [1, 5, 7, None, None, None]
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform()], ids=str)
+def test_null_is_neither_nan_nor_a_number(catalog: Any, transform: Any) -> None:
+    table = made(catalog, FloatType(), transform=transform)
+    for values in ([None], [1.0, None], [math.nan, None], [math.nan]):
+        table.append(arrow(FloatType(), *values))
+    assert repr(counted(table, E.NotNaN("x"), [1.0])) == repr([1.0, math.nan, math.nan, None, None, None])
+    # What is no number is not below 2, nor is it 2 or more; but it is another one than 2.
+    counted(table, E.Not(E.LessThan("x", 2.0)), [])
+    assert table.scan(E.Not(E.EqualTo("x", 2.0))).to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("condition", [E.NotEqualTo("x", 1.5), E.NotIn("x", {1.5, 2.5}), E.IsNaN("x")], ids=str)
+def test_nan_is_another_number_than_its_neighbours(catalog: Any, condition: BooleanExpression) -> None:
+    """The bounds of their row group are 1.5, by which Arrow would skip it."""
+    table = made(catalog, DoubleType())
+    table.append(arrow(DoubleType(), 1.5, math.nan))
+    assert repr(counted(table, condition, [math.nan])) == "[1.5, nan]"
+
+
+@pytest.mark.parametrize("column", ["null", "value"])
+def test_the_partition_of_a_required_field_may_be_null_where_its_struct_is(catalog: Any, column: str) -> None:
+    struct = StructType(NestedField(2, "r", LongType(), required=True))
+    schema = Schema(NestedField(1, "s", struct, required=False), NestedField(3, "k", LongType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "r"))
+    table = catalog.create_table("db.filtered", schema, partition_spec=spec)
+    named = [{"s": None, "k": 1}, {"s": {"r": 5}, "k": 2}]
+    table.append(pa.Table.from_pylist(named, schema_to_pyarrow(table.schema())))
+    condition, keys = (E.IsNull("s.r"), [1]) if column == "null" else (E.NotNull("s.r"), [2])
+    assert table.scan(condition).to_arrow()["k"].to_pylist() == keys
+    table.delete(condition)
+    assert table.scan().to_arrow()["k"].to_pylist() == [3 - keys[0]]
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), parse_transform("truncate[1]")], ids=str)
+def test_null_starts_with_nothing_and_does_not_start_otherwise(catalog: Any, transform: Any) -> None:
+    table = made(catalog, StringType(), transform=transform)
+    for values in ([None], ["ab", None], ["b", None]):
+        table.append(arrow(StringType(), *values))
+    assert counted(table, E.NotStartsWith("x", "a"), ["b"]) == ["ab", "b", None, None, None]
+
+
+def counted(table: Any, condition: BooleanExpression, there: list[Any]) -> list[Any]:
+    """Check what a scan, a count and a delete by *condition* take of *table*, and return what was in it, None last."""
+    everything = table.scan().to_arrow().column("x").to_pylist()
+    assert sorted(map(repr, table.scan(condition).to_arrow().column("x").to_pylist())) == sorted(map(repr, there))
+    assert table.scan(condition).count() == len(there)
+    if there:
+        table.delete(condition)
+    left_over = list(map(repr, left(table)))
+    assert sorted([*left_over, *map(repr, there)]) == sorted(map(repr, everything))
+    return sorted(everything, key=lambda value: (value is None, repr(value)))
 
 
 @pytest.mark.parametrize("promoted", [False, True])
@@ -236,6 +318,58 @@ class TestAddedFiles:
         found = table.scan(among(values)) if values[0] is not None else table.scan("x is null")
         assert found.to_arrow().num_rows == 2
 
+    @pytest.mark.parametrize(
+        "metrics, groups, options",
+        [
+            ("counts", [["day", "day"]], {}),
+            ("none", [["day", "day"]], {"write_statistics": False}),
+            ("full", [["x" * 5000] * 2], {}),  # Arrow keeps no bounds of a text that is so long
+        ],
+        ids=["counts alone", "no statistics", "a long text"],
+    )
+    def test_one_without_bounds_lies_where_its_rows_lie(
+        self, catalog: Any, tmp_path: Path, metrics: str, groups: list[list[str]], options: Any
+    ) -> None:
+        properties = {"write.metadata.metrics.default": metrics}
+        table = made(catalog, StringType(), transform=IdentityTransform(), **properties)
+        self.add_groups(table, tmp_path, groups, **options)
+        assert table.scan(compared("==", groups[0][0])).to_arrow().num_rows == 2
+        with pytest.warns(UserWarning, match=NO_MATCH):
+            table.delete(expression(IsNull("x")))
+        table.delete(compared("==", groups[0][0]))
+        assert left(table) == []
+
+    def test_one_with_a_row_group_without_bounds_is_refused_where_it_lies_elsewhere(
+        self, catalog: Any, tmp_path: Path
+    ) -> None:
+        table = made(catalog, StringType(), transform=IdentityTransform())
+        with pytest.raises(ValueError, match="lie in 2 partitions"):
+            self.add_groups(table, tmp_path, [["a"], ["x" * 5000]])
+        assert left(table) == []
+
+    def add_groups(self, table: Any, folder: Path, groups: list[list[str]], **options: Any) -> None:
+        path = str(folder / "groups.parquet")
+        with pq.ParquetWriter(path, arrow(StringType()).schema, **options) as writer:
+            for group in groups:
+                writer.write_table(arrow(StringType(), *group))
+        table.add_files([path])
+
+    def test_one_is_added_to_buckets(self, catalog: Any, tmp_path: Path) -> None:
+        table = made(catalog, LongType(), transform=BucketTransform(4))
+        self.add(table, tmp_path, LongType(), 7, 7)
+        assert table.scan("x == 7").to_arrow().num_rows == 2
+
+    def test_one_whose_field_ids_are_of_other_columns_is_refused(self, catalog: Any, tmp_path: Path) -> None:
+        """Readers find columns by id, the metrics of an added file are found by name."""
+        table = catalog.create_table(
+            "db.swapped", Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()))
+        )
+        ids = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": key}) for name, key in (("b", "1"), ("a", "2"))]
+        path = str(tmp_path / "swapped.parquet")
+        pq.write_table(pa.table([[1], [2]], pa.schema(ids)), path)
+        with pytest.raises(ValueError, match="field id of the table for another column, 'b'"):
+            table.add_files([path])
+
     def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:
         schema = Schema(NestedField(1, "x", FloatType(), required=True))
         spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
@@ -260,6 +394,21 @@ class TestAddedFiles:
         with table.update_schema() as update:
             update.rename_column("y", "x")
         assert left(table) == [1]
+
+    def test_a_column_does_not_take_over_the_name_of_one_in_files_of_the_same_transaction(
+        self, catalog: Any, tmp_path: Path
+    ) -> None:
+        table = made(catalog, LongType())
+        with (
+            pytest.raises(commit_coord.CommitNotApplied, match="'x' would show its values"),
+            table.transaction() as transaction,
+        ):
+            self.add(transaction, tmp_path, LongType(), 1)
+            with transaction.update_schema() as update:
+                update.rename_column("x", "y")
+            with transaction.update_schema() as update:
+                update.add_column("x", LongType())
+        assert left(catalog.load_table("db.filtered")) == []
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one file", "in a file each"])

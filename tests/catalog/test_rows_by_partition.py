@@ -322,6 +322,18 @@ def test_zeros_of_both_signs_share_a_lock(memory: Kit) -> None:
         assert set(map(tuple, fixed_partitions(EqualTo(term="x", value=value), spec, schema))) <= locked
 
 
+@pytest.mark.parametrize("kind, bits", [(T.IntegerType(), 32), (T.LongType(), 64)], ids=str)
+def test_a_number_whose_partition_is_out_of_range_is_refused(memory: Kit, kind: T.PrimitiveType, bits: int) -> None:
+    """Its truncated number would run over, and be far above it: no filter would find the row."""
+    table = memory.table(schema=_number(kind), partition_spec=_by(2, X.TruncateTransform(10)))
+    least = -(2 ** (bits - 1))
+    with pytest.raises(ValueError, match="out of the range"):
+        table.append(pa.table({"k": [1], "x": arrow([least], kind)}))
+    fits = next(number for number in range(least, least + 10) if number % 10 == 0)
+    table.append(pa.table({"k": [2], "x": arrow([fits], kind)}))
+    assert [2] == table.scan(EqualTo(term="x", value=fits)).to_arrow()["k"].to_pylist()
+
+
 def test_a_partition_is_of_the_column_that_is_written(memory: Kit) -> None:
     """PyIceberg writes columns by field id where Arrow's schema has ids; names may then be those of others."""
     schema = Schema(T.NestedField(1, "a", T.LongType()), T.NestedField(2, "b", T.LongType()))

@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "null-lists-and-maps",
-        "table/nulls.py",
+        "iceberg/nulls.py",
         "            if made is None or made.null_count == source.null_count:\n",
         "            if True:\n",
         "tests/catalog/test_null_values.py::test_a_null_list_map_or_struct_stays_null_when_its_row_is_written_anew",
@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "doubles-of-manifests",
         "iceberg/decoding.py",
-        "    DoubleReader.read = _double  # type: ignore[method-assign]\n",
+        '    mends.wrap(DoubleReader, "read", lambda _: _double)\n',
         "",
         f"{_CARRIED}test_what_a_manifest_says_of_other_files_stays[double-by_delete-2]",
     ),
@@ -237,9 +237,78 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_deletes_by_filter.py::test_a_delete_takes_the_rows_that_a_scan_shows",
     ),
     Mutant(
+        "a-compaction-keeps-its-files-after-an-error",
+        "table/compaction.py",
+        "        if not transaction.sent or isinstance(",
+        "        if isinstance(",
+        "tests/catalog/test_created_files.py::test_a_compaction_that_fails_before_its_commit_leaves_no_file",
+    ),
+    Mutant(
+        "a-creation-keeps-its-files-without-its-locks",
+        "table/creation.py",
+        "            if not sent or isinstance(",
+        "            if isinstance(",
+        "tests/catalog/test_created_files.py::test_a_table_that_is_not_made_in_time_leaves_no_file",
+    ),
+    Mutant(
+        "numbers-of-thousands-of-digits",
+        "iceberg/values.py",
+        "int(Decimal((sign, digits, 0)))",
+        'int("".join(map(str, digits))) * (-1 if sign else 1)',
+        "tests/unit/test_values.py::test_a_number_of_thousands_of_decimal_places_is_refused",
+    ),
+    Mutant(
+        "rows-of-a-table-that-is-made-split-by-pyiceberg",
+        "table/exact_rows.py",
+        "        if _no_row_of(df) is df:\n",
+        "        if not hasattr(self, '_target') or _no_row_of(df) is df:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_zeros_of_both_signs_and_nan_are_written_once_into_a_table_that_is_made",
+    ),
+    Mutant(
+        "names-of-files-that-the-same-transaction-adds",
+        "table/transaction.py",
+        "refuse_mapped_names(before, ",
+        "refuse_mapped_names(self._table.metadata, ",
+        "tests/catalog/test_row_filters.py::TestAddedFiles::"
+        "test_a_column_does_not_take_over_the_name_of_one_in_files_of_the_same_transaction",
+    ),
+    Mutant(
+        "names-of-files-that-are-added-to-a-table-that-is-made",
+        "table/creation.py",
+        "        if any(isinstance(update, AddSchemaUpdate) for update in updates):\n",
+        "        if False:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_a_column_of_a_table_that_is_made_does_not_take_over_the_name_of_one_in_added_files",
+    ),
+    Mutant(
+        "columns-that-a-table-that-is-made-makes-required",
+        "table/creation.py",
+        "if reason is not None), None)) is not None:",
+        "if reason is not None), None)) is self:",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_table_makes_required",
+    ),
+    Mutant(
+        "rows-to-update-of-a-table-that-is-made",
+        "table/creation.py",
+        "        if self._matching:\n",
+        "        if False:\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed",
+    ),
+    Mutant(
+        "files-added-to-a-table-that-is-made",
+        "table/creation.py",
+        "        self._append_foreign(file_paths, snapshot_properties, branch)\n",
+        "        super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)\n",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_files_that_are_added_to_a_table_that_is_made_lie_where_their_rows_lie",
+    ),
+    Mutant(
         "a-file-without-a-count-has-no-nan",
         "iceberg/decoding.py",
-        "    _StrictMetricsEvaluationVisitor._can_contain_nans = _can_contain_nans  # type: ignore[method-assign]\n",
+        '    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)\n',
         "",
         "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
     ),

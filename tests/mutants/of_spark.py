@@ -108,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-files-of-an-error-before-the-commit",
         "table/table.py",
-        "            if tx.sent:\n                raise\n",
-        "            raise\n",
+        "            if tx.sent and not isinstance(error, CommitNotApplied):\n",
+        "            if error:\n",
         f"{_ROWS}test_an_error_before_the_commit_is_sent_leaves_no_file",
     ),
     Mutant(
@@ -164,14 +164,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "required-fields-of-null-structs",
         "iceberg/predicates.py",
-        '    _wrap(Reference, "bind", _null_with_its_struct)\n',
+        '    mends.wrap(Reference, "bind", _null_with_its_struct)\n',
         "",
         "tests/catalog/test_row_filters.py::test_a_required_field_of_a_struct_that_is_null_is_null[s.x-in one file]",
     ),
     Mutant(
         "filters-of-workers-as-they-are",
-        "spark/arrow.py",
-        "        judge_exactly()\n        filter_exactly()\n",
+        "iceberg/__init__.py",
+        "\nmend()\n",
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
     ),

@@ -471,8 +471,7 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
         return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
     if not isinstance(kind, FloatType | DoubleType) and dice.chance(10):
-        # PyIceberg takes NULL != 1 for true of a whole file, and for false of a row.
-        return And(NotNull(name), Compare(name, "!=", compared))
+        return Compare(name, "!=", compared)
     return Compare(name, dice.one(ops), compared)
 
 

@@ -36,8 +36,6 @@ from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.decoding import read_exactly
-from commit_coord.iceberg.predicates import judge_exactly
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
@@ -189,8 +187,6 @@ class RowsRun(Run):
         self._marks: dict[Thread, str] = {}
         """What each thread does."""
         self._states: dict[str, State] = {}
-        read_exactly()
-        judge_exactly()
         super().__init__(plan)
         self.stored = Stored(self.files)
         self._first = self.pointers.location

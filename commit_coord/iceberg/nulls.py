@@ -9,19 +9,18 @@ class.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from commit_coord.iceberg.exact import Mends
 
 
-@cache
-def keep_nulls() -> None:
-    """Have PyIceberg keep what is null, in this process."""
-    # Loaded when it is needed: Arrow starts threads, and takes long.
+def mend(mends: Mends, reader: ModuleType) -> None:
+    """Have *reader*, PyIceberg's module for Arrow, keep what is null."""
     import pyarrow as pa
-    from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
     def keeping(build: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(build)
         def built(self: Any, kind: Any, source: Any, *parts: Any) -> Any:
             made = build(self, kind, source, *parts)
             if made is None or made.null_count == source.null_count:
@@ -33,7 +32,6 @@ def keep_nulls() -> None:
         return built
 
     def whole(build: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(build)
         def built(self: Any, *parts: Any) -> Any:
             made = build(self, *parts)
             if made is None or not any(pa.types.is_struct(field.type) for field in made.type):
@@ -45,8 +43,8 @@ def keep_nulls() -> None:
         return built
 
     for name in ("list", "map"):
-        setattr(ArrowProjectionVisitor, name, keeping(getattr(ArrowProjectionVisitor, name)))
-    ArrowProjectionVisitor.struct = whole(ArrowProjectionVisitor.struct)  # type: ignore[method-assign]
+        mends.wrap(reader.ArrowProjectionVisitor, name, keeping)
+    mends.wrap(reader.ArrowProjectionVisitor, "struct", whole)
 
 
 def _null_as_a_whole(column: Any) -> Any:

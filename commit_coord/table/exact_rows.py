@@ -1,0 +1,172 @@
+"""What a transaction does with rows, where PyIceberg's own way loses or doubles some."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
+from pyiceberg.typedef import EMPTY_DICT, Record
+
+from commit_coord.iceberg.required import complete
+from commit_coord.iceberg.written import mark
+from commit_coord.table import partition_filters
+from commit_coord.table.append import CoordinatedUpdateSnapshot
+from commit_coord.table.data_files import data_files
+from commit_coord.table.deletion import without_matches
+from commit_coord.table.foreign_files import foreign_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ExactRows(Transaction):
+    """A transaction whose calls write each row once, into its partition. It goes in front of one of PyIceberg's.
+
+    PyIceberg splits rows by partition itself: it doubles those of 0.0 and -0.0, and loses those of NaN.
+    """
+
+    _unwritten: pa.Table | None = None
+    """Rows that the next append adds."""
+
+    def append(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Append rows."""
+        with self._splitting(df) as checked:
+            super().append(checked, snapshot_properties, branch)
+
+    def overwrite(
+        self,
+        df: pa.Table | pa.RecordBatchReader,
+        overwrite_filter: BooleanExpression | str = AlwaysTrue(),
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace the rows that match *overwrite_filter* with *df*."""
+        with self._splitting(df) as checked:
+            super().overwrite(checked, overwrite_filter, snapshot_properties, case_sensitive, branch)
+
+    def dynamic_partition_overwrite(
+        self, df: pa.Table, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> None:
+        """Replace the partitions that *df* falls in."""
+        super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
+        if not df.num_rows:
+            return
+        files = list(data_files(self.table_metadata, df, self._table.io))
+        self.delete(
+            self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
+        )
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in files:
+                producer.append_data_file(data_file)
+
+    def delete(
+        self,
+        delete_filter: str | BooleanExpression,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        _isolation_operation: Operation | None = None,
+    ) -> None:
+        """Delete the rows that match *delete_filter*."""
+        row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
+        properties = self.table_metadata.properties
+        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
+        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
+            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
+        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
+            if _isolation_operation is not None:
+                whole._isolation_operation = _isolation_operation
+            whole.delete_by_predicate(row_filter, case_sensitive)
+        if not whole.rewrites_needed:
+            if not whole.files_affected:
+                warnings.warn("Delete operation did not match any records", stacklevel=3)
+            return
+        scan = self._scan(row_filter, case_sensitive)
+        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+        found = list(
+            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        )
+        if not found:
+            return
+        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
+            if _isolation_operation is not None:
+                partly._isolation_operation = _isolation_operation
+            partly._starting_snapshot_id = whole._starting_snapshot_id
+            partly.delete_by_predicate(row_filter, case_sensitive)
+            for old, rest in found:
+                partly.delete_data_file(old)
+                for data_file in rest:
+                    partly.append_data_file(data_file)
+
+    def update_snapshot(
+        self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
+    ) -> UpdateSnapshot:
+        """Return a builder of snapshots, whose manifests are each of the spec that their files were written under."""
+        return CoordinatedUpdateSnapshot(
+            self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
+        )
+
+    def _append_foreign(self, paths: Iterable[str], snapshot_properties: dict[str, str], branch: str | None) -> None:
+        """Append files that another writer made, each to the partition that its rows lie in."""
+        with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            for data_file in foreign_files(self.table_metadata, self._table.io, paths):
+                producer.append_data_file(data_file)
+
+    @contextmanager
+    def _splitting(self, df: Any) -> Iterator[Any]:
+        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
+        if _no_row_of(df) is df:
+            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
+            return
+        self._unwritten = df
+        try:
+            yield _no_row_of(df)
+        finally:
+            self._unwritten = None
+
+    def _append_snapshot_producer(
+        self, snapshot_properties: dict[str, str], branch: str | None = MAIN_BRANCH
+    ) -> _FastAppendFiles:
+        producer = super()._append_snapshot_producer(snapshot_properties, branch)
+        rows, self._unwritten = self._unwritten, None
+        if rows is not None and rows.num_rows:
+            for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
+                producer.append_data_file(data_file)
+        return producer
+
+    def partitions_of(self, data_files: Sequence[DataFile]) -> BooleanExpression:
+        """Return a filter that all rows of the partitions of *data_files* match.
+
+        One that does not say its spec is of the one that this transaction shows.
+        """
+        mark(self.table_metadata, data_files)
+        return partition_filters.of_files(self.table_metadata, data_files)
+
+    def _build_partition_predicate(
+        self, partition_records: set[Record], partition_fields: list[str]
+    ) -> BooleanExpression:
+        """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
+        values = [[record[position] for position in range(len(partition_fields))] for record in partition_records]
+        return partition_filters.of_values(partition_fields, values)
+
+
+def _no_row_of(df: Any) -> Any:
+    """Return *df* with its columns and no row; what is no Arrow table as it is, for PyIceberg to refuse."""
+    import pyarrow as pa
+
+    return df.slice(0, 0) if isinstance(df, pa.Table) else df

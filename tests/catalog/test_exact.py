@@ -1,0 +1,128 @@
+"""PyIceberg is mended in every process that loads this package, once, however it came to be loaded."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.io.pyarrow as reader
+import pytest
+from pyiceberg.expressions import LessThan
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StructType
+
+from commit_coord.iceberg import exact
+from tests.catalog.kit import Kit
+
+LISTS = ListType(3, StructType(NestedField(4, "x", LongType())), element_required=False)
+SCHEMA = Schema(NestedField(1, "f", DoubleType()), NestedField(2, "l", LISTS))
+IN_ORDER = {
+    "this package first": "import commit_coord, pyiceberg.io.pyarrow as reader",
+    "PyIceberg first": "import pyiceberg.io.pyarrow as reader, commit_coord",
+}
+
+
+def asked(program: str, *arguments: str) -> str:
+    """Return what *program* writes in a new process."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_table_that_is_unpickled_in_a_new_process_deletes_what_matches_and_keeps_null(
+    tmp_path: Path,
+) -> None:
+    kit = Kit(tmp_path, "lease")
+    table = kit.table(schema=SCHEMA)
+    arrow = pa.schema([("f", pa.float64()), ("l", pa.list_(pa.struct([("x", pa.int64())])))])
+    table.append(pa.Table.from_pylist([{"f": 1.0}, {"f": 5.0}, {"f": -0.0}], schema=arrow))
+    with table.update_schema() as update:
+        update.add_column(("l", "y"), LongType())
+    pickled = tmp_path / "table"
+    pickled.write_bytes(pickle.dumps(table.refresh()))
+    asked("import pickle, sys; pickle.load(open(sys.argv[1], 'rb')).delete('f in (0.0, 5.0)')", str(pickled))
+    assert table.refresh().scan().to_arrow().to_pylist() == [{"f": 1.0, "l": None}]
+
+
+@pytest.mark.parametrize("order", list(IN_ORDER))
+def test_filters_of_arrow_are_exact_whatever_was_loaded_first(order: str) -> None:
+    assert (
+        asked(f"{IN_ORDER[order]}; print(hasattr(reader._ConvertToArrowExpression.visit_not_in, '__wrapped__'))")
+        == "True"
+    )
+
+
+def test_arrow_is_not_loaded_before_it_is_used() -> None:
+    assert asked("import commit_coord, sys; print('pyarrow' in sys.modules)") == "False"
+
+
+def test_a_plain_catalog_of_the_process_reads_exactly(tmp_path: Path) -> None:
+    """Doubles of partitions, for one, which PyIceberg's decoder rounds to 32 bits."""
+    program = """
+import sys, pyarrow as pa, commit_coord
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, NestedField
+catalog = SqlCatalog("plain", uri=f"sqlite:///{sys.argv[1]}/c.db", warehouse=f"file://{sys.argv[1]}/w")
+catalog.create_namespace("db")
+spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+table = catalog.create_table("db.t", Schema(NestedField(1, "x", DoubleType())), partition_spec=spec)
+table.append(pa.table({"x": [0.1]}))
+print(table.scan("x == 0.1").to_arrow().num_rows)
+"""
+    assert asked(program, str(tmp_path)) == "1"
+
+
+def test_nothing_is_mended_twice() -> None:
+    before = {name: getattr(reader._ConvertToArrowExpression, name) for name in ("visit_in", "visit_not_in")}
+    bind, projected = LessThan.bind, reader.ArrowProjectionVisitor.struct
+    ready = Barrier(4)
+
+    def mend() -> None:
+        ready.wait()
+        exact.mend()
+
+    threads = [Thread(target=mend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert before == {name: getattr(reader._ConvertToArrowExpression, name) for name in before}
+    assert (bind, projected) == (LessThan.bind, reader.ArrowProjectionVisitor.struct)
+
+
+def test_a_name_that_is_gone_leaves_everything_as_it_was() -> None:
+    class Theirs:
+        def here(self) -> str:
+            return "theirs"
+
+    mends = exact.Mends()
+    mends.wrap(Theirs, "here", lambda real: lambda self: f"mended {real(self)}")
+    with pytest.raises(AttributeError, match="gone"):
+        mends.wrap(Theirs, "gone", lambda real: real)
+    assert Theirs().here() == "theirs"
+    mends.make()
+    assert Theirs().here() == "mended theirs"
+
+
+def test_two_mends_of_one_function_are_both_made() -> None:
+    class Theirs:
+        def said(self, value: Any) -> str:
+            return f"theirs {value}"
+
+    mends = exact.Mends()
+    for name in ("a", "b"):
+
+        def saying(real: Any, name: str = name) -> Any:
+            return lambda self, value: f"{name} {real(self, value)}"
+
+        mends.wrap(Theirs, "said", saying)
+    mends.make()
+    assert Theirs().said(1) == "b a theirs 1"
