@@ -6,6 +6,8 @@ Known mistakes, each mended here for the process:
 
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
   also where the column is a double by now, in files that were written before.
+* A number that is compared with a ``float`` is the nearest ``float`` to the rows, but a double to the bounds of files
+  and to partitions: ``f == 0.1`` leaves out a file whose bounds are both the ``float`` 0.1.
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
   of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it stands for the column's greatest
   number.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from functools import cache, partial, wraps
 from typing import Any
 from uuid import UUID
@@ -68,6 +71,7 @@ from pyiceberg.utils import datetime as calendar
 def judge_exactly() -> None:
     """Have PyIceberg evaluate row filters exactly in this process."""
     _take_infinities()
+    _wrap(FloatLiteral, "__init__", _of_32_bits)
     _wrap(Reference, "bind", _null_with_its_struct)
     _wrap(LiteralPredicate, "bind", _not_of_null)
     _wrap(SetPredicate, "bind", _in_range)
@@ -115,6 +119,13 @@ def _narrowed(real: Any) -> Any:
         return FloatLiteral(value) if math.isinf(value) else real(literal, kind)
 
     return converted
+
+
+def _of_32_bits(real: Any) -> Any:
+    def made(self: FloatLiteral, value: float) -> None:
+        real(self, c_float(value).value if math.isfinite(value) and abs(value) <= FloatType.max else value)
+
+    return made
 
 
 def _null_with_its_struct(real: Any) -> Any:

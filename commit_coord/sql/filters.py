@@ -3,7 +3,8 @@
 A clause is bound to a schema first: names become columns, and each literal becomes a value of the column that it meets.
 What is bound has SQL's three truth values. NULL compares as unknown. NaN equals itself and is greater than every other
 number, as in Spark, DuckDB and PostgreSQL. A number that the column's type does not have compares by its size:
-``n < 2.5`` and ``n = 3000000000`` are what they are in arithmetic; nothing is rounded to fit.
+``n < 2.5`` and ``n = 3000000000`` are what they are in arithmetic; nothing is rounded to fit. With a ``float`` or
+``double`` column a literal is a double, as in Spark: the ``float`` that is nearest to 0.1 is greater than 0.1.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
-from commit_coord.iceberg.values import Misfit, exact_number, fit, floor
+from commit_coord.iceberg.values import Misfit, beside
+from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EXACT = (T.IntegerType, T.LongType, T.DecimalType)
+_BESIDE = {(True, 1): "<=", (True, -1): "<", (False, 1): ">", (False, -1): ">="}
+"""What an inequality with a literal is of the value beside it: whether it is < or <=, and on which side it lies."""
+
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _OPERATORS: dict[type[sql.Expr], str] = {sql.EQ: "=", sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">="}
@@ -97,6 +101,10 @@ class Negated:
 Condition = Known | IsNull | Settled | Compared | Like | Every | Some | Negated
 
 
+Called = tuple[str, ...]
+"""What a table is called in a statement: its alias, or its database and its own name."""
+
+
 class NotAFilter(Exception):
     """A condition says more than is understood here."""
 
@@ -104,7 +112,7 @@ class NotAFilter(Exception):
 # Binding: names and literals.
 
 
-def bound(where: sql.Expr | None, schema: Schema, called: str = "") -> Condition:
+def bound(where: sql.Expr | None, schema: Schema, called: Called = ()) -> Condition:
     """Return what *where* says of rows of *schema*; None is true of each.
 
     Args:
@@ -116,19 +124,29 @@ def bound(where: sql.Expr | None, schema: Schema, called: str = "") -> Condition
         NotAFilter: It compares something else than columns and constants, say.
         StatementError: It names a column that is not there, or compares one with what its type can't be compared with.
     """
-    return Known(True) if where is None else _Binder(schema, called).condition(where)
+    if where is None:
+        return Known(True)
+    if (more := unknown(where)) is not None:
+        raise NotAFilter(more)
+    return _Binder(schema, called).condition(where)
 
 
-def column_of(column: sql.Column, schema: Schema, called: str = "") -> T.NestedField:
+def is_of(column: sql.Column, called: Called) -> bool:
+    """Return whether *column* names no table, or the one that is *called* so, in whatever case."""
+    before = [part.name.lower() for part in column.parts[:-1]]
+    return not before or before == [part.lower() for part in called][-len(before) :]
+
+
+def column_of(column: sql.Column, schema: Schema, called: Called = ()) -> T.NestedField:
     """Return the column of *schema* that *column* names, in whatever case.
 
     Raises:
         StatementError: There is none, or there are two.
     """
-    if column.table and column.table.lower() != called.lower():
+    if not is_of(column, called):
         raise StatementError(
             "this name is neither of the table nor a column: fields of structs are not read here",
-            column=f"{column.table}.{column.name}",
+            column=".".join(part.name for part in column.parts),
         )
     return field_of(column.name, schema)
 
@@ -139,19 +157,33 @@ def field_of(name: str, schema: Schema) -> T.NestedField:
     Raises:
         StatementError: There is none, or there are two.
     """
+    if (found := known_field(name, schema)) is None:
+        raise _misnamed("there is no such column", name, schema)
+    return found
+
+
+def known_field(name: str, schema: Schema) -> T.NestedField | None:
+    """Return the column of *schema* called *name*, in whatever case; None where there is none.
+
+    Raises:
+        StatementError: There are two.
+    """
     found = [field for field in schema.fields if field.name == name] or [
         field for field in schema.fields if field.name.lower() == name.lower()
     ]
-    if len(found) != 1:
-        what = "two columns differ by case alone: write the name as it is" if found else "there is no such column"
-        raise StatementError(what, column=name, accepted=", ".join(field.name for field in schema.fields))
-    return found[0]
+    if len(found) > 1:
+        raise _misnamed("two columns differ by case alone: write the name as it is", name, schema)
+    return found[0] if found else None
+
+
+def _misnamed(what: str, name: str, schema: Schema) -> StatementError:
+    return StatementError(what, column=name, accepted=", ".join(field.name for field in schema.fields))
 
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
     schema: Schema
-    called: str
+    called: Called
 
     def condition(self, where: sql.Expr) -> Condition:
         match where:
@@ -173,9 +205,9 @@ class _Binder:
                 return IsNull(self._field(column))
             case sql.Is(this=sql.Column() as column, expression=sql.Boolean(this=truth)):
                 return self._same(self._field(column), truth)
-            case sql.In(this=sql.Column() as column, expressions=[*values]) if not where.args.get("query"):
+            case sql.In(this=sql.Column() as column, expressions=[*values]):
                 return self._in(self._field(column), values)
-            case sql.Between(this=sql.Column() as column) if not where.args.get("symmetric"):
+            case sql.Between(this=sql.Column() as column):
                 field, low, high = self._field(column), self._value(where.args["low"]), self._value(where.args["high"])
                 return Every((self._compared(field, ">=", low), self._compared(field, "<=", high)))
             case sql.Escape(this=sql.Like() as like, expression=sql.Literal(this=escape, is_string=True)):
@@ -245,19 +277,17 @@ class _Binder:
         if isinstance(kind, T.StringType) and not isinstance(value, str):
             _incomparable(field, value, "the column has texts: write the value in quotes")
         try:
-            if not isinstance(kind, _EXACT):
-                return Compared(field, operator, fit(value, kind))
-            below, beside = floor(exact_number(value), kind)
+            near, side = beside(value, kind)
         except Misfit as error:
             _incomparable(field, value, str(error))
-        if not beside:
-            return Compared(field, operator, below)
-        # The literal lies above `below`, the greatest value under it: n < 2.5 is n <= 2.
-        if operator == "=":
+        # Where the literal lies beside `near`, no value of the type lies between the two: n < 2.5 is n <= 2.
+        if side and operator == "=":
             return Settled(field, False)
-        if below is None:
-            return Settled(field, (operator in {"<", "<="}) == (beside > 0))
-        return Compared(field, "<=" if operator in {"<", "<="} else ">", below)
+        if near is None:
+            return Settled(field, (operator in {"<", "<="}) == (side > 0))
+        if side:
+            operator = _BESIDE[operator in {"<", "<="}, side]
+        return Compared(field, operator, near)
 
 
 def _incomparable(field: T.NestedField, value: Any, reason: str) -> NoReturn:

@@ -27,6 +27,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
@@ -34,8 +35,19 @@ from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partit
 from commit_coord.iceberg.values import Misfit, all_fit
 from commit_coord.iceberg.written import has_partitions
 from commit_coord.protocol.hierarchy import Operation
+from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Condition, Known, NotAFilter, bound, column_of, field_of, row_filter, truth
+from commit_coord.sql.filters import (
+    Called,
+    Condition,
+    NotAFilter,
+    bound,
+    column_of,
+    field_of,
+    is_of,
+    row_filter,
+    truth,
+)
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import Delete, Insert, Name, Update
 from commit_coord.table import CoordinatedTable
@@ -84,12 +96,12 @@ def read(query: sql.Expr, tables: Tables) -> Rows:
     Raises:
         StatementError: It asks for more. Spark answers that: ``commit_coord.spark.read_table`` brings the table.
     """
+    if (more := unknown(query)) is not None:
+        raise _needs_spark(query, more)
     if isinstance(query, sql.Values):
         return _values([row.expressions if isinstance(row, sql.Tuple) else [row] for row in query.expressions])
     source = query.args.get("from_")
-    known = {"expressions", "from_", "where", "limit", "kind"}
-    more = [key for key, value in query.args.items() if value and key not in known]
-    if not isinstance(query, sql.Select) or more or (source is not None and not isinstance(source.this, sql.Table)):
+    if not isinstance(query, sql.Select) or (source is not None and not isinstance(source.this, sql.Table)):
         raise _needs_spark(query)
     if source is None:
         if query.args.get("where") or query.args.get("limit"):
@@ -99,15 +111,16 @@ def read(query: sql.Expr, tables: Tables) -> Rows:
 
 
 def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
-    table, called = tables(Name(source.name, source.db or None)), source.alias_or_name
+    table = tables(Name(source.name, source.db or None))
+    called = (source.alias,) if source.alias else table.name()
     where, limit = query.args.get("where"), query.args.get("limit")
     schema = table.schema()
     try:
         chosen = [one for item in query.expressions for one in _chosen(item, schema, called)]
         condition = bound(where.this if where is not None else None, schema, called)
         most = None if limit is None else _limit(limit.expression)
-    except (NotAFilter, NotAConstant):
-        raise _needs_spark(query) from None
+    except (NotAFilter, NotAConstant) as error:
+        raise _needs_spark(query, error) from None
     except Misfit as error:
         raise StatementError("no value of that type", reason=error) from error
     found = _matching(table, condition, most)
@@ -122,12 +135,12 @@ def _limit(written: sql.Expr) -> int:
     return found
 
 
-def _chosen(item: sql.Expr, schema: Schema, called: str) -> list[tuple[str, T.NestedField | Constant]]:
+def _chosen(item: sql.Expr, schema: Schema, called: Called) -> list[tuple[str, T.NestedField | Constant]]:
     """Return what an item of a SELECT list brings: names, each with its column or constant."""
     match item.unalias():
-        case sql.Star() as star if not any(star.args.values()):
+        case sql.Star():
             return [(field.name, field) for field in schema.fields]
-        case sql.Column(this=sql.Star()) as column if column.table.lower() == called.lower():
+        case sql.Column(this=sql.Star()) as column if is_of(column, called):
             return [(field.name, field) for field in schema.fields]
         case sql.Column() as column:
             return [(item.alias_or_name, column_of(column, schema, called))]
@@ -148,11 +161,12 @@ def _values(rows: Sequence[Sequence[sql.Expr]]) -> Rows:
     return Rows(tuple(f"col{i}" for i in range(1, len(columns) + 1)), columns, len(values))
 
 
-def _needs_spark(query: sql.Expr) -> StatementError:
+def _needs_spark(query: sql.Expr, found: object = None) -> StatementError:
     return StatementError(
         "only columns and constants of one table are read here, with a simple WHERE and LIMIT; give other queries to "
         "Spark, and write what they return with commit_coord.spark.write_table",
-        query=query.sql(dialect="hive"),
+        query=query.sql(dialect="hive", unsupported_level=ErrorLevel.IGNORE),
+        found=found,
     )
 
 
@@ -349,7 +363,7 @@ def delete_rows(statement: Delete, table: CoordinatedTable) -> Answer:
 
     def plan(tx: CoordinatedTransaction) -> None:
         nonlocal count
-        count = _rewrite(tx, _condition(statement.where, tx.view, statement.table), _nothing)
+        count = _rewrite(tx, _condition(statement, tx.view), _nothing)
 
     transaction = table.transaction()
     with transaction:
@@ -364,8 +378,8 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
     def plan(tx: CoordinatedTransaction) -> None:
         nonlocal count
         seen = tx.view
-        condition = _condition(statement.where, seen, statement.table)
-        assigned = _assigned(statement, seen.schema())
+        condition = _condition(statement, seen)
+        assigned = _assigned(statement, seen)
 
         def change(rows: pa.Table) -> pa.Table:
             made = rows
@@ -385,36 +399,35 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
     return said(f"{count} rows of {'.'.join(table.name())} updated")
 
 
-def _assigned(statement: Update, schema: Schema) -> list[tuple[T.NestedField, T.NestedField | Constant]]:
+def _called(statement: Update | Delete, table: Table) -> Called:
+    return (statement.alias,) if statement.alias else table.name()
+
+
+def _assigned(statement: Update, table: Table) -> list[tuple[T.NestedField, T.NestedField | Constant]]:
+    schema, called = table.schema(), _called(statement, table)
     found: list[tuple[T.NestedField, T.NestedField | Constant]] = []
-    for key, value in statement.values:
-        field = field_of(key, schema)
+    for column, value in statement.values:
+        field = column_of(column, schema, called)
         if any(field.field_id == known.field_id for known, _ in found):
-            raise StatementError("each column takes one value", column=key)
+            raise StatementError("each column takes one value", column=field.name)
         try:
-            new = (
-                column_of(value, schema, statement.table.table)
-                if isinstance(value, sql.Column)
-                else Constant(constant(value))
-            )
+            new = column_of(value, schema, called) if isinstance(value, sql.Column) else Constant(constant(value))
         except NotAConstant as error:
             raise StatementError("expected a constant or a column; give other updates to Spark", found=error) from None
         except Misfit as error:
-            raise StatementError("no value of that type", column=key, reason=error) from error
+            raise StatementError("no value of that type", column=field.name, reason=error) from error
         found.append((field, new))
     return found
 
 
-def _condition(where: sql.Expr | None, table: Table, name: Name) -> Condition:
-    """Return *where* for the rows of *table*.
+def _condition(statement: Update | Delete, table: Table) -> Condition:
+    """Return WHERE for the rows of *table*.
 
     Raises:
         StatementError: It can't be evaluated here, or names a column that is not there.
     """
-    if where is None:
-        return Known(True)
     try:
-        return bound(where, table.schema(), name.table)
+        return bound(statement.where, table.schema(), _called(statement, table))
     except NotAFilter as error:
         raise StatementError(
             "only columns and constants can be compared here; give other conditions to Spark", condition=error
