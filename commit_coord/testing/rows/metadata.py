@@ -219,6 +219,7 @@ class Observed:
             rows={name: self.rows(ref["snapshot-id"]) for name, ref in refs.items()},
             tags=frozenset(name for name, ref in refs.items() if ref["type"] == "tag"),
             spec=tuple(p for p in self.specs[raw["default-spec-id"]] if p.transform != "void"),
+            void=frozenset(p.name for p in self.specs[raw["default-spec-id"]] if p.transform == "void"),
             order=tuple((f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]),
             properties={
                 k: v
