@@ -115,7 +115,9 @@ CLAUSES = [
     "DELETE FROM t AS y WHERE t.k = 1",
     "DELETE FROM t USING u",
     "DELETE FROM t WHERE d = to_date('2026-01-02', 'yyyy-dd-MM')",
+    "DELETE FROM t WHERE k BETWEEN SYMMETRIC 3 AND 1",
     "UPDATE t TABLESAMPLE (1 ROWS) SET k = 5",
+    "UPDATE t SET d = to_date('2026-01-02', 'yyyy-dd-MM')",
     "UPDATE t SET u.k = 5",
     "UPDATE t SET zz.t.k = 5",
     "UPDATE t SET k = 5 LIMIT 1",
@@ -161,7 +163,7 @@ def test_a_comment_inside_a_struct_is_kept(desk: Desk) -> None:
     desk.made.catalog.drop_table("db.commented")
 
 
-# Every argument that sqlglot has for each expression of these. Of some the answer is another one, the others are refused.
+# Every argument that sqlglot has for each expression of these either changes the answer or is refused.
 
 READ = [
     "SELECT *, k, t.s AS q, 5 FROM db.t AS t WHERE (k > 0 AND NOT s <> 'b') OR k IN (1, 3) LIMIT 2",

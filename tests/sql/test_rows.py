@@ -84,10 +84,12 @@ def catalog() -> Iterator[Kit]:
 @pytest.fixture
 def shelf(catalog: Kit) -> Iterator[Shelf]:
     """See :class:`Shelf`."""
-    yield Shelf(catalog)
-    catalog.check()
-    for identifier in catalog.catalog.list_tables(catalog.namespace):
-        catalog.catalog.drop_table(identifier)
+    try:
+        yield Shelf(catalog)
+        catalog.check()
+    finally:
+        for identifier in catalog.catalog.list_tables(catalog.namespace):
+            catalog.catalog.drop_table(identifier)
 
 
 # Literals.
