@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.types import DateType, StringType
 from sqlglot import expressions as sql
 
+from commit_coord.errors import StatementError
 from commit_coord.iceberg.values import Double, Misfit, exact_number, fit
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.types import iceberg_type
@@ -23,11 +24,14 @@ def constant(value: sql.Expr) -> Any:
 
     Raises:
         NotAConstant: It is none.
-        Misfit: It is a cast of a value that the type does not have. No cast rounds, cuts or pads.
+        StatementError: It is a cast of a value that the type does not have. No cast rounds, cuts or pads.
     """
     if (more := unknown(value)) is not None:
         raise NotAConstant(more)
-    return _constant(value)
+    try:
+        return _constant(value)
+    except Misfit as error:
+        raise StatementError("no value of that type", found=value.sql(dialect="hive"), reason=error) from error
 
 
 def _constant(value: sql.Expr) -> Any:

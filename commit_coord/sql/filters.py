@@ -30,6 +30,9 @@ from commit_coord.sql.constants import NotAConstant, constant
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NOT_HASHED = (T.FloatType, T.DoubleType, T.UUIDType, T.FixedType)
+"""Types whose values Arrow looks up by other rules than it compares them, or not at all."""
+
 _BESIDE = {(True, 1): "<=", (True, -1): "<", (False, 1): ">", (False, -1): ">="}
 """What an inequality with a literal is of the value beside it: whether it is < or <=, and on which side it lies."""
 
@@ -70,6 +73,14 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Among:
+    """A column is one of the values of its type, which equal each other where they are the same to Arrow."""
+
+    field: T.NestedField
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """A column has the form of a pattern, a regular expression."""
 
@@ -98,7 +109,7 @@ class Negated:
     inner: Condition
 
 
-Condition = Known | IsNull | Settled | Compared | Like | Every | Some | Negated
+Condition = Known | IsNull | Settled | Compared | Among | Like | Every | Some | Negated
 
 
 Called = tuple[str, ...]
@@ -240,8 +251,6 @@ class _Binder:
             return constant(written)
         except NotAConstant as error:
             raise NotAFilter(error) from None
-        except Misfit as error:
-            raise StatementError("no value of that type", found=written.sql(dialect="hive"), reason=error) from error
 
     def _same(self, field: T.NestedField, value: Any) -> Condition:
         """Return that *field* is *value*, where NULL is a value as any other."""
@@ -252,7 +261,11 @@ class _Binder:
     def _in(self, field: T.NestedField, values: Sequence[sql.Expr]) -> Condition:
         if not values:
             raise StatementError("expected a value between the brackets of IN", column=field.name)
-        return Some(tuple(self._compared(field, "=", self._value(value)) for value in values))
+        found = [self._compared(field, "=", self._value(value)) for value in values]
+        if isinstance(field.field_type, _NOT_HASHED):
+            return Some(tuple(found))
+        equal = tuple(one.value for one in found if isinstance(one, Compared))
+        return Some((Among(field, equal), *(one for one in found if not isinstance(one, Compared))))
 
     def _like(self, like: sql.Expr, escape: str) -> Condition:
         if not isinstance(like.this, sql.Column):
@@ -312,6 +325,18 @@ def _regular(pattern: str, escape: str) -> str:
     return f"(?s)\\A(?:{''.join(made)})\\z"
 
 
+def column_ids(condition: Condition) -> set[int]:
+    """Return the numbers of the columns that *condition* looks at."""
+    match condition:
+        case Known():
+            return set()
+        case Negated(inner=inner):
+            return column_ids(inner)
+        case Every(parts=parts) | Some(parts=parts):
+            return set().union(*map(column_ids, parts))
+    return {condition.field.field_id}
+
+
 # Rows.
 
 
@@ -329,6 +354,10 @@ def truth(condition: Condition, rows: pa.Table) -> Any:
             return pc.if_else(_flat(rows.column(field.name).is_null()), pa.scalar(None, pa.bool_()), settled)
         case Compared(field=field, operator=operator, value=value):
             return _flat(_compare(rows.column(field.name), operator, value))
+        case Among(field=field, values=values):
+            column = _flat(rows.column(field.name))
+            found = pc.is_in(column, pa.array(values, column.type))
+            return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
         case Like(field=field, pattern=pattern):
             return _flat(pc.match_substring_regex(rows.column(field.name), pattern))
         case Every(parts=parts):
@@ -392,6 +421,10 @@ def _filter(condition: Condition, *, negated: bool) -> tuple[E.BooleanExpression
             return (E.NotNull(term=field.name) if settled != negated else E.AlwaysFalse()), True
         case Compared(field=field, operator=operator, value=value):
             return _pushed(field, _NEGATED[operator] if negated else operator, value), True
+        case Among(field=field, values=values) if negated:
+            return E.And(E.NotIn(term=field.name, literals=values), E.NotNull(term=field.name)), True
+        case Among(field=field, values=values):
+            return E.In(term=field.name, literals=values), True
         case Like(field=field):
             return E.NotNull(term=field.name), False
         case Negated(inner=inner):
@@ -401,20 +434,7 @@ def _filter(condition: Condition, *, negated: bool) -> tuple[E.BooleanExpression
             filters, exact = [part for part, _ in found], all(exactly for _, exactly in found)
             if isinstance(condition, Every) != negated:
                 return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *filters), exact
-            return _any(filters), exact
-
-
-def _any(filters: Sequence[E.BooleanExpression]) -> E.BooleanExpression:
-    """Return that one of *filters* is true; equalities of one column together, for IN may have many."""
-    by_column: dict[str, list[Any]] = {}
-    others: list[E.BooleanExpression] = []
-    for one in filters:
-        if isinstance(one, E.EqualTo):
-            by_column.setdefault(one.term.name, []).append(one.literal)  # type: ignore[attr-defined]
-        else:
-            others.append(one)
-    together = [E.In(term=column, literals=values) for column, values in by_column.items()]
-    return E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *together, *others)
+            return E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *filters), exact
 
 
 def _pushed(field: T.NestedField, operator: str, value: Any) -> E.BooleanExpression:

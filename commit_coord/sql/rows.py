@@ -24,7 +24,7 @@ from pyiceberg import expressions as E
 from pyiceberg import types as T
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from sqlglot import ErrorLevel
@@ -42,6 +42,7 @@ from commit_coord.sql.filters import (
     Condition,
     NotAFilter,
     bound,
+    column_ids,
     column_of,
     field_of,
     is_of,
@@ -52,6 +53,7 @@ from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import Delete, Insert, Name, Update
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
+from commit_coord.table.deletion import rewritten
 from commit_coord.table.transaction import CoordinatedTransaction
 
 Tables = Callable[[Name], Table]
@@ -121,9 +123,7 @@ def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
         most = None if limit is None else _limit(limit.expression)
     except (NotAFilter, NotAConstant) as error:
         raise _needs_spark(query, error) from None
-    except Misfit as error:
-        raise StatementError("no value of that type", reason=error) from error
-    found = _matching(table, condition, most)
+    found = _matching(table, condition, most, {one.field_id for _, one in chosen if isinstance(one, T.NestedField)})
     columns = [found.column(one.name) if isinstance(one, T.NestedField) else one for _, one in chosen]
     return Rows(tuple(name for name, _ in chosen), tuple(columns), found.num_rows)
 
@@ -155,8 +155,6 @@ def _values(rows: Sequence[Sequence[sql.Expr]]) -> Rows:
         values = [[constant(item) for item in row] for row in rows]
     except NotAConstant as error:
         raise StatementError("expected a constant", found=error) from None
-    except Misfit as error:
-        raise StatementError("no value of that type", reason=error) from error
     columns = tuple(map(list, zip(*values, strict=True)))
     return Rows(tuple(f"col{i}" for i in range(1, len(columns) + 1)), columns, len(values))
 
@@ -175,25 +173,22 @@ def _needs_spark(query: sql.Expr, found: object = None) -> StatementError:
 
 def _candidates(table: Table, condition: Condition) -> Iterator[tuple[FileScanTask, bool]]:
     """Yield the files that may have matching rows, each with whether all of its rows match for sure."""
+    truth(condition, _arrow_schema(table.schema()).empty_table())  # What can't be evaluated is refused, rows or none.
     filters, exact = row_filter(condition)
     for task in DataScan(table.metadata, table.io, filters).plan_files():
         yield task, exact and isinstance(task.residual, E.AlwaysTrue) and not task.delete_files
 
 
-def _rows_of(table: Table, task: FileScanTask) -> pa.Table:
-    """Return the rows of a file that are not deleted, with the columns that *table* has now."""
-    return ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue()).to_table([task])
-
-
-def _matching(table: Table, condition: Condition, most: int | None) -> pa.Table:
-    """Return the rows that match, *most* of them at most."""
-    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    found, count = [schema.empty_table()], 0
-    truth(condition, found[0])  # What can't be evaluated is refused, whether there are rows or not.
+def _matching(table: Table, condition: Condition, most: int | None, columns: set[int]) -> pa.Table:
+    """Return *columns*, by their numbers, of the rows that match, *most* rows at most."""
+    needed = columns | column_ids(condition) or {field.field_id for field in table.schema().fields[:1]}
+    schema = prune_columns(table.schema(), needed)
+    scan = ArrowScan(table.metadata, table.io, schema, E.AlwaysTrue())
+    found, count = [_arrow_schema(schema).empty_table()], 0
     for task, _ in _candidates(table, condition):
         if most is not None and count >= most:
             break
-        rows = _rows_of(table, task)
+        rows = scan.to_table([task])
         found.append(rows.filter(truth(condition, rows)))
         count += found[-1].num_rows
     return pa.concat_tables(found, promote_options="permissive").slice(0, most)
@@ -201,32 +196,33 @@ def _matching(table: Table, condition: Condition, most: int | None) -> pa.Table:
 
 def _rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[[pa.Table], pa.Table | None]) -> int:
     """Put what *change* makes of the rows that match in their place, or nothing; return how many matched."""
-    table = tx.view
-    count, old, new = 0, [], list[DataFile]()
-    truth(condition, schema_to_pyarrow(table.schema(), include_field_ids=False).empty_table())
-    for task, all_match in _candidates(table, condition):
-        if all_match and change is _nothing:
-            count += task.file.record_count
-            old.append(task.file)
-            continue
-        rows = _rows_of(table, task)
+    table, count, whole = tx.view, 0, list[DataFile]()
+
+    def partly() -> Iterator[FileScanTask]:
+        for task, all_match in _candidates(table, condition):
+            if all_match and change is _nothing:
+                whole.append(task.file)
+            else:
+                yield task
+
+    def changed(rows: pa.Table) -> pa.Table | None:
+        nonlocal count
         matches = pc.fill_null(truth(condition, rows), False)
         matching = rows.filter(matches)
         if not matching.num_rows:
-            continue
+            return None
         count += matching.num_rows
         kept, made = rows.filter(pc.invert(matches)), change(matching)
-        together = kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
-        old.append(task.file)
-        if together.num_rows:
-            new += data_files(table.metadata, together, table.io)
-    if old:
+        return kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
+
+    replaced = list(rewritten(table.metadata, table.io, partly(), changed))
+    if replaced or whole:
         with tx.update_snapshot().overwrite() as producer:
-            for data_file in old:
-                producer.delete_data_file(data_file)
-            for data_file in new:
-                producer.append_data_file(data_file)
-    return count
+            for old in whole + [old for old, _ in replaced]:
+                producer.delete_data_file(old)
+            for new in (new for _, files in replaced for new in files):
+                producer.append_data_file(new)
+    return count + sum(file.record_count for file in whole)
 
 
 def _nothing(_: pa.Table) -> None:
@@ -414,8 +410,6 @@ def _assigned(statement: Update, table: Table) -> list[tuple[T.NestedField, T.Ne
             new = column_of(value, schema, called) if isinstance(value, sql.Column) else Constant(constant(value))
         except NotAConstant as error:
             raise StatementError("expected a constant or a column; give other updates to Spark", found=error) from None
-        except Misfit as error:
-            raise StatementError("no value of that type", column=field.name, reason=error) from error
         found.append((field, new))
     return found
 

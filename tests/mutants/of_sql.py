@@ -28,8 +28,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-minus-rounds-to-the-context",
         "sql/constants.py",
-        "return value.copy_negate()",
-        "return -value",
+        "return type(value)(value.copy_negate())",
+        "return type(value)(-value)",
         f"{_ROWS}test_a_decimal_of_38_digits_is_compared_digit_by_digit",
     ),
     Mutant(
@@ -77,8 +77,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-update-reads-an-old-schema",
         "sql/rows.py",
-        "ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue())",
-        "ArrowScan(table.metadata, table.io, table.metadata.schemas[0], E.AlwaysTrue())",
+        "rewritten(table.metadata, table.io, partly(), changed)",
+        'rewritten(table.metadata.model_copy(update={"current_schema_id": 0}), table.io, partly(), changed)',
         f"{_ROWS}test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value",
     ),
     Mutant(
@@ -239,5 +239,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if moment.strftime(form).zfill(len(text)) != text:",
         "    if text == form:",
         f"{_ROWS}test_a_partition_in_time_is_named_in_full",
+    ),
+    Mutant(
+        "sql-nulls-in-no-set",
+        "sql/filters.py",
+        "return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)",
+        "return found",
+        f"{_ROWS}test_a_set_has_its_values_and_neither_null_nor_others",
+    ),
+    Mutant(
+        "sql-sets-of-floats-hashed",
+        "sql/filters.py",
+        "_NOT_HASHED = (T.FloatType, T.DoubleType, ",
+        "_NOT_HASHED = (",
+        f"{_ROWS}test_a_set_has_its_values_and_neither_null_nor_others",
     ),
 )

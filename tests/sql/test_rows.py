@@ -7,10 +7,12 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isnan
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -693,6 +695,87 @@ def test_a_column_of_any_name_is_written_and_found(shelf: Shelf, name: str) -> N
     shelf.run(f"UPDATE t SET {quoted} = 3 WHERE {quoted} IN (2)")
     shelf.run(f"DELETE FROM t WHERE {quoted} <= 1")
     assert shelf.rows() == [(3, None)]
+
+
+def test_a_query_reads_the_columns_that_it_needs(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[str]] = []
+
+    class Watched(ArrowScan):
+        def __init__(self, metadata: Any, io: Any, schema: Schema, *more: Any, **others: Any) -> None:
+            read.append([field.name for field in schema.fields])
+            super().__init__(metadata, io, schema, *more, **others)
+
+    inside = StructType(NestedField(6, "a", LongType()), NestedField(7, "k", LongType()))
+    table = shelf.table(
+        NestedField(1, "k", LongType()),
+        NestedField(2, "a.b", LongType()),
+        NestedField(3, "s", inside),
+        NestedField(4, "l", ListType(8, LongType())),
+    )
+    shelf.run("INSERT INTO t VALUES (1, 2, NAMED_STRUCT('a', 3, 'k', 4), ARRAY(5)), (2, NULL, NULL, NULL)")
+    with table.refresh().update_schema() as update:
+        update.add_column("new", LongType())
+    monkeypatch.setattr("commit_coord.sql.rows.ArrowScan", Watched)
+    for text, found, columns in (
+        ("SELECT `a.b` FROM t WHERE k = 1", [(2,)], ["k", "a.b"]),
+        ("SELECT s FROM t WHERE k < 2 OR `a.b` IN (7)", [({"a": 3, "k": 4},)], ["k", "a.b", "s"]),
+        ("SELECT new, l FROM t", [(None, [5]), (None, None)], ["l", "new"]),
+        ("SELECT new FROM t", [(None,), (None,)], ["new"]),
+        ("SELECT new FROM t WHERE new IS NULL LIMIT 1", [(None,)], ["new"]),
+        ("SELECT l, K, l FROM t WHERE l IS NOT NULL", [([5], 1, [5])], ["k", "l"]),
+        ("SELECT 7 FROM t", [(7,), (7,)], ["k"]),
+        ("SELECT 7 FROM t WHERE FALSE", [], ["k"]),
+        ("SELECT * FROM t WHERE k = 2", [(2, None, None, None, None)], ["k", "a.b", "s", "l", "new"]),
+    ):
+        read.clear()
+        assert (shelf.session.run(text).rows, read) == (found, [columns]), text
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        (IntegerType(), ["1", "2", "-3"]),
+        (DecimalType(38, 10), ["4028093312416675137268760953.8991191790", "1", "-0.5"]),
+        (StringType(), ["'a'", "''", "'it\\'s'"]),
+        (DateType(), ["'2026-01-01'", "'0001-01-01'", "'9999-12-31'"]),
+        (TimestamptzType(), ["'2026-01-01 12:00:00+02:00'", "'1969-12-31 23:59:59.999999'", "'2000-01-01'"]),
+        (TimeType(), ["'00:00:00'", "'23:59:59.999999'", "'12:30'"]),
+        (BinaryType(), ["X''", "X'00'", "X'ff00'"]),
+        (FixedType(2), ["X'0000'", "X'0001'", "X'ff00'"]),
+        (UUIDType(), [f"'{UUID(int=number)}'" for number in (1, 2**100, 2**127)]),
+        (DoubleType(), ["0.1", "-0.0", "'NaN'"]),
+        (BooleanType(), ["TRUE", "FALSE", "TRUE"]),
+    ],
+    ids=lambda one: str(one) if isinstance(one, IcebergType) else "",
+)
+def test_a_set_has_its_values_and_neither_null_nor_others(shelf: Shelf, kind: IcebergType, values: list[str]) -> None:
+    shelf.column(kind)
+    first, second, third = values
+    shelf.run(f"INSERT INTO t VALUES (1, {first}), (2, {second}), (3, {third}), (4, NULL)")
+    alike = ["1", "3"] if first == third else ["1"]
+    found = sorted([*alike, "2"])
+    for where, rows in (
+        (f"x IN ({first}, {second}, {first})", found),
+        (f"x IN ({first}, NULL)", alike),
+        (f"x NOT IN ({first}, {second})", [k for k in "123" if k not in found]),
+        (f"x NOT IN ({first}, NULL)", []),
+        (f"NOT (x IN ({first}, {second}) OR k = 4)", [k for k in "123" if k not in found]),
+        ("x IN (NULL)", []),
+    ):
+        assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == rows, where
+    shelf.run(f"DELETE FROM t WHERE x IN ({first}, {second})")
+    assert [str(k) for k, _ in shelf.rows("k", "k")] == [k for k in "1234" if k not in found]
+    shelf.run("DELETE FROM t WHERE x IS NOT NULL")  # What is compared afterwards has to equal itself.
+
+
+def test_numbers_that_a_column_can_t_hold_are_in_no_set_of_it(shelf: Shelf) -> None:
+    shelf.column(IntegerType())
+    shelf.run("INSERT INTO t VALUES (1, 2147483647), (2, NULL), (3, 2)")
+    assert shelf.run("SELECT k FROM t WHERE x IN (2147483648, 2.5, 1e400, 2)") == "3"
+    assert shelf.run("SELECT k FROM t WHERE x NOT IN (2147483648, 2.5)").split() == ["1", "3"]
+    assert shelf.run("DELETE FROM t WHERE x IN (2147483648, 2.5)").startswith("0 rows")
+    many = ", ".join(map(str, range(5000)))
+    assert shelf.run(f"DELETE FROM t WHERE x IN ({many})").startswith("1 rows")
 
 
 # What others commit meanwhile.
