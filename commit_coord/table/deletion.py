@@ -1,10 +1,11 @@
-"""The files that a delete by filter writes anew, without the rows that match."""
+"""Files that are written anew because some of their rows go or change."""
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
@@ -14,6 +15,9 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.table.data_files import data_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def without_matches(
@@ -36,17 +40,38 @@ def without_matches(
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
+    from pyiceberg.io.pyarrow import expression_to_pyarrow
 
     schema = metadata.schema()
     matches = expression_to_pyarrow(bind(schema, row_filter, case_sensitive), schema)
     # A row goes only if the filter is true of it, as in a scan: of a null it is neither true nor false.
     stays = ~pc.coalesce(matches, pa.scalar(False))
+
+    def without(rows: pa.Table) -> pa.Table | None:
+        kept = rows.filter(stays)
+        return kept if kept.num_rows < rows.num_rows else None
+
+    return rewritten(metadata, io, tasks, without)
+
+
+def rewritten(
+    metadata: TableMetadata,
+    io: FileIO,
+    tasks: Iterable[FileScanTask],
+    change: Callable[[pa.Table], pa.Table | None],
+) -> Iterator[tuple[DataFile, list[DataFile]]]:
+    """Yield each file that *change* has other rows for, with the files that have these.
+
+    Args:
+        metadata: The table's.
+        io: Reads and writes.
+        tasks: The files that may be changed.
+        change: Returns the rows that are to be in the place of those of a file; None leaves it as it is.
+    """
+    from pyiceberg.io.pyarrow import ArrowScan
+
     write_uuid, counter = uuid.uuid4(), itertools.count()
     for task in tasks:
-        rows = ArrowScan(metadata, io, schema, AlwaysTrue()).to_table([task])
-        kept = rows.filter(stays)
-        if not kept.num_rows:
-            yield task.file, []
-        elif kept.num_rows < rows.num_rows:
-            yield task.file, list(data_files(metadata, kept, io, write_uuid, counter))
+        made = change(ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_table([task]))
+        if made is not None:
+            yield task.file, list(data_files(metadata, made, io, write_uuid, counter)) if made.num_rows else []
