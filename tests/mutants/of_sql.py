@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "filter-floats-rounded-for-rows-alone",
         "iceberg/predicates.py",
-        '    _wrap(FloatLiteral, "__init__", _of_32_bits)\n',
+        '    mends.wrap(FloatLiteral, "__init__", _of_32_bits)\n',
         "",
         "tests/catalog/test_row_filters.py::"
         "test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_rows",
