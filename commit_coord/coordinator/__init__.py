@@ -158,12 +158,23 @@ class Coordinator:
         """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
 
         None means that none of the three knows it. It may still be under way.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+        """
+        metadata, location = self.load(table)
+        return self.recall(table, metadata, location, request_id)
+
+    def recall(self, table: Table, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
+        """Return what :meth:`find` does of the table that shows *head*.
+
+        The journal has one entry of an id. It may be of another table: of one that had the name before, or of one that
+        was given the same request.
         """
         entry = self.locks.recall(request_id)
-        if entry is not None and entry.table == table_name(table):
+        if entry is not None and entry.table_uuid == str(head.table_uuid):
             return entry
-        metadata, location = self.load(table)
-        return landed(metadata, location, table, request_id)
+        return landed(head, location, table, request_id)
 
 
 def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequest:

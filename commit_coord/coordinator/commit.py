@@ -22,7 +22,7 @@ from pyiceberg.utils.properties import property_as_bool
 from commit_coord.config import COALESCE
 from commit_coord.coordinator import offers
 from commit_coord.coordinator.payload import Member, Part, Payload
-from commit_coord.coordinator.request_ids import file_name, landed, version_of
+from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.stores import Committed, Replanner, delete_quietly
 from commit_coord.errors import (
     CommitConflict,
@@ -519,13 +519,11 @@ class Commit:
         return Planned(base=base, location=location, payload=payload)
 
     def _already(self, attempt: Attempt, pointer: str | None) -> Committed | None:
-        coordinator = self._coordinator
-        entry = coordinator.locks.recall(attempt.request_id)
         if pointer is None:
             return None
-        metadata = coordinator.read(pointer)
-        entry = entry or landed(metadata, pointer, attempt.table, attempt.request_id)
-        if entry is None or entry.table_uuid != str(metadata.table_uuid):
+        metadata = self._coordinator.read(pointer)
+        entry = self._coordinator.recall(attempt.table, metadata, pointer, attempt.request_id)
+        if entry is None:
             return None
         return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
 

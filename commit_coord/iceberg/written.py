@@ -50,19 +50,34 @@ class Written:
     specs: dict[int, PartitionSpec] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, metadata: TableMetadata, files: Sequence[DataFile], schema_id: int | None = None) -> Written:
+    def of(
+        cls,
+        metadata: TableMetadata,
+        files: Sequence[DataFile],
+        schema_id: int | None = None,
+        *,
+        shown: TableMetadata | None = None,
+    ) -> Written:
         """Return what *files* of the table were written for; None as *schema_id* means its current schema.
 
         A file that does not say its spec gets the id of the table's current one.
 
+        Args:
+            metadata: The table's.
+            files: Of any specs of it.
+            schema_id: Their schema's.
+            shown: The table as it was when they were written; what it knows is not looked up in *metadata*.
+
         Raises:
             ValueError: The table does not have that schema, or a spec; or a file's partition does not fit its spec.
         """
-        schema = metadata.schema() if schema_id is None else metadata.schema_by_id(schema_id)
+        shown = shown or metadata
+        schema_id = metadata.current_schema_id if schema_id is None else schema_id
+        schema = shown.schema_by_id(schema_id) or metadata.schema_by_id(schema_id)
         if schema is None:
             raise ValueError(f"schema {schema_id} of the written files is gone")
         specs: dict[int, PartitionSpec] = {}
-        known = metadata.specs()
+        known = {**metadata.specs(), **shown.specs()}
         mark(metadata, files)
         for file in files:
             spec = known.get(file.spec_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -45,6 +46,10 @@ class TakesAppends(Protocol):
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer*."""
+        ...
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Stage all that the block stages, or nothing."""
         ...
 
 
@@ -91,7 +96,8 @@ class PureAppend(BySpec, _MergeAppendFiles):
     def commit(self) -> None:
         """Hand the append to the transaction."""
         transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
-        transaction.pend(self)
+        with transaction.whole():
+            transaction.pend(self)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         """Return *manifests* merged, and delete own ones that were merged into others: nothing refers to them."""

@@ -21,14 +21,10 @@ def recorded(method: F) -> F:
     @wraps(method)
     def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
         with self.call(lambda transaction: method(transaction, *args, **kwargs)):
-            if any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                self._replayable = False  # a RecordBatchReader can be read once
-            try:
-                return method(self, *args, **kwargs)
-            except BaseException:
-                # Its caller may go on without it. Called again, it could succeed, or leave out what it staged now.
-                self._replayable = False
-                raise
+            # A plan makes a new one each time.
+            if self._depth == 1 and any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
+                self._note(replayable=False)  # a RecordBatchReader can be read once
+            return method(self, *args, **kwargs)
 
     return cast(F, call)
 
@@ -40,6 +36,7 @@ class Remembering:
         transaction: It changes what this one changes.
         make: Makes the builder.
         operation: What it does.
+        case_sensitive: How its calls name columns.
     """
 
     def __init__(
@@ -47,10 +44,13 @@ class Remembering:
         transaction: CoordinatedTransaction,
         make: Callable[[CoordinatedTransaction], Any],
         operation: Operation,
+        *,
+        case_sensitive: bool = True,
     ) -> None:
         self._transaction = transaction
         self._make = make
         self._operation = operation
+        self._case_sensitive = case_sensitive
         transaction._follow_the_caller()
         self._made_on, self._seen = transaction._base, transaction._seen[0].schema()
         self._builder = make(transaction)
@@ -92,7 +92,7 @@ class Remembering:
         transaction = self._transaction
         with transaction.call(again):
             transaction._lock_operation(self._operation, look=False)
-            transaction._names_columns(seen=self._seen)
+            transaction._names_columns(seen=self._seen, case_sensitive=self._case_sensitive)
             if transaction._base is self._made_on:
                 self._builder.commit()
             else:

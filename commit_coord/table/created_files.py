@@ -70,20 +70,28 @@ class CreatedFiles:
             self._writers.remove(thread)
             self._changed.notify_all()
 
+    def mark(self) -> int:
+        """Return how many files there are, for :meth:`delete`."""
+        return len(self._paths)
+
     def forget(self) -> None:
         """Keep the files: the table may refer to them."""
         self._paths = []
 
-    def delete(self, io: FileIO) -> None:
+    def delete(self, io: FileIO, since: int = 0) -> None:
         """Delete the files: it is proven that nothing refers to them. First wait until other threads have closed them.
 
         It waits at most :data:`CLOSED_WITHIN_S`, and not for what this thread has open: nobody else would close that.
+
+        Args:
+            io: Deletes.
+            since: Keep as many, which were there at a :meth:`mark`.
         """
         try:
             with self._changed:
                 self._changed.wait_for(lambda: all(thread == get_ident() for thread in self._writers), CLOSED_WITHIN_S)
         finally:
-            paths, self._paths = self._paths, []
+            paths, self._paths = self._paths[since:], self._paths[:since]
             for path in paths:
                 delete_quietly(io, path)
 

@@ -1,9 +1,10 @@
-"""Files that are written anew because some of their rows go or change."""
+"""Deletes by filter, and the files that they write anew without the rows that match."""
 
 from __future__ import annotations
 
 import itertools
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,67 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
 
 from commit_coord.table.data_files import data_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from commit_coord.table.exact_rows import ExactRows
+
+
+def delete_rows(
+    transaction: ExactRows,
+    row_filter: BooleanExpression,
+    snapshot_properties: dict[str, str],
+    *,
+    case_sensitive: bool,
+    branch: str | None,
+    isolation_operation: Operation | None,
+) -> None:
+    """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it.
+
+    Args:
+        transaction: The snapshots are staged in it.
+        row_filter: Which rows go.
+        snapshot_properties: Go into the snapshots' summaries.
+        case_sensitive: How *row_filter* names columns.
+        branch: Where the rows are.
+        isolation_operation: What PyIceberg takes the deletion for when it checks it; None: what it is.
+    """
+    properties = transaction.table_metadata.properties
+    mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
+    if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
+        warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=4)
+    with transaction.update_snapshot(snapshot_properties, branch).delete() as whole:
+        if isolation_operation is not None:
+            whole._isolation_operation = isolation_operation
+        whole.delete_by_predicate(row_filter, case_sensitive)
+    if not whole.rewrites_needed:
+        if not whole.files_affected:
+            warnings.warn("Delete operation did not match any records", stacklevel=4)
+        return
+    scan = transaction._scan(row_filter, case_sensitive)
+    tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+    found = list(
+        without_matches(
+            transaction.table_metadata, transaction._table.io, tasks, row_filter, case_sensitive=case_sensitive
+        )
+    )
+    if not found:
+        return
+    with transaction.update_snapshot(snapshot_properties, branch).overwrite() as partly:
+        if isolation_operation is not None:
+            partly._isolation_operation = isolation_operation
+        partly._starting_snapshot_id = whole._starting_snapshot_id
+        partly.delete_by_predicate(row_filter, case_sensitive)
+        for old, rest in found:
+            partly.delete_data_file(old)
+            for data_file in rest:
+                partly.append_data_file(data_file)
 
 
 def without_matches(

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, EqualTo, IsNaN, IsNull, Or
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from commit_coord.iceberg.required import complete
+from commit_coord.iceberg.written import mark
+from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
 from commit_coord.table.data_files import data_files
-from commit_coord.table.deletion import without_matches
+from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
 
 if TYPE_CHECKING:
@@ -83,34 +83,14 @@ class ExactRows(Transaction):
     ) -> None:
         """Delete the rows that match *delete_filter*."""
         row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        properties = self.table_metadata.properties
-        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
-        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
-            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
-        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
-            if _isolation_operation is not None:
-                whole._isolation_operation = _isolation_operation
-            whole.delete_by_predicate(row_filter, case_sensitive)
-        if not whole.rewrites_needed:
-            if not whole.files_affected:
-                warnings.warn("Delete operation did not match any records", stacklevel=3)
-            return
-        scan = self._scan(row_filter, case_sensitive)
-        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
-        found = list(
-            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        delete_rows(
+            self,
+            row_filter,
+            snapshot_properties,
+            case_sensitive=case_sensitive,
+            branch=branch,
+            isolation_operation=_isolation_operation,
         )
-        if not found:
-            return
-        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
-            if _isolation_operation is not None:
-                partly._isolation_operation = _isolation_operation
-            partly._starting_snapshot_id = whole._starting_snapshot_id
-            partly.delete_by_predicate(row_filter, case_sensitive)
-            for old, rest in found:
-                partly.delete_data_file(old)
-                for data_file in rest:
-                    partly.append_data_file(data_file)
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
@@ -148,26 +128,20 @@ class ExactRows(Transaction):
                 producer.append_data_file(data_file)
         return producer
 
-    def partitions_of(self, data_files: Iterable[DataFile]) -> BooleanExpression:
-        """Return rows among which are all those of the partitions of *data_files*: what identity transforms tell."""
-        metadata = self.table_metadata
-        told = {
-            position: str(metadata.schema().find_column_name(field.source_id))
-            for position, field in enumerate(metadata.spec().fields)
-            if isinstance(field.transform, IdentityTransform)
-        }
-        records = {Record(*(data_file.partition[position] for position in told)) for data_file in data_files}
-        return self._build_partition_predicate(records, list(told.values())) if told else AlwaysTrue()
+    def partitions_of(self, data_files: Sequence[DataFile]) -> BooleanExpression:
+        """Return a filter that all rows of the partitions of *data_files* match.
+
+        One that does not say its spec is of the one that this transaction shows.
+        """
+        mark(self.table_metadata, data_files)
+        return partition_filters.of_files(self.table_metadata, data_files)
 
     def _build_partition_predicate(
         self, partition_records: set[Record], partition_fields: list[str]
     ) -> BooleanExpression:
         """Return which rows lie in the partitions. To PyIceberg no partition is NaN, which equals nothing."""
-        partitions = [
-            And(AlwaysTrue(), AlwaysTrue(), *(_is(name, record[i]) for i, name in enumerate(partition_fields)))
-            for record in (partition_records if partition_fields else ())
-        ]
-        return Or(AlwaysFalse(), AlwaysFalse(), *partitions)
+        values = [[record[position] for position in range(len(partition_fields))] for record in partition_records]
+        return partition_filters.of_values(partition_fields, values)
 
 
 def _no_row_of(df: Any) -> Any:
@@ -175,11 +149,3 @@ def _no_row_of(df: Any) -> Any:
     import pyarrow as pa
 
     return df.slice(0, 0) if isinstance(df, pa.Table) else df
-
-
-def _is(name: str, value: Any) -> BooleanExpression:
-    if value is None:
-        return IsNull(term=name)
-    if value != value:  # noqa: PLR0124 - NaN alone
-        return IsNaN(term=name)
-    return EqualTo(term=name, value=value)

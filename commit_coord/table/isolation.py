@@ -147,13 +147,22 @@ def _matcher(read: Read, head: TableMetadata) -> Callable[[DataFile], bool]:
     return may_match
 
 
-def renamed_over(seen: Schema, head: Schema) -> str | None:
-    """Return a column name of *seen* that another column has in *head*, None when there is none."""
+def renamed_over(seen: Schema, head: Schema, *, folds_case: bool) -> str | None:
+    """Return a column name of *seen* that another column has in *head*, None when there is none.
+
+    With *folds_case* a name means a column in any case.
+    """
     if seen is head or (seen.schema_id == head.schema_id and seen == head):
         return None
-    then = {name: field_id for field_id, name in index_name_by_id(seen).items()}
-    now = {name: field_id for field_id, name in index_name_by_id(head).items()}
+    then, now = _columns_by_name(seen, folds_case=folds_case), _columns_by_name(head, folds_case=folds_case)
     return min((name for name in then.keys() & now.keys() if then[name] != now[name]), default=None)
+
+
+def _columns_by_name(schema: Schema, *, folds_case: bool) -> dict[str, set[int]]:
+    columns: dict[str, set[int]] = {}
+    for field_id, name in index_name_by_id(schema).items():
+        columns.setdefault(name.lower() if folds_case else name, set()).add(field_id)
+    return columns
 
 
 def seen_from(metadata: TableMetadata, branch: str | None) -> TableMetadata:

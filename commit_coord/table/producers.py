@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Self
 
 from pyiceberg.exceptions import ValidationException
@@ -70,6 +71,12 @@ class BySpec(_SnapshotProducer[Any]):
     def schema_of(self, spec: PartitionSpec) -> Schema:
         """Return a schema that has the columns of *spec*."""
         return partition_schema(self._transaction.table_metadata, spec)
+
+    def commit(self) -> None:
+        """Stage the snapshot, or nothing where that fails."""
+        whole = getattr(self._transaction, "whole", nullcontext)  # the transaction that makes a table has one call
+        with whole():
+            super().commit()
 
     def _commit(self) -> UpdatesAndRequirements:
         """Make the snapshot.

@@ -32,6 +32,7 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.requests import Request
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -237,7 +238,9 @@ class CoordinatedTable(Table):
 
         Guarantee: on return this request has landed exactly once, also when the same *request_id* was committed
         before, by whatever process. On ``CommitNotApplied`` none of the files is in the table and none will be, so they
-        may be deleted. On ``StatementError`` and ``CommitStateUnknown`` they must be kept.
+        may be deleted; likewise on ``StatementError``. On ``FileInTable`` and ``CommitStateUnknown`` they must be kept.
+        Without a *request_id* this says nothing of an earlier call with these files that ended in
+        ``CommitStateUnknown``: it may still land.
 
         Args:
             data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
@@ -248,7 +251,7 @@ class CoordinatedTable(Table):
             branch: Where the snapshot goes.
             snapshot_properties: Go into the snapshot's summary.
             properties: Table properties set by the same commit.
-            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other.
+            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other of this table.
             schema_id: The schema that the files were written with; None means the current one of this table object.
             reads: What the rows in the files were computed from, which must not have changed since *read_at*. None:
                 what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
@@ -257,16 +260,22 @@ class CoordinatedTable(Table):
             check_duplicate_files: Look into all manifests of the branch, and refuse a file that is in it already, as
                 ``add_files`` does. None: where there is no *request_id*. Without the look an append depends on nothing
                 that the table holds, and costs the same however large the table is; but the same files, committed
-                again under another *request_id*, are in the table twice.
+                again under another *request_id*, are in the table twice. False also promises that no other commit has
+                brought one of the files, so that they are not looked for when the commit is refused.
 
         Raises:
             StaleRead: What the rows were computed from has changed. Nothing landed.
             CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
                 value that the files may lack. Nothing landed: read the table again, and write the files again.
-            StatementError: A file is in the table already. Nothing landed.
+            FileInTable: A file is in the table already. Nothing landed.
+            StatementError: A filter does not fit the columns. Nothing landed.
         """
-        tx = self.transaction()
+        request = Request(self, request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
+        # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
+        if (mode != "append" or reads is not None or checked) and request.has_landed():
+            return False
+        tx = self.transaction()
         try:
             written = tx.written(data_files, schema_id)
             if request_id is not None:
@@ -275,18 +284,16 @@ class CoordinatedTable(Table):
             with tx:
                 if properties:
                     tx.set_properties(properties)
-                if reads is not None:
-                    tx.depends_on(reads, branch, read_at)
-                elif mode == "overwrite":
-                    tx.depends_on(overwrite_filter, branch, read_at)
-                elif mode == "dynamic":
-                    tx.depends_on(tx.partitions_of(data_files), branch, read_at)
                 if mode == "overwrite":
+                    tx.replaces(overwrite_filter, reads, branch, read_at)
                     tx.delete(
                         overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
                     )
                 elif mode == "dynamic":
+                    tx.replaces(tx.partitions_of(data_files), reads, branch, read_at)
                     tx.delete_partitions(data_files, snapshot_properties, branch)
+                elif reads is not None:
+                    tx.depends_on(reads, branch, read_at)
                 tx.add_written_files(
                     data_files,
                     written,
@@ -295,10 +302,15 @@ class CoordinatedTable(Table):
                     reads=NOTHING,
                     check_duplicate_files=checked,
                 )
-        except (CommitCoordError, CommitFailedException, ValidationException):
-            raise
         except Exception as error:
-            if tx.sent:
+            if tx.sent and not isinstance(error, CommitNotApplied):
+                raise
+            # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
+            if request.has_landed(refused=error):
+                return False
+            if check_duplicate_files is not False:
+                request.refuse_live([data_file.file_path for data_file in data_files], error)
+            if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(
                 f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
@@ -344,7 +356,11 @@ class CoordinatedTable(Table):
         return Resource.table(self.name()), levels, len(self.metadata.partition_specs)
 
     def find_commit(self, request_id: str) -> JournalEntry | None:
-        """Return what is known of the commit with *request_id*; None when it is not known to have landed."""
+        """Return what is known of the commit with *request_id*; None when it is not known to have landed.
+
+        Raises:
+            NoSuchTableError: The table was dropped.
+        """
         return self._coordinator.find(tuple(self.name()), request_uuid(request_id))
 
 

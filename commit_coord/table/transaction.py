@@ -6,15 +6,12 @@ import copy
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    BooleanExpression,
-)
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.manifest import DataFile, ManifestContent
@@ -24,14 +21,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import IsolationLevel, Operation
 from pyiceberg.table.update import (
-    AddPartitionSpecUpdate,
-    AddSchemaUpdate,
     AddSnapshotUpdate,
-    AddSortOrderUpdate,
     AssertTableUUID,
-    RemovePropertiesUpdate,
-    SetDefaultSortOrderUpdate,
-    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -41,13 +32,13 @@ from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.table.update.sorting import UpdateSortOrder
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
     CommitConflict,
     CommitNotApplied,
+    FileInTable,
     LockReentered,
     NoSuchProperty,
     StaleRead,
@@ -56,15 +47,15 @@ from commit_coord.errors import (
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.iceberg.partitioned_rows import split
-from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
 from commit_coord.iceberg.required import complete
-from commit_coord.iceberg.written import Written, has_partitions, rows_misfit
+from commit_coord.iceberg.written import Written, has_partitions, mark, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
+from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Remembering, recorded
+from commit_coord.table.changes import Change, changes_table, same_changed, sets_order
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
@@ -76,7 +67,9 @@ from commit_coord.table.isolation import (
     renamed_over,
     seen_from,
 )
+from commit_coord.table.live_files import live_among
 from commit_coord.table.replaced import replaced
+from commit_coord.table.staged import REFS, Staged, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -85,13 +78,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_EVOLUTIONS = AddSchemaUpdate | AddPartitionSpecUpdate | AddSortOrderUpdate
-
 Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
 
 
-class CoordinatedTransaction(ExactRows):
+class CoordinatedTransaction(ExactRows, StagingTransaction):
     """A PyIceberg transaction that commits through the coordinator.
 
     Args:
@@ -107,9 +98,12 @@ class CoordinatedTransaction(ExactRows):
         refuse_unwritable(table)
         self._target = table
         self._created = CreatedFiles()
+        self._sent = False
         tracked = copy.copy(table)
         tracked.io = self._created.recording(table.io)
         super().__init__(tracked, autocommit)
+        self._before = self._staged
+        """What was staged before the present call."""
         self._table: Table = tracked
         self._operation = operation
         self.request_id = str(uuid.uuid4())
@@ -120,26 +114,12 @@ class CoordinatedTransaction(ExactRows):
         self._base: Seen = (table.metadata, table.metadata_location)
         self._shown = table.metadata
         self._seen = seen or self._base
-        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
-        self._pending: PureAppend | None = None
-        self._calls: list[Callable[[CoordinatedTransaction], Any]] = []
         self._depth = 0
-        self._replayable = True
-        self._reads = False
-        self._depended: list[Read] = []
-        """What the staged rows were computed from."""
-        self._removed: list[Read] = []
-        """What the staged deletes name: rows of the caller's that are staged too were computed from it."""
-        self._rows_given = False
-        """Whether rows are staged of which the caller said nothing."""
-        self._by_name = False
-        """Whether a call has named columns."""
-        self._performs = False
-        """Whether a plan has staged changes, which is made anew on each head."""
         self._repeating = False
+        self._planning = False
+        """Whether a plan is being carried out, which is made anew on each head."""
         self._matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
-        self._sent = False
         self._lease: Lease | None = None
 
     @property
@@ -152,19 +132,12 @@ class CoordinatedTransaction(ExactRows):
     @property
     def table_metadata(self) -> TableMetadata:
         """Return the table with the staged changes."""
-        if self._pending is not None:
+        if self._staged.pending is not None:
             self._materialise()
         if self._matching and self._depth == 1:
             # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
-            return seen_from(self._staged(), *self._matching).model_copy(update={"refs": {}})
-        return self._staged()
-
-    def _staged(self) -> TableMetadata:
-        """Return the table with the staged changes, but for an append that nothing has looked at."""
-        base, updates = self._table.metadata, self._updates
-        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
-            self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
-        return self._view[2]
+            return seen_from(self._changed(), *self._matching).model_copy(update={"refs": {}})
+        return self._changed()
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""
@@ -173,38 +146,40 @@ class CoordinatedTransaction(ExactRows):
                 requirement.validate(self.table_metadata)
             except CommitFailedException as error:
                 raise self._conflict(str(error)) from error
-        shown = self._staged()
-        self._updates, before = (*self._updates, *updates), self._updates
-        if any(isinstance(update, _EVOLUTIONS) for update in updates):
-            try:
-                # PyIceberg's ValidationError: a spec or an order needs a column that goes
-                refuse_mapped_names(shown, self.table_metadata.schema(), table_name(self._table.name()))
-            except BaseException:
-                self._updates = before
-                raise
+        before = self.table_metadata if changes_table(updates) else None
         known = {(type(requirement), getattr(requirement, "ref", None)) for requirement in self._requirements}
         self._requirements += tuple(r for r in requirements if (type(r), getattr(r, "ref", None)) not in known)
+        self._updates += updates
+        if before is not None:
+            after = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
+            refuse_mapped_names(before, after.schema(), table_name(self._table.name()))
+            if not self._planning:
+                self._note(changes=(*self._staged.changes, Change(before, after, sets_order(updates))))
         return self
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
-        """Stage changes; what was not called through this transaction can't be called again."""
-        with self.call():
+        """Stage changes. What was not called through this transaction can't be called again, but for tags and branches.
+
+        The requirements of these say where they were, so that nothing else than what was meant is made again.
+        """
+        of_refs = bool(updates) and all(isinstance(update, REFS) for update in updates)
+        with self.call((lambda transaction: transaction._apply(updates, requirements)) if of_refs else None):
             if self._depth == 1:
-                self._replayable = False
+                self._note(replayable=self._staged.replayable and of_refs)
                 if self._operation is not None:
                     self._lock_operation(
                         self._operation if not self._rolls_back((*self._updates, *updates)) else Operates.ROLL_BACK
                     )
             elif not updates:
-                self._reads = True  # it found nothing to do, which another head may not bear out
+                self._note(reads=True)  # it found nothing to do, which another head may not bear out
             return super()._apply(updates, requirements)
 
     @contextmanager
     def call(self, again: Callable[[CoordinatedTransaction], Any] | None = None) -> Iterator[None]:
         """Count how deep calls are nested, and remember outermost ones that succeed.
 
-        One that fails in a transaction of one call leaves no lock and no file. The exception refers to the transaction,
-        and may be kept for as long as the process lives.
+        One that fails stages nothing; in a transaction of one call it leaves no lock and no file. The exception refers
+        to the transaction, and may be kept for as long as the process lives.
 
         Args:
             again: Makes the call once more; None when it can't be made again.
@@ -212,32 +187,37 @@ class CoordinatedTransaction(ExactRows):
         outermost = self._depth == 0
         if outermost:
             self._follow_the_caller()
-            if again is not None:
-                self._calls.append(again)
+            self._before = self._staged
         self._depth += 1
         try:
-            yield
-        except BaseException as error:
-            if outermost and again in self._calls:
-                self._calls.remove(again)
+            with self.whole():
+                if outermost and again is not None:
+                    self._note(calls=(*self._staged.calls, again))
+                with self._files_may_be_gone() if outermost else nullcontext():
+                    yield
+        except BaseException:
             if outermost and self._autocommit and not self._sent:
                 self._unlock()
                 self._created.delete(self._table.io)
-            if outermost and isinstance(error, FileNotFoundError):
-                self._refuse_gone(error)
             raise
         finally:
             self._depth -= 1
 
-    def _refuse_gone(self, error: FileNotFoundError) -> None:
-        """Say so if the table has changed since it was read: then its files may be gone for a good reason.
+    @contextmanager
+    def _files_may_be_gone(self) -> Iterator[None]:
+        """Say so if a file is gone and the table has changed since it was read: it may be gone for a good reason.
 
         Raises:
-            CommitConflict: It has.
+            CommitConflict: The table has changed.
             NoSuchTableError: It was dropped.
         """
-        head, location = self._target.catalog.coordinator.load(tuple(self._table.name()))  # type: ignore[attr-defined]
-        if not self._is_base(head, location):
+        try:
+            yield
+        except FileNotFoundError as error:
+            coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
+            head, location = coordinator.load(tuple(self._table.name()))
+            if self._is_base(head, location):
+                raise
             raise self._conflict(f"the table has changed since it was read, and a file is gone: {error}") from error
 
     def _follow_the_caller(self) -> None:
@@ -248,11 +228,19 @@ class CoordinatedTransaction(ExactRows):
         self._shown, location = shown, self._target.metadata_location
         if not self._is_base(shown, location):
             self._refuse_other_table(shown)
-            if self._updates or self._pending is not None:
-                self._follow(shown, location)
+            if self._staged.begun:
+                try:
+                    self._follow(shown, location)
+                except BaseException:
+                    self._abandon()  # what is planned again by half must not be committed
+                    raise
             else:
                 self._move_to(shown, location)
         self._seen = self._base
+
+    def _begun(self) -> bool:
+        """Return whether something was called before the present call, or is staged."""
+        return self._staged.stages or (self._before if self._depth else self._staged).begun
 
     def _rolls_back(self, updates: tuple[TableUpdate, ...]) -> bool:
         refs = self._table.metadata.refs
@@ -271,7 +259,7 @@ class CoordinatedTransaction(ExactRows):
         if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
             self._apply(*producer._commit())
             return
-        self._pending = producer
+        self._note(pending=producer)
         if self._autocommit:
             self.commit_transaction()
 
@@ -285,8 +273,9 @@ class CoordinatedTransaction(ExactRows):
 
     def _materialise(self) -> None:
         """Make an ordinary PyIceberg snapshot of the pending append: something wants to look at it."""
-        producer, self._pending = self._pending, None
+        producer = self._staged.pending
         assert producer is not None
+        self._note(pending=None)
         self._stage(*producer._commit())
 
     # What users call. Each is PyIceberg's, remembered; those that read take their operation locks first.
@@ -342,7 +331,7 @@ class CoordinatedTransaction(ExactRows):
         """
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns(overwrite_filter, case_sensitive)
-        self.depends_on(overwrite_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
+        self.replaces(overwrite_filter, reads, branch, read_at, case_sensitive=case_sensitive)
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @recorded
@@ -362,7 +351,7 @@ class CoordinatedTransaction(ExactRows):
         """
         self._lock_operation(Operates.OVERWRITE)
         self._names_columns()
-        self.depends_on(self._partitions_of(df) if reads is None else reads, branch, read_at)
+        self.replaces(partition_filters.of_rows(self.table_metadata, df), reads, branch, read_at)
         super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @recorded
@@ -378,9 +367,9 @@ class CoordinatedTransaction(ExactRows):
         self._lock_operation(Operates.DELETE)
         if not isinstance(delete_filter, AlwaysTrue):
             self._names_columns(delete_filter, case_sensitive)
-        if self._is_called():
+        if self._is_called() and _isolation_operation is None:  # else it is half of a call that says what it depends on
             removed = self._read(delete_filter, branch, None, case_sensitive, Operation.DELETE)
-            self._removed.append(removed.strictly() if self._has_moved() else removed)
+            self._note(removed=(*self._staged.removed, removed.strictly() if self._has_moved() else removed))
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @recorded
@@ -396,10 +385,10 @@ class CoordinatedTransaction(ExactRows):
     ) -> UpsertResult:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
-        self._names_columns()
+        self._names_columns(case_sensitive=case_sensitive)
         complete(df, self.table_metadata.schema().as_struct())
-        self._reads = True
-        if self._pending is not None:
+        self._note(reads=True, computes=True)
+        if self._staged.pending is not None:
             self._materialise()  # with the branches, which the view that is matched against has not
         self._matching, outer = (branch,), self._matching
         try:
@@ -433,7 +422,7 @@ class CoordinatedTransaction(ExactRows):
         """
         self._lock_operation(Operates.UPDATE)
         self._names_columns(row_filter, case_sensitive=False)
-        self._reads = True
+        self._note(reads=True, computes=True)
         rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
@@ -455,8 +444,12 @@ class CoordinatedTransaction(ExactRows):
             operation: What it is, for the locks that it takes.
         """
         self._lock_operation(operation)
-        self._reads = self._performs = True
-        plan(self)
+        self._note(reads=True, computes=True)
+        outer, self._planning = self._planning, True
+        try:
+            plan(self)
+        finally:
+            self._planning = outer
 
     def scan(
         self,
@@ -470,6 +463,31 @@ class CoordinatedTransaction(ExactRows):
         return DataScan(
             seen_from(self.table_metadata, branch), self._table.io, row_filter, selected_fields, case_sensitive
         )
+
+    def replaces(
+        self,
+        row_filter: BooleanExpression | str,
+        reads: BooleanExpression | str | None,
+        branch: str | None = MAIN_BRANCH,
+        read_at: int | None = None,
+        *,
+        case_sensitive: bool = True,
+    ) -> None:
+        """Declare what rows were computed from that replace those that match *row_filter*.
+
+        Args:
+            row_filter: Which rows they replace.
+            reads: What they were computed from; None: the rows that they replace.
+            branch: As for :meth:`depends_on`.
+            read_at: As for :meth:`depends_on`.
+            case_sensitive: How the filters name columns.
+
+        Raises:
+            StaleRead: What they were computed from has changed. Nothing landed.
+        """
+        if self._is_called() and reads == NOTHING:
+            self._note(replaces=True)
+        self.depends_on(row_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
 
     def depends_on(
         self,
@@ -492,17 +510,21 @@ class CoordinatedTransaction(ExactRows):
 
         Raises:
             StaleRead: They have changed. Nothing landed.
+            CommitConflict: A name in *row_filter* means another column by now. Nothing landed.
+            StatementError: *row_filter* compares a column with what it can't hold.
         """
         if not self._is_called() or row_filter == NOTHING:
             return
+        if not isinstance(row_filter, AlwaysTrue):
+            self._names_columns(row_filter, case_sensitive)
         read = self._read(row_filter, branch, read_at, case_sensitive, Operation.OVERWRITE)
         self._plan_on_what_was_seen(read.level)
-        self._depended.append(read.strictly() if self._has_moved() else read)
-        self._refuse_stale(self._table.metadata, self._depended[-1:])
+        self._note(depended=(*self._staged.depended, read.strictly() if self._has_moved() else read))
+        self._refuse_stale(self._table.metadata, self._staged.depended[-1:])
 
     def _plan_on_what_was_seen(self, level: IsolationLevel) -> None:
         """Under ``snapshot`` go back to what the caller saw: what others have added since then is not replaced."""
-        if level is IsolationLevel.SNAPSHOT and not self._updates and self._pending is None:
+        if level is IsolationLevel.SNAPSHOT and not self._begun():
             self._move_to(*self._seen)
 
     def _has_moved(self) -> bool:
@@ -521,6 +543,14 @@ class CoordinatedTransaction(ExactRows):
         case_sensitive: bool,
         operation: Operation,
     ) -> Read:
+        """Return what the caller has read.
+
+        1. A transaction updates rows: k = 2 becomes k = 1.   2. It overwrites those with k = 1, which the caller has
+        computed from what the transaction shows: the rows with k = 1 and with k = 2.   So behind a call that computes
+        rows any row may have been read, unless the caller says when they were read.
+        """
+        if self._staged.computes and read_at is None:
+            row_filter = AlwaysTrue()
         seen = self._seen[0]
         snapshot = seen.snapshot_by_name(branch)
         snapshot_id = snapshot.snapshot_id if snapshot is not None else None
@@ -539,7 +569,7 @@ class CoordinatedTransaction(ExactRows):
         if reads is not None:
             self.depends_on(reads, branch)
         elif self._is_called():
-            self._rows_given = True
+            self._note(rows_given=True)
 
     def _names_columns(
         self,
@@ -558,16 +588,21 @@ class CoordinatedTransaction(ExactRows):
             CommitConflict: Such a name means another column by now.
             StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
-        self._by_name = True
+        self._note(by_name=True, folds_case=self._staged.folds_case or not case_sensitive)
         self._refuse_other_columns(self._base[0], seen)
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
-            bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), parsed, case_sensitive)
+            bind(
+                self._base[0].schema() if self._staged.pending else self.table_metadata.schema(), parsed, case_sensitive
+            )
         except (TypeError, ArithmeticError, KeyError) as error:
             raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
     def _refuse_other_columns(self, head: TableMetadata, seen: Schema | None = None) -> None:
-        if self._by_name and (name := renamed_over(seen or self._seen[0].schema(), head.schema())):
+        if not self._staged.by_name:
+            return
+        shown = seen or self._seen[0].schema()
+        if name := renamed_over(shown, head.schema(), folds_case=self._staged.folds_case):
             raise self._conflict(f"the column {name!r} is another one now than in the table that was read")
 
     def _refuse_stale(self, head: TableMetadata, reads: Iterable[Read]) -> None:
@@ -579,21 +614,6 @@ class CoordinatedTransaction(ExactRows):
                 raise self._conflict(f"what it depends on does not fit the table as it is now ({error})") from error
             if change is not None:
                 raise self._conflict(change, StaleRead)
-
-    def _dependencies(self) -> list[Read]:
-        return [*self._depended, *(self._removed if self._rows_given else ())]
-
-    def _partitions_of(self, df: pa.Table) -> BooleanExpression:
-        """Return which rows lie in the partitions of *df*: all, where the values in it do not tell."""
-        metadata = self.table_metadata
-        names = [str(metadata.schema().find_column_name(field.source_id)) for field in metadata.spec().fields]
-        try:
-            if not all(isinstance(field.transform, IdentityTransform) for field in metadata.spec().fields):
-                return AlwaysTrue()
-            found = split(df, metadata.spec(), metadata.schema(), keep_rows=False) if names else ()
-            return self._build_partition_predicate({partition for partition, _ in found}, names)
-        except (ValueError, TypeError, NotImplementedError, AttributeError):  # writing them will tell
-            return AlwaysTrue()
 
     @recorded
     def add_files(
@@ -610,17 +630,18 @@ class CoordinatedTransaction(ExactRows):
         With *check_duplicate_files* the commit depends on what the table holds.
 
         Raises:
-            ValueError: A file is there already, does not fit the columns, or has rows of several partitions; or the
-                table's name mapping, by which its columns are found, has one of their names for another column.
+            FileInTable: The branch has one of them already. Nothing landed.
+            ValueError: A file does not fit the columns, or has rows of several partitions; or the table's name mapping,
+                by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
         self._brings_rows(reads, branch)
-        self._reads |= check_duplicate_files
         if len(set(file_paths)) < len(file_paths):
             raise ValueError("File paths must be unique")
-        if check_duplicate_files and (there := self._find_referenced_data_files(file_paths)):
-            raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
+        if check_duplicate_files:
+            self._refuse_files_that_are_there(file_paths, branch)
         if (mapping := grown_mapping(self.table_metadata)) is not None:
+            self._note(reads=True)  # the mapping is grown from the columns and the mapping that the head has
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
         self._append_foreign(file_paths, snapshot_properties, branch)
 
@@ -650,7 +671,7 @@ class CoordinatedTransaction(ExactRows):
         self.add_written_files(data_files, written, snapshot_properties, branch, reads=reads)
 
     def written(self, data_files: Sequence[DataFile], schema_id: int | None) -> Written:
-        """Return what *data_files* were written for.
+        """Return what *data_files* were written for: what they do not say is what this transaction shows now.
 
         Raises:
             CommitConflict: The table does not have that schema or a spec any more.
@@ -658,12 +679,14 @@ class CoordinatedTransaction(ExactRows):
         """
         if len({data_file.file_path for data_file in data_files}) < len(data_files):
             raise ValueError("a data file is given twice")
+        shown = self.table_metadata
+        mark(shown, data_files)
+        schema_id = shown.current_schema_id if schema_id is None else schema_id
         try:
-            staged = self._updates or self._pending is not None
-            if not staged and not Written.known(self.table_metadata, data_files, schema_id):
+            if not self._begun() and not Written.known(shown, data_files, schema_id):
                 # They may have been written for what others have changed meanwhile.
                 self._see_the_head(self._target.catalog.coordinator)  # type: ignore[attr-defined]
-            return Written.of(self.table_metadata, data_files, schema_id)
+            return Written.of(self.table_metadata, data_files, schema_id, shown=shown)
         except ValueError as error:
             raise self._conflict(str(error)) from error
 
@@ -684,25 +707,22 @@ class CoordinatedTransaction(ExactRows):
         """
         self._brings_rows(reads, branch)
         if check_duplicate_files and data_files:
-            self._refuse_files_that_are_there({data_file.file_path for data_file in data_files}, branch)
+            self._refuse_files_that_are_there([data_file.file_path for data_file in data_files], branch)
         with self._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
             cast(PureAppend, producer).written = written
             for data_file in data_files:
                 producer.append_data_file(data_file)
 
-    def _refuse_files_that_are_there(self, paths: set[str], branch: str | None) -> None:
-        self._reads = True
+    def _refuse_files_that_are_there(self, paths: Sequence[str], branch: str | None) -> None:
+        self._note(reads=True)
         snapshot = self.table_metadata.snapshot_by_name(branch)
-        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
-            if manifest.content == ManifestContent.DATA:
-                for entry in manifest.fetch_manifest_entry(self._table.io):
-                    if entry.data_file.file_path in paths:
-                        # No CommitNotApplied: after one of these the files may be deleted.
-                        raise StatementError(
-                            "a file is in the table already, so nothing was committed: keep the file",
-                            table=table_name(self._table.name()),
-                            file=entry.data_file.file_path,
-                        )
+        if there := live_among(paths, self._table.io, [snapshot] if snapshot is not None else []):
+            # No CommitNotApplied: after one of these the files may be deleted.
+            raise FileInTable(
+                "a file is already referenced by the table, so nothing was committed: keep the file",
+                table=table_name(self._table.name()),
+                file=", ".join(there),
+            )
 
     @recorded
     def delete_partitions(
@@ -713,7 +733,7 @@ class CoordinatedTransaction(ExactRows):
         Rows that are stored under other partition specs are replaced too: what else their files hold is written anew.
         """
         self._lock_operation(Operates.OVERWRITE)
-        self._reads = True
+        self._note(reads=True)
         metadata, files = self.table_metadata, list(data_files)
         specs = metadata.specs()
         if not files and has_partitions(metadata.spec()):
@@ -750,7 +770,7 @@ class CoordinatedTransaction(ExactRows):
         Raises:
             ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
         """
-        self._reads = True
+        self._note(reads=True)
         metadata = self.table_metadata
         snapshot = metadata.snapshot_by_name(branch)
         for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
@@ -796,20 +816,27 @@ class CoordinatedTransaction(ExactRows):
             self,
             lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive),
             Operates.EVOLVE_SCHEMA,
+            case_sensitive=case_sensitive,
         )
         return cast(UpdateSchema, changes)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
         changes = Remembering(
-            self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
+            self,
+            lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive),
+            Operates.EVOLVE_PARTITIONS,
+            case_sensitive=case_sensitive,
         )
         return cast(UpdateSpec, changes)
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
         changes = Remembering(
-            self, lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive), Operates.SET_WRITE_ORDER
+            self,
+            lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive),
+            Operates.SET_WRITE_ORDER,
+            case_sensitive=case_sensitive,
         )
         return cast(UpdateSortOrder, changes)
 
@@ -823,7 +850,7 @@ class CoordinatedTransaction(ExactRows):
         """Return a builder of snapshots. What is built by hand is checked, not repeated, when the head moved."""
         if self._depth == 0:
             self._follow_the_caller()
-            self._replayable = False
+            self._note(replayable=False)
         return CoordinatedUpdateSnapshot(
             self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
         )
@@ -857,8 +884,9 @@ class CoordinatedTransaction(ExactRows):
         if self._failed:
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
         try:
-            self._refuse_what_has_changed()
-            attempt = self._attempt() if self._updates or self._pending is not None else None
+            with self._files_may_be_gone():
+                self._refuse_what_has_changed()
+                attempt = self._attempt() if self._staged.stages else None
         except BaseException:
             self._abandon()
             raise
@@ -875,23 +903,19 @@ class CoordinatedTransaction(ExactRows):
             self._unlock()
             raise
         self._unlock()
-        self._snapshot_producers = []
-        self._updates, self._requirements, self._pending = (), (), None
-        self._calls, self._reads = [], False
+        self._staged = Staged()
         self._created.forget()
-        self._depended, self._removed, self._rows_given = [], [], False
-        self._by_name = self._performs = False
         self._base = self._seen = (self._table.metadata, self._table.metadata_location)
         self.request_id, self.repeatable, self._sent = str(uuid.uuid4()), False, False
         return self._target
 
     def _refuse_what_has_changed(self) -> None:
         """Raise ``CommitConflict`` when the base shows it; ask the head where the calls have staged nothing."""
-        if not self._updates and self._pending is None and (self._reads or self._snapshot_producers):
+        if not self._staged.stages and (self._staged.reads or self._staged.producers):
             self._look_again()
         if self._has_moved():
             self._refuse_overlap(self._base[0])
-            self._refuse_stale(self._base[0], self._dependencies())
+            self._refuse_stale(self._base[0], self._staged.dependencies)
 
     def _look_again(self) -> None:
         """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
@@ -924,29 +948,30 @@ class CoordinatedTransaction(ExactRows):
 
     def _attempt(self) -> Attempt:
         """Return what the staged changes ask for."""
-        base = self._table.metadata
+        base, staged = self._table.metadata, self._staged
         # While the append is prepared its transaction is looked at, which would make a snapshot of it.
-        producer, self._pending = self._pending, None
-        append = producer.prepare() if producer is not None else None
-        self._pending = producer
-        reads = self._reads or bool(self._depended) or self._evolves() or not self._only_appends()
+        self._note(pending=None)
+        append = staged.pending.prepare() if staged.pending is not None else None
+        self._staged = staged
+        reads = staged.reads or bool(staged.depended) or staged.evolves or not staged.only_appends
         return Attempt(
             request_id=self.request_id,
             table=tuple(self._table.name()),
             table_uuid=str(base.table_uuid),
             base_location=self._table.metadata_location,
             base_sequence_number=lean.sequence_number(base),
-            requirements=(*self._requirements, AssertTableUUID(uuid=base.table_uuid)),
-            updates=self._updates,
+            requirements=(*staged.requirements, AssertTableUUID(uuid=base.table_uuid)),
+            updates=staged.updates,
             append=append,
             reads_data=reads,
-            properties_read={key: base.properties.get(key) for key in self._property_keys()},
+            properties_read={key: base.properties.get(key) for key in staged.property_keys},
         )
 
     def _replan(self, head: TableMetadata, location: str) -> Attempt:
         """Plan the staged changes again on *head*, and return what they ask for there; see :meth:`_follow`."""
-        self._follow(head, location)
-        return self._attempt()
+        with self._files_may_be_gone():
+            self._follow(head, location)
+            return self._attempt()
 
     def _follow(self, head: TableMetadata, location: str) -> None:
         """Plan the staged changes again on *head*.
@@ -958,42 +983,37 @@ class CoordinatedTransaction(ExactRows):
             CommitConflict: Neither is possible, or both sides changed one column or partition field.
             StaleRead: The rows were computed from others than those that *head* has.
         """
-        if self._pending is not None:
+        if self._staged.pending is not None:
             self._materialise()
         self._refuse_overlap(head)
         base = self._base[0]
         same_schema = head.schema() == base.schema() and head.spec() == base.spec()
         self._base = (head, location)
-        # PyIceberg checks every snapshot of a transaction against what happened on the branch of the first.
-        one_branch = len({producer._target_branch for producer in self._snapshot_producers}) <= 1
-        if same_schema and one_branch and not self._reads and not self._evolves() and not self._overlooks(head):
-            self._refuse_stale(head, self._dependencies())
+        if same_schema and self._staged.can_be_rebuilt and not self._overlooks(head):
+            self._refuse_stale(head, self._staged.dependencies)
             try:
                 self._rebuild(head, location)
                 return
             except (ValidationException, ValueError) as error:
-                if not self._replayable:
+                if not self._staged.replayable:
                     raise self._conflict(str(error), StaleRead) from error
-        if not self._replayable:
+        if not self._staged.replayable:
             raise self._conflict("it was built by hand or from a stream, so it can't be planned again by itself")
-        self._refuse_stale(head, [read.strictly() for read in self._dependencies()])
+        self._refuse_stale(head, [read.strictly() for read in self._staged.dependencies])
         self._repeat(head, location)
         self._refuse_overlap(head)  # what changed nothing on the old base may change something now
 
     def _overlooks(self, head: TableMetadata) -> bool:
-        """Return whether a rebuilt removal would leave rows that were added meanwhile.
+        """Return whether a rebuilt removal would leave rows that were added meanwhile, and that it means too.
 
-        So PyIceberg understands ``snapshot``. It is right for rows that somebody computed from what was read; a filter
-        alone, or rows that depend on nothing, mean what is there when the commit lands.
+        PyIceberg leaves them under ``snapshot``. That is right for a removal that depends on rows that were read. A
+        filter alone, and rows that depend on nothing, mean what is there when the commit lands.
         """
         levels = {head.isolation_level(operation) for operation in (Operation.DELETE, Operation.OVERWRITE)}
-        return IsolationLevel.SNAPSHOT in levels and not self._dependencies() and not self._only_appends()
-
-    def _only_appends(self) -> bool:
-        return all(isinstance(producer, PureAppend) for producer in self._snapshot_producers)
+        staged = self._staged
+        return IsolationLevel.SNAPSHOT in levels and staged.removes_at_landing and not staged.only_appends
 
     def _rebuild(self, head: TableMetadata, location: str) -> None:
-        self._pending = None
         self._table.metadata, self._table.metadata_location = head, location
         self._rebuild_snapshot_updates()
 
@@ -1001,14 +1021,12 @@ class CoordinatedTransaction(ExactRows):
         """Call again what was called, on *head*, with the same request id."""
         self._created.delete(self._table.io)
         self._table.metadata, self._table.metadata_location = head, location
-        self._updates, self._requirements, self._pending = (), (), None
-        self._snapshot_producers, self._reads = [], False
-        calls, self._calls = self._calls, []
+        self._staged = self._staged.as_called()
         autocommit, self._autocommit = self._autocommit, False
         self._depth += 1  # the calls are known already
         self._repeating = True
         try:
-            for call in calls:
+            for call in self._staged.calls:
                 call(self)
         except (CommitNotApplied, StatementError):
             raise
@@ -1017,46 +1035,21 @@ class CoordinatedTransaction(ExactRows):
         finally:
             self._depth -= 1
             self._repeating = False
-            self._calls, self._autocommit = calls, autocommit
+            self._autocommit = autocommit
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
         """Raise if this transaction and the commits between what its caller saw and *head* changed one thing."""
-        if not self._performs:  # a plan looks at the head itself, and says what shall be there
-            self._refuse_other_columns(head)
-            self._refuse_same_changes(head)
-        seen, base, mine = self._seen[0], self._base[0], self._staged()
-        for key in self._property_keys() - {TableProperties.DEFAULT_NAME_MAPPING}:
+        seen, base, mine = self._seen[0], self._base[0], self._changed()
+        self._refuse_other_columns(head)
+        if reason := same_changed(self._staged.changes, seen, head):
+            raise self._conflict(reason)
+        for key in self._staged.property_keys - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
-        writes = any(producer._added_data_files for producer in self._snapshot_producers)
+        writes = any(producer._added_data_files for producer in self._staged.producers)
         if writes and (reason := rows_misfit(head.schema(), base.schema())):
             raise self._conflict(reason)
-
-    def _refuse_same_changes(self, head: TableMetadata) -> None:
-        """Raise if both sides changed one column, one partition field or the sort order."""
-        seen, base, mine = self._seen[0], self._base[0], self._staged()
-        if name := schema_conflict((base.schema(), mine.schema()), (seen.schema(), head.schema())):
-            raise self._conflict(f"the column {name!r} was changed meanwhile")
-        if name := spec_conflict((base.spec(), mine.spec()), (seen.spec(), head.spec())):
-            raise self._conflict(f"the partition field {name!r} was changed meanwhile")
-        if any(isinstance(u, AddSortOrderUpdate | SetDefaultSortOrderUpdate) for u in self._updates) and (
-            head.sort_order() not in (seen.sort_order(), mine.sort_order())
-        ):
-            raise self._conflict("the sort order was changed meanwhile")
-
-    def _property_keys(self) -> set[str]:
-        keys: set[str] = set()
-        for update in self._updates:
-            if isinstance(update, SetPropertiesUpdate):
-                keys |= update.updates.keys()
-            elif isinstance(update, RemovePropertiesUpdate):
-                keys |= set(update.removals)
-        return keys
-
-    def _evolves(self) -> bool:
-        """Return whether schemas, specs or sort orders are added: on another head their ids may be taken."""
-        return any(isinstance(update, _EVOLUTIONS) for update in self._updates)
 
     def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         return kind(
@@ -1093,8 +1086,8 @@ class CoordinatedTransaction(ExactRows):
             return
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
         # Under `snapshot` the plan is one for what was read: what others have added since then is not replaced.
-        bound = any(read.level is IsolationLevel.SNAPSHOT for read in self._depended)
-        if look and not bound and not self._updates and self._pending is None:
+        bound = any(read.level is IsolationLevel.SNAPSHOT for read in self._staged.depended)
+        if look and not bound and not self._begun():
             try:
                 self._see_the_head(catalog.coordinator)
             except BaseException:

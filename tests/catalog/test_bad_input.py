@@ -499,7 +499,7 @@ def test_a_call_that_failed_is_not_made_again_by_itself(memory: Kit) -> None:
     memory.catalog.settings = replace(memory.catalog.settings, operation_locks="off")
     try:
         other = memory.again(table)
-        with pytest.raises(CommitConflict), table.transaction() as tx:
+        with table.transaction() as tx:
             with pytest.raises(ValueError, match=r"(?i)mismatch|extra"):
                 tx.append(wide)
             tx.delete("id = 1")
@@ -507,7 +507,7 @@ def test_a_call_that_failed_is_not_made_again_by_itself(memory: Kit) -> None:
                 changes.add_column("extra", LongType())
     finally:
         memory.catalog.settings = memory.catalog.configuration.settings
-    assert row_ids(memory.again(table)) == [1]
+    assert row_ids(memory.again(table)) == [], "what the caller went on with is planned again, and nothing else"
     assert names(orphans(memory.again(table))) == []
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StatementError
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable, StatementError
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
@@ -95,6 +95,134 @@ def test_files_that_are_in_the_table_are_not_committed_again(shared: Kit) -> Non
     assert row_ids(shared.again(table)) == [1]
     assert table.commit_files(files, mode="overwrite")
     assert row_ids(shared.again(table)) == [1]
+
+
+LOCKS = pytest.mark.parametrize("locks", ["off", "iceberg", "hive"])
+
+
+@LOCKS
+@pytest.mark.parametrize("branch", ["main", "dev"])
+@pytest.mark.parametrize("mode", ["overwrite", "dynamic", "append"])
+def test_a_repeat_of_a_request_that_changed_what_it_had_read_finds_that_it_has_landed(
+    locks: str, mode: Any, branch: str
+) -> None:
+    """By any handle, and as often as it is repeated. Called stale, it would lose the files that the table needs."""
+    with kit("memory", None, **{"operation-locks": locks}) as made:
+        table = made.table(frame((1, "a"), (2, "b")), partition_spec=BY_S)
+        read_at = table.current_snapshot().snapshot_id
+        table.manage_snapshots().create_branch(read_at, "dev").commit()
+        stale = [made.again(table) for _ in range(2)]
+        files = written(made, table, frame((3, "a")))
+        asked: dict[str, Any] = {"mode": mode, "overwrite_filter": "id = 1", "branch": branch, "request_id": "R"}
+        asked["reads"] = "s = 'a'" if mode == "append" else None
+        assert made.again(table).commit_files(files, read_at=read_at, **asked)
+        after = rows(made.again(table), branch)
+        for handle, at in ((stale[0], None), (stale[1], read_at), (made.again(table), read_at)):
+            assert not handle.commit_files(files, read_at=at, **asked)
+            assert rows(handle, branch) == after, "the table object shows it"
+        assert not made.again(table).commit_files(files, schema_id=77, **asked), "whatever else is wrong"
+        assert not made.again(table).commit_files(files, check_duplicate_files=True, **asked)
+        assert rows(made.again(table), branch) == after
+        assert names(orphans(made.again(table))) == []
+        assert made.held() == []
+
+
+def test_a_repeat_finds_what_its_own_late_commit_lands_while_it_is_planned_again(shared: Kit) -> None:
+    """It is planned again on what it has itself brought about, and that looks stale."""
+    table = shared.table(frame((1, "a"), (2, "b")), partition_spec=BY_S)
+    stale, late = shared.again(table), shared.again(table)
+    files = written(shared, table, frame((3, "a")))
+    asked: dict[str, Any] = {"mode": "overwrite", "overwrite_filter": "id = 1", "request_id": str(uuid.uuid4())}
+    loads = shared.catalog.coordinator.load
+    asked_for = []
+
+    def load(name: Any) -> Any:
+        asked_for.append(name)
+        if len(asked_for) == 2:  # the first is the look before anything is checked
+            shared.catalog.coordinator.load = loads
+            assert late.commit_files(files, **asked)
+        return loads(name)
+
+    shared.again(table).append(frame((9, "b")))
+    shared.catalog.coordinator.load = load
+    try:
+        assert not stale.commit_files(files, **asked)
+    finally:
+        shared.catalog.coordinator.load = loads
+    assert row_ids(shared.again(table)) == [2, 3, 9]
+
+
+@LOCKS
+@pytest.mark.parametrize("branch", ["main", "dev"])
+@pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])
+def test_files_that_an_earlier_commit_brought_are_kept_whatever_refuses_them(
+    locks: str, mode: Any, branch: str
+) -> None:
+    """The answer to the first commit was lost, and it had no request id. The files may be in another branch, too."""
+    with kit("memory", None, **{"operation-locks": locks}) as made:
+        table = made.table(frame((1, "a"), (2, "b")), partition_spec=BY_S)
+        read_at = table.current_snapshot().snapshot_id
+        table.manage_snapshots().create_branch(read_at, "dev").commit()
+        stale = made.again(table)
+        files = written(made, table, frame((3, "a")))
+        assert made.again(table).commit_files(files, branch=branch)
+        wrong: list[dict[str, Any]] = [
+            {"schema_id": 77},
+            {"reads": "s = 'a'", "read_at": read_at},
+            {"reads": "s = 'a'", "read_at": 77},
+            {"reads": "id = 'x'"},
+        ]
+        for handle in (stale, made.again(table)):
+            for arguments in wrong:
+                with pytest.raises(FileInTable, match="keep the file"):
+                    handle.commit_files(files, mode=mode, branch=branch, **arguments)
+                with pytest.raises(FileInTable, match="keep the file"):
+                    handle.commit_files(files, mode=mode, branch="main", request_id=str(uuid.uuid4()), schema_id=77)
+        assert row_ids(made.again(table), branch) == [1, 2, 3]
+        assert names(orphans(made.again(table))) == []
+
+
+def test_a_repeat_that_fails_before_it_is_sent_promises_nothing(shared: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier one may still be on its way, and land with these files."""
+    table = shared.table(ids(0))
+    files, request_id = written(shared, table, ids(1)), str(uuid.uuid4())
+
+    def no_space(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("commit_coord.iceberg.manifests.write_added", no_space)
+        with pytest.raises(CommitStateUnknown, match="may still land"):
+            table.commit_files(files, request_id=request_id)
+        with pytest.raises(CommitNotApplied, match="No space"):
+            table.commit_files(files)
+    assert table.commit_files(files, request_id=request_id)
+    assert row_ids(shared.again(table)) == [0, 1]
+
+
+def test_one_request_of_two_tables_lands_once_in_each(shared: Kit) -> None:
+    """The journal has one entry of it."""
+    tables = [shared.table() for _ in range(2)]
+    for landed in (True, False, False):
+        for table in tables:
+            handle = shared.again(table)
+            assert handle.commit_files(written(shared, table, ids(1)), request_id="batch 7") == landed
+    for table in tables:
+        found = shared.again(table).find_commit("batch 7")
+        assert found is not None
+        assert found.table_uuid == str(table.metadata.table_uuid)
+        assert row_ids(shared.again(table)) == [1]
+
+
+def test_a_commit_to_a_table_that_was_dropped_is_not_found_in_the_next_of_its_name(shared: Kit) -> None:
+    table = shared.table()
+    table.commit_files(written(shared, table, ids(1)), request_id="batch 8")
+    shared.catalog.drop_table(table.name())
+    with pytest.raises(NoSuchTableError):
+        table.find_commit("batch 8")
+    again = shared.catalog.create_table(table.name(), table.schema())
+    assert again.find_commit("batch 8") is None
+    assert table.find_commit("batch 8") is None
 
 
 def test_a_commit_is_found_by_its_request(shared: Kit) -> None:

@@ -691,8 +691,8 @@ def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, p
     def poisoned(table: Any) -> object:
         transaction = table.transaction()
         transaction.append(number(2))
-        prepare = transaction._pending.prepare
-        transaction._pending.prepare = lambda: spoiled(prepare())
+        prepare = transaction._staged.pending.prepare
+        transaction._staged.pending.prepare = lambda: spoiled(prepare())
         return transaction.commit_transaction()
 
     store = leased.coordinator.store = Counting(leased)

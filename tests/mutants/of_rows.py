@@ -56,8 +56,8 @@ MUTANTS += (
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
         _TX,
-        " and not self._overlooks(head):",
-        ":",
+        " and not self._overlooks(head):\n",
+        ":\n",
     ),
     _found(
         "an-added-file-with-null-beside-a-value", _FOREIGN, "from_batches([batch])", "from_batches([batch]).slice(0, 1)"
@@ -125,11 +125,14 @@ MUTANTS += (
         "coordinator/commit.py",
         "if isinstance(verdict.error, StatementError):",
         "if isinstance(verdict.error, AssertionError):",
-        "tests/catalog/test_request_ids.py::test_files_that_are_in_the_table_are_not_committed_again",
+        "tests/catalog/test_transactions.py::test_a_file_is_added_to_a_branch_once",
     ),
     _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
-        "files-written-for-a-newer-schema", _TX, "if not staged and not Written.known(", "if staged and Written.known("
+        "files-written-for-a-newer-schema",
+        _TX,
+        "if not self._begun() and not Written.known(",
+        "if self._begun() and Written.known(",
     ),
     Mutant(
         "a-uuid-is-no-bytes",
@@ -240,8 +243,8 @@ MUTANTS += (
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
         _TX,
-        "and not self._overlooks(head):",
-        "and head:",
+        "and not self._overlooks(head):\n",
+        "and bool(head):\n",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
     ),
 )

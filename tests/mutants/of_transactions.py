@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_TX = "table/transaction.py"
+_TX, _STAGED = "table/transaction.py", "table/staged.py"
 _ISOLATION = "tests/catalog/test_isolation.py::test_"
 _CREATED = "tests/catalog/test_created_files.py::test_"
+_CALLS = "tests/catalog/test_transactions.py::test_"
+_REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -41,9 +43,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-delete-and-an-append-in-one-transaction-are-no-overwrite",
-        _TX,
-        "*(self._removed if self._rows_given else ())",
-        "*(() if self._rows_given else ())",
+        _STAGED,
+        "*(self.removed if self.rows_given else ())",
+        "*(() if self.rows_given else ())",
         _STALE,
     ),
     Mutant(
@@ -91,8 +93,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-schema-is-known-by-its-id",
         _TX,
-        "or self._evolves() or not self._only_appends()",
-        "or not self._only_appends()",
+        "or staged.evolves or not staged.only_appends",
+        "or not staged.only_appends",
         _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
     ),
     Mutant(
@@ -112,8 +114,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-name-may-mean-another-column",
         _TX,
-        "        if self._by_name and (name :=",
-        "        if not head and (name :=",
+        "        if not self._staged.by_name:\n",
+        "        if head:\n",
         _ISOLATION + "a_name_that_means_another_column_now_is_refused",
     ),
     Mutant(
@@ -140,17 +142,17 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "files-stay-when-the-attempt-cant-be-made",
         _TX,
-        "            attempt = self._attempt() if self._updates or self._pending is not None else None\n"
+        "attempt = self._attempt() if self._staged.stages else None\n"
         "        except BaseException:\n            self._abandon()\n",
-        "            attempt = self._attempt() if self._updates or self._pending is not None else None\n"
+        "attempt = self._attempt() if self._staged.stages else None\n"
         "        except BaseException:\n            self._unlock()\n",
         _ISOLATION + "files_of_a_call_that_fails_before_its_attempt_are_deleted",
     ),
     Mutant(
         "a-column-that-partitions-need-is-dropped-in-vain",
         _TX,
-        "        if any(isinstance(update, _EVOLUTIONS) for update in updates):\n            try:\n",
-        "        if not updates:\n            try:\n",
+        "self.table_metadata if changes_table(updates) else None",
+        "None",
         _ISOLATION + "a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error",
     ),
     Mutant(
@@ -170,28 +172,28 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-change-of-nothing-on-an-old-table-is-acknowledged",
         _TX,
-        "            elif not updates:\n                self._reads = True",
-        "            elif not updates:\n                self._reads |= False",
+        "            elif not updates:\n                self._note(reads=True)",
+        "            elif not updates:\n                self._note()",
         _ISOLATION + "a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused",
     ),
     Mutant(
         "a-column-that-a-stale-handle-makes-the-first-one-is-not",
         _TX,
-        "            elif not updates:\n                self._reads = True",
-        "            elif not updates:\n                self._reads |= False",
+        "            elif not updates:\n                self._note(reads=True)",
+        "            elif not updates:\n                self._note()",
         _ISOLATION + "a_column_is_the_first_one_when_a_stale_handle_was_told_so",
     ),
     Mutant(
         "a-schema-change-means-whatever-has-the-name-by-now",
         "table/calls.py",
-        "            transaction._names_columns(seen=self._seen)\n",
+        "            transaction._names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
         "",
         _ISOLATION + "a_change_of_a_column_that_has_another_name_now_is_refused",
     ),
     Mutant(
         "a-builder-forgets-which-columns-its-caller-saw",
         "table/calls.py",
-        "            transaction._names_columns(seen=self._seen)\n",
+        "            transaction._names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
         "            transaction._names_columns()\n",
         _ISOLATION + "a_builder_keeps_to_the_columns_that_its_caller_saw_when_the_table_is_refreshed",
     ),
@@ -229,5 +231,138 @@ MUTANTS: tuple[Mutant, ...] = (
         "could not be prepared: {type(error).__name__}: {error}",
         "could not be prepared",
         "tests/catalog/test_bad_input.py::test_why_files_can_not_be_committed_is_said",
+    ),
+    Mutant(
+        "half-of-a-call-that-failed-is-committed",
+        _STAGED,
+        "                self._staged = before\n",
+        "                pass\n",
+        _CALLS + "a_call_that_fails_stages_nothing",
+    ),
+    Mutant(
+        "a-call-that-found-nothing-is-forgotten-with-a-refresh",
+        _TX,
+        "            if self._staged.begun:\n",
+        "            if self._staged.stages:\n",
+        _CALLS + "a_call_that_found_nothing_to_do_is_made_again_on_a_newer_table",
+    ),
+    Mutant(
+        "what-a-refresh-leaves-half-planned-is-committed",
+        _TX,
+        "                    self._abandon()  # what",
+        "                    pass  # what",
+        _CALLS + "what_a_refresh_leaves_half_planned_is_not_committed",
+    ),
+    Mutant(
+        "a-tag-beside-rows-vanishes-with-a-lost-race",
+        _STAGED,
+        "one_branch and own_refs and",
+        "one_branch and",
+        _CALLS + "a_tag_that_is_staged_beside_rows_stays_when_they_are_planned_again",
+    ),
+    Mutant(
+        "a-name-in-another-case-means-any-column",
+        _TX,
+        "folds_case=self._staged.folds_case)",
+        "folds_case=False)",
+        _CALLS + "a_name_in_any_case_that_means_another_column_by_now_is_refused",
+    ),
+    Mutant(
+        "what-files-were-computed-from-is-whatever-has-the-name-by-now",
+        _TX,
+        "            self._names_columns(row_filter, case_sensitive)\n        read = ",
+        "            pass\n        read = ",
+        _CALLS + "what_files_were_computed_from_is_the_column_that_had_the_name",
+    ),
+    Mutant(
+        "rows-that-an-update-moves-into-a-filter-are-not-read-by-it",
+        _TX,
+        "        if self._staged.computes and read_at is None:\n",
+        "        if self._staged.computes is None:\n",
+        _CALLS + "rows_computed_behind_a_call_that_computes_rows_depend_on_all_rows",
+    ),
+    Mutant(
+        "under-snapshot-a-delete-beside-an-overwrite-leaves-what-was-added",
+        _STAGED,
+        " or (bool(self.removed) and not self.rows_given)",
+        "",
+        _CALLS + "under_snapshot_a_delete_takes_rows_that_were_added_beside_an_overwrite_that_leaves_its_own",
+    ),
+    Mutant(
+        "under-snapshot-rows-that-depend-on-nothing-leave-what-was-added",
+        _STAGED,
+        "self.replaces or not self.dependencies",
+        "not self.dependencies",
+        _CALLS + "under_snapshot_rows_that_depend_on_nothing_replace_what_was_added_beside_others_that_do",
+    ),
+    Mutant(
+        "a-plan-hides-that-both-sides-have-changed-a-column",
+        _TX,
+        "            self._planning = outer\n",
+        "            self._planning = True\n",
+        _CALLS + "a_plan_does_not_hide_that_both_sides_have_changed_a_column",
+    ),
+    Mutant(
+        "a-file-is-added-to-a-branch-twice",
+        _TX,
+        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        if there",
+        "        snapshot = self.table_metadata.current_snapshot()\n        if there",
+        _CALLS + "a_file_is_added_to_a_branch_once",
+    ),
+    Mutant(
+        "a-name-mapping-undoes-that-of-others",
+        _TX,
+        "            self._note(reads=True)  # the mapping",
+        "            pass  # the mapping",
+        _CALLS + "files_without_field_ids_land_while_others_grow_the_name_mapping",
+    ),
+    Mutant(
+        "a-file-is-of-the-spec-of-the-head",
+        _TX,
+        "        mark(shown, data_files)\n",
+        "",
+        _CALLS + "a_file_that_says_no_spec_is_of_the_one_that_its_table_object_shows",
+    ),
+    Mutant(
+        "a-file-is-of-the-schema-of-the-head",
+        _TX,
+        "        schema_id = shown.current_schema_id if schema_id is None else schema_id\n",
+        "",
+        _CALLS + "a_file_that_says_no_schema_is_of_the_one_that_its_table_object_shows",
+    ),
+    Mutant(
+        "a-dynamic-overwrite-reads-partitions-by-the-current-spec",
+        "table/partition_filters.py",
+        "of_partitions(specs[spec_id], schema, found)",
+        "of_partitions(metadata.spec(), schema, found)",
+        _CALLS + "a_dynamic_overwrite_depends_on_the_partitions_of_its_files_under_their_own_spec",
+    ),
+    Mutant(
+        "a-request-that-lands-late-looks-stale-to-its-repeat",
+        "table/table.py",
+        "            if request.has_landed(refused=error):\n",
+        "            if not error:\n",
+        _REQUESTS + "a_repeat_finds_what_its_own_late_commit_lands_while_it_is_planned_again",
+    ),
+    Mutant(
+        "files-that-an-earlier-commit-brought-may-be-deleted",
+        "table/table.py",
+        "            if check_duplicate_files is not False:\n",
+        "            if check_duplicate_files:\n",
+        _REQUESTS + "files_that_an_earlier_commit_brought_are_kept_whatever_refuses_them",
+    ),
+    Mutant(
+        "one-request-of-two-tables-lands-twice",
+        "coordinator/__init__.py",
+        "        return landed(head, location, table, request_id)\n",
+        "        return None if entry is not None else landed(head, location, table, request_id)\n",
+        _REQUESTS + "one_request_of_two_tables_lands_once_in_each",
+    ),
+    Mutant(
+        "the-journal-speaks-of-any-table",
+        "coordinator/__init__.py",
+        "        if entry is not None and entry.table_uuid == str(head.table_uuid):\n",
+        "        if entry is not None:\n",
+        _REQUESTS + "a_commit_to_a_table_that_was_dropped_is_not_found_in_the_next_of_its_name",
     ),
 )
