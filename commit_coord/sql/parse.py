@@ -77,8 +77,14 @@ class _Dialect(Hive):
     class Parser(HiveParser):
         """Hive's, whose casts keep the length of VARCHAR and CHAR."""
 
-        def _parse_types(self, *options: bool, schema: bool = False, **more: bool) -> sql.Expr | None:
-            return super()._parse_types(*options, schema=True, **more)
+        def _parse_types(
+            self,
+            check_func: bool = False,
+            schema: bool = True,
+            allow_identifiers: bool = True,
+            with_collation: bool = False,
+        ) -> sql.Expr | None:
+            return super()._parse_types(check_func, True, allow_identifiers, with_collation)
 
 
 _TRANSFORMS = {
