@@ -254,4 +254,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "_NOT_HASHED = (",
         f"{_ROWS}test_both_zeros_and_nan_are_in_a_set",
     ),
+    Mutant(
+        "sql-lost-constants",
+        "sql/parse.py",
+        "            if kept[token.text] >= 0:\n",
+        "            if kept[token.text] >= -9:\n",
+        _REFUSED,
+    ),
 )
