@@ -7,8 +7,8 @@ What a column of each type takes:
 * ``float``, ``double``: every number in range, as the nearest one of the type; ``'NaN'``, ``'Infinity'``.
 * ``string``: texts; exact numbers and truth values as they are written. No floating numbers: each engine has other
   texts for them.
-* ``date``, ``time``, ``timestamp``: ISO texts; a timestamp takes a date as its midnight, and no zone. Microseconds are
-  the finest: further digits must be 0.
+* ``date``, ``time``, ``timestamp``: texts such as ``'2026-01-31 12:30:00.5'``, with a space or a ``T`` between; a
+  timestamp takes a date as its midnight, and no zone. Microseconds are the finest: further digits must be 0.
 * ``timestamptz``: the same with a zone; without one it is UTC.
 * ``binary``: bytes, and texts in UTF-8. ``fixed``: bytes of its length. ``uuid``: texts, and 16 bytes.
 * ``list``, ``map``, ``struct``: of these.

@@ -5,9 +5,11 @@ Every error says where, and what was expected there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import ClassVar
 
 import sqlglot
@@ -77,8 +79,14 @@ class _Dialect(Hive):
     class Parser(HiveParser):
         """Hive's, whose casts keep the length of VARCHAR and CHAR."""
 
-        def _parse_types(self, *options: bool, schema: bool = False, **more: bool) -> sql.Expr | None:
-            return super()._parse_types(*options, schema=True, **more)
+        def _parse_types(
+            self,
+            check_func: bool = False,
+            schema: bool = True,
+            allow_identifiers: bool = True,
+            with_collation: bool = False,
+        ) -> sql.Expr | None:
+            return super()._parse_types(check_func, True, allow_identifiers, with_collation)
 
 
 _TRANSFORMS = {
@@ -698,12 +706,35 @@ class _Words:
                 position=f"line {wrong['line']}, column {(wrong['col'] or 1) - len(wrong['highlight'] or '') + 1}",
                 statement=self._text,
             ) from error
-        except (SqlglotError, IndexError) as error:  # An odd number of arguments of MAP() is an IndexError.
+        except IndexError as error:
+            raise StatementError(f"this is no {what}: MAP takes pairs", statement=self._text) from error
+        except SqlglotError as error:
             raise StatementError(f"this is no {what}: {error}", statement=self._text) from error
         if not isinstance(found, kinds):
             raise self.wrong(f"a {what}")
-        self._at = next((i for i, token in enumerate(self._tokens) if token in ends), len(self._tokens))
+        begun, self._at = (
+            self._at,
+            next((i for i, token in enumerate(self._tokens) if token in ends), len(self._tokens)),
+        )
+        self._refuse_what_is_lost(self._tokens[begun : self._at], found)
         return found
+
+    def _refuse_what_is_lost(self, tokens: list[Token], found: sql.Expr) -> None:
+        """Refuse a constant that sqlglot read over, such as the last one of ``NAMED_STRUCT('a', 1, 'b')``."""
+        kept = Counter(str(node.this) for node in found.find_all(sql.Literal, sql.Identifier))
+        for before, token in pairwise([tokens[0], *tokens]):
+            if token.token_type not in _NO_NAMES or before.token_type is TokenType.DOT:  # .5 is two words.
+                continue
+            kept[token.text] -= 1
+            if kept[token.text] >= 0:
+                continue
+            if unknown(found) is not None:
+                return  # It is not carried out anyhow.
+            raise StatementError(
+                f"{token.text!r} means nothing here",
+                position=_position(self._text, token),
+                statement=self._text,
+            )
 
 
 def _where(found: sql.Expr) -> sql.Expr | None:

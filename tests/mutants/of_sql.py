@@ -168,8 +168,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-names-of-other-tables",
         "sql/filters.py",
-        "    return not before or before ==",
-        "    return not before or before[-1:] ==",
+        "    return not before or before == [part.lower() for part in called][-len(before) :]\n",
+        "    return True\n",
         _REFUSED,
     ),
     Mutant(
@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_CLAUSES}test_no_argument_of_an_expression_is_left_out",
     ),
     Mutant("sql-casts-cut", "sql/constants.py", "if len(found) > length or", "if", _CAST),
-    Mutant("sql-casts-drop-the-length", "sql/parse.py", "*options, schema=True, **more", "*options, **more", _CAST),
+    Mutant("sql-casts-drop-the-length", "sql/parse.py", "(check_func, True,", "(check_func, False,", _CAST),
     Mutant("sql-casts-beyond-a-byte", "sql/constants.py", "if kind in _BYTES and", "if kind is None and", _CAST),
     Mutant("sql-casts-round", "sql/constants.py", "if isinstance(found, float) and", "if found is None and", _CAST),
     Mutant(
@@ -252,6 +252,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "sql/filters.py",
         "_NOT_HASHED = (T.FloatType, T.DoubleType, ",
         "_NOT_HASHED = (",
-        f"{_ROWS}test_a_set_has_its_values_and_neither_null_nor_others",
+        f"{_ROWS}test_both_zeros_and_nan_are_in_a_set",
+    ),
+    Mutant(
+        "sql-lost-constants",
+        "sql/parse.py",
+        "            if kept[token.text] >= 0:\n",
+        "            if kept[token.text] >= -9:\n",
+        _REFUSED,
     ),
 )

@@ -768,6 +768,16 @@ def test_a_set_has_its_values_and_neither_null_nor_others(shelf: Shelf, kind: Ic
     shelf.run("DELETE FROM t WHERE x IS NOT NULL")  # What is compared afterwards has to equal itself.
 
 
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_both_zeros_and_nan_are_in_a_set(shelf: Shelf, kind: IcebergType) -> None:
+    shelf.column(kind)
+    shelf.run("INSERT INTO t VALUES (1, 0.0), (2, -0.0), (3, 'NaN'), (4, 5)")
+    assert shelf.run("SELECT k FROM t WHERE x IN (0, 7)").split() == ["1", "2"]
+    assert shelf.run("SELECT k FROM t WHERE x IN (-0.0, 7)").split() == ["1", "2"]
+    assert shelf.run("SELECT k FROM t WHERE x NOT IN (0, 'NaN')").split() == ["4"]
+    assert shelf.run("DELETE FROM t WHERE x IN (-0.0, 'NaN', 1e400)").startswith("3 rows")
+
+
 def test_numbers_that_a_column_can_t_hold_are_in_no_set_of_it(shelf: Shelf) -> None:
     shelf.column(IntegerType())
     shelf.run("INSERT INTO t VALUES (1, 2147483647), (2, NULL), (3, 2)")
