@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import NoSuchTableError
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitCoordError, CommitStateUnknown, FileInTable
+from commit_coord.errors import CommitCoordError, CommitLockFailed, CommitStateUnknown, FileInTable
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.table.live_files import live_among
 
@@ -55,9 +55,12 @@ class Request:
             raise self._unknown("whether an earlier one has landed could not be found out", error) from refused
         if landed:
             self._table.metadata, self._table.metadata_location = metadata.model_copy(deep=True), location
-        # What is refused for what the head is like was refused of an earlier one, too: it was not planned on this head,
-        # and none that was planned before can land on it. The same is true of arguments that make no sense.
-        elif isinstance(refused, OSError) and not isinstance(refused, CommitCoordError):
+        # 1. An earlier one is planned, and its swap is late.   2. We fail, for want of space or of a lock.   3. It lands.
+        # What is refused for what the head is like, or for its arguments, was refused of an earlier one, too: that was
+        # planned on an older head, and can't land any more.
+        elif isinstance(refused, CommitLockFailed) or (
+            isinstance(refused, OSError) and not isinstance(refused, CommitCoordError)
+        ):
             raise self._unknown("an earlier one of this request may still land", refused) from refused
         return landed
 

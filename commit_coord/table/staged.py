@@ -136,6 +136,8 @@ class StagingTransaction(Transaction):
     _created: CreatedFiles
     _sent: bool
     """Whether the coordinator was asked to land the changes."""
+    _repeating: bool
+    """Whether the calls are being made again, on a newer head."""
 
     def __init__(self, table: Table, autocommit: bool) -> None:
         self._staged = Staged()
@@ -192,7 +194,8 @@ class StagingTransaction(Transaction):
         try:
             yield
         except BaseException:
-            if not self._sent and not self._failed:  # else the commit has seen to it
+            in_commit = self._failed or (self._sent and not self._repeating)
+            if not in_commit:  # else it sees to what is staged, and its files may be in the table
                 self._staged = before
                 self._created.delete(self._table.io, since=files)
             raise

@@ -6,7 +6,7 @@ import copy
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,6 +69,7 @@ from commit_coord.table.isolation import (
 )
 from commit_coord.table.live_files import live_among
 from commit_coord.table.replaced import replaced
+from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.staged import REFS, Staged, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -511,16 +512,32 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         Raises:
             StaleRead: They have changed. Nothing landed.
             CommitConflict: A name in *row_filter* means another column by now. Nothing landed.
-            StatementError: *row_filter* compares a column with what it can't hold.
+            ValueError: *row_filter* names a column that the table never had.
+            StatementError: It compares a column with what that can't hold.
         """
         if not self._is_called() or row_filter == NOTHING:
             return
         if not isinstance(row_filter, AlwaysTrue):
-            self._names_columns(row_filter, case_sensitive)
+            self._note_names(case_sensitive)
+        self._refuse_unknown_columns(row_filter, case_sensitive)
         read = self._read(row_filter, branch, read_at, case_sensitive, Operation.OVERWRITE)
         self._plan_on_what_was_seen(read.level)
         self._note(depended=(*self._staged.depended, read.strictly() if self._has_moved() else read))
         self._refuse_stale(self._table.metadata, self._staged.depended[-1:])
+
+    def _refuse_unknown_columns(self, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:
+        """Raise unless *row_filter* fits the columns: else nobody would ever find that what it means has changed.
+
+        Columns that the table had when the rows were read count too.
+        """
+        try:
+            _bind(self._changed().schema(), row_filter, case_sensitive)
+        except ValueError:
+            for schema in (*self._changed().schemas, *self._seen[0].schemas):
+                with suppress(ValueError):
+                    _bind(schema, row_filter, case_sensitive)
+                    return
+            raise
 
     def _plan_on_what_was_seen(self, level: IsolationLevel) -> None:
         """Under ``snapshot`` go back to what the caller saw: what others have added since then is not replaced."""
@@ -588,15 +605,13 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             CommitConflict: Such a name means another column by now.
             StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
+        self._note_names(case_sensitive, seen)
+        shown = self._base[0] if self._staged.pending else self.table_metadata
+        _bind(shown.schema(), row_filter, case_sensitive)
+
+    def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
         self._note(by_name=True, folds_case=self._staged.folds_case or not case_sensitive)
         self._refuse_other_columns(self._base[0], seen)
-        try:
-            parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
-            bind(
-                self._base[0].schema() if self._staged.pending else self.table_metadata.schema(), parsed, case_sensitive
-            )
-        except (TypeError, ArithmeticError, KeyError) as error:
-            raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
     def _refuse_other_columns(self, head: TableMetadata, seen: Schema | None = None) -> None:
         if not self._staged.by_name:
@@ -824,7 +839,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         """Return a builder of partition changes."""
         changes = Remembering(
             self,
-            lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive),
+            lambda tx: SpecChanges(tx, case_sensitive=case_sensitive),
             Operates.EVOLVE_PARTITIONS,
             case_sensitive=case_sensitive,
         )
@@ -1121,3 +1136,11 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+
+def _bind(schema: Schema, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:
+    """Raise unless *row_filter* fits the columns of *schema*: ValueError, or StatementError where PyIceberg trips."""
+    try:
+        bind(schema, parse(row_filter) if isinstance(row_filter, str) else row_filter, case_sensitive)
+    except (TypeError, ArithmeticError, KeyError) as error:
+        raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error

@@ -113,6 +113,28 @@ def test_a_call_that_fails_may_be_made_again_in_the_same_transaction(
     assert left(made, table) == [(1, "1"), (2, "2"), (9, "9")]
 
 
+@pytest.mark.parametrize("raced", [False, True])
+def test_a_call_that_a_plan_goes_on_without_stages_nothing(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, raced: bool
+) -> None:
+    """Also when the plan is made anew, while the commit is under way."""
+
+    def plan(tx: Any) -> None:
+        with monkeypatch.context() as patched:
+            full_disk(patched)
+            with pytest.raises(OSError, match="No space"):
+                tx.overwrite(frame((1, "new")))
+        tx.append(ids(3))
+
+    table = made.table(ids(1))
+    tx = made.again(table).transaction()
+    tx.perform(plan)
+    if raced:
+        theirs(made, table).append(ids(9))
+    tx.commit_transaction()
+    assert left(made, table) == [(1, "1"), (3, "3"), *([(9, "9")] if raced else [])]
+
+
 def test_a_snapshot_built_by_hand_that_fails_stages_nothing(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made.table(ids(1, 2), partition_spec=BY_ID)
     tx = made.again(table).transaction()

@@ -165,8 +165,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-filter-that-no-column-can-meet-is-a-raw-error",
         _TX,
-        "        except (TypeError, ArithmeticError, KeyError) as error:\n            raise StatementError",
-        "        except LookupError as error:\n            raise StatementError",
+        "    except (TypeError, ArithmeticError, KeyError) as error:\n        raise StatementError",
+        "    except LookupError as error:\n        raise StatementError",
         _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
     ),
     Mutant(
@@ -240,6 +240,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _CALLS + "a_call_that_fails_stages_nothing",
     ),
     Mutant(
+        "half-of-a-call-that-a-plan-goes-on-without-is-committed",
+        _STAGED,
+        "self._failed or (self._sent and not self._repeating)",
+        "self._failed or self._sent",
+        _CALLS + "a_call_that_a_plan_goes_on_without_stages_nothing",
+    ),
+    Mutant(
         "a-call-that-found-nothing-is-forgotten-with-a-refresh",
         _TX,
         "            if self._staged.begun:\n",
@@ -270,8 +277,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-files-were-computed-from-is-whatever-has-the-name-by-now",
         _TX,
-        "            self._names_columns(row_filter, case_sensitive)\n        read = ",
-        "            pass\n        read = ",
+        "            self._note_names(case_sensitive)\n",
+        "            pass\n",
         _CALLS + "what_files_were_computed_from_is_the_column_that_had_the_name",
     ),
     Mutant(

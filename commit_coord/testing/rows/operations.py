@@ -400,11 +400,13 @@ class Race:
         one: What is raced.
         others: What comes between.
         early: Where *one* is a transaction: they are done behind its first call.
+        again: The last of them is done when *one*, having lost the race, is planned again: it loses twice.
     """
 
     one: Single
     others: tuple[Single, ...]
     early: bool = False
+    again: bool = False
 
     @property
     def client(self) -> str:
