@@ -245,7 +245,7 @@ def _string(value: Any, _: T.IcebergType) -> str:
         case Decimal() if value.adjusted() < _LONGEST:
             return format(value, "f")
         case int() | UUID():
-            return str(value)
+            return _digits(value)
         case date() | datetime() | time():
             return value.isoformat(*([" "] if isinstance(value, datetime) else []))
     raise Misfit(f"{_told(value)} is not a text")
