@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from math import isnan
 from typing import Any
 
 from pyiceberg import expressions as E
@@ -33,7 +34,6 @@ Value = str | int | float | Decimal | bool | None | Open
 Named = Mapping[str, Value]
 """Partition columns and their values. Names are those of fields or columns, in whatever case."""
 
-_EPOCH = date(1970, 1, 1)
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,13 +98,8 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         match field.transform, value:
             case _, None:
                 return None
-            case ((transforms.YearTransform() | transforms.MonthTransform() | transforms.DayTransform()), str()):
-                # 2026, 2026-03 or 2026-03-01: the first day that lies in it.
-                day = date.fromisoformat((value + "-01-01")[:10])
-                return field.transform.transform(DateType())((day - _EPOCH).days)
-            case transforms.HourTransform(), str():
-                day_text, _, hour = value.rpartition("-")
-                return (date.fromisoformat(day_text) - _EPOCH).days * 24 + int(hour)
+            case transforms.TimeTransform(), _:
+                return _moment(field.transform, str(value))
         result = field.transform.result_type(kind)
         return internal(fit(value, result), result)
     except (ValueError, TypeError, OverflowError) as error:
@@ -117,11 +112,30 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         ) from error
 
 
+_FORMS: Mapping[type[transforms.Transform[Any, Any]], str] = {
+    transforms.YearTransform: "%Y",
+    transforms.MonthTransform: "%Y-%m",
+    transforms.DayTransform: "%Y-%m-%d",
+    transforms.HourTransform: "%Y-%m-%d-%H",
+}
+
+
+def _moment(transform: transforms.TimeTransform[Any], text: str) -> int:
+    """Return the year, month, day or hour since 1970 that *text* is, written as in Iceberg's paths and no shorter."""
+    form = _FORMS[type(transform)]
+    moment = datetime.strptime(text, form).replace(tzinfo=UTC)
+    if moment.strftime(form).zfill(len(text)) != text:  # strptime() takes '2026-1', too.
+        raise ValueError(text)
+    return transform.transform(TimestamptzType())(internal(moment, TimestamptzType()))  # type: ignore[return-value]
+
+
 def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpression:
     """Return the rows whose *field* is *value*."""
     column = table.schema().find_column_name(field.source_id) or ""
     if value is None:
         return E.IsNull(term=column)
+    if isinstance(value, float) and isnan(value):
+        return E.IsNaN(term=column)
     if isinstance(field.transform, transforms.IdentityTransform):
         return E.EqualTo(term=column, value=value)
     bounds = _bounds(field, value)

@@ -14,6 +14,8 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 * By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
   also where the column is a double by now, in files that were written before.
+* A number that is compared with a ``float`` is the nearest ``float`` to the rows, but a double to the bounds of files
+  and to partitions: ``f == 0.1`` leaves out a file whose bounds are both the ``float`` 0.1.
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
   of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it counts as the column's greatest
   number.
@@ -31,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -90,6 +93,7 @@ def mend(mends: Mends) -> None:
     for literal in (DoubleLiteral, StringLiteral):
         mends.wrap_case(vars(literal)["to"].dispatcher, FloatType, _narrowed)
     mends.wrap_case(visit, Not, _of_the_opposite)
+    mends.wrap(FloatLiteral, "__init__", _of_32_bits)
     mends.wrap(Reference, "bind", _null_with_its_struct)
     mends.wrap(LiteralPredicate, "bind", _not_of_null)
     mends.wrap(SetPredicate, "bind", _in_range)
@@ -124,6 +128,13 @@ def _narrowed(real: Any) -> Any:
         return FloatLiteral(value) if math.isinf(value) else real(literal, kind)
 
     return converted
+
+
+def _of_32_bits(real: Any) -> Any:
+    def made(self: FloatLiteral, value: float) -> None:
+        real(self, c_float(value).value if math.isfinite(value) and abs(value) <= FloatType.max else value)
+
+    return made
 
 
 def _null_with_its_struct(real: Any) -> Any:

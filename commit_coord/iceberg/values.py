@@ -5,9 +5,10 @@ What a column of each type takes:
 * ``boolean``: TRUE, FALSE and the texts ``'true'`` and ``'false'``.
 * ``int``, ``long``, ``decimal``: every number that the type has exactly, also as a text; a double by its shortest text.
 * ``float``, ``double``: every number in range, as the nearest one of the type; ``'NaN'``, ``'Infinity'``.
-* ``string``: texts; numbers and truth values as they are written.
-* ``date``, ``time``, ``timestamp``: ISO texts; a timestamp takes a date as its midnight, and no zone. Microseconds are
-  the finest: further digits must be 0.
+* ``string``: texts; exact numbers and truth values as they are written. No floating numbers: each engine has other
+  texts for them.
+* ``date``, ``time``, ``timestamp``: texts such as ``'2026-01-31 12:30:00.5'``, with a space or a ``T`` between; a
+  timestamp takes a date as its midnight, and no zone. Microseconds are the finest: further digits must be 0.
 * ``timestamptz``: the same with a zone; without one it is UTC.
 * ``binary``: bytes, and texts in UTF-8. ``fixed``: bytes of its length. ``uuid``: texts, and 16 bytes.
 * ``list``, ``map``, ``struct``: of these.
@@ -17,9 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from ctypes import c_float
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
-from math import isinf
+from math import isfinite, isinf, isnan
 from typing import Any
 from uuid import UUID
 
@@ -33,8 +35,15 @@ _INTEGERS: Mapping[type[T.IcebergType], int] = {T.IntegerType: 2**31, T.LongType
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
+_TIME = re.compile(_CLOCK)
+_MOMENT = re.compile(rf"{_DAY.pattern}([ T]{_CLOCK}([+-][0-9]{{2}}(:?[0-9]{{2}})?)?)?")
 _TOO_FINE = re.compile(r"(\.[0-9]{6})0+(?![0-9])")
 _TRUTHS = {"true": True, "false": False}
+
+
+class Double(Decimal):
+    """A number that was written with an exponent: exact here, a double to Hive and Spark."""
 
 
 class Misfit(ValueError):
@@ -93,11 +102,37 @@ def floor(value: int | Decimal, kind: T.IcebergType) -> tuple[Any, int]:
     )
 
 
+def beside(value: Any, kind: T.IcebergType) -> tuple[Any, int]:
+    """Return a value of *kind* that nothing lies between it and *value*, and on which side of it *value* lies.
+
+    A number for a ``float`` or ``double`` is taken as a double, as in Spark: 0.1 lies below the nearest ``float``.
+
+    Returns:
+        The value, and 0 where it is equal, 1 where *value* is above it or -1 where it is below; None where *value* is
+        above (1) or below (-1) all that *kind* has.
+
+    Raises:
+        Misfit: *value* is nothing that is compared with *kind*.
+    """
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        number = _double(value)
+        wide = float(number)
+        near = c_float(wide).value if isinstance(kind, T.FloatType) else wide
+        # A double is what the number is, unless it is beyond all doubles.
+        exact = number if isinf(wide) else wide
+        return near, 0 if isnan(wide) else (exact > near) - (exact < near)
+    if isinstance(kind, T.IntegerType | T.LongType | T.DecimalType):
+        return floor(exact_number(value), kind)
+    return fit(value, kind), 0
+
+
 def internal(value: Any, kind: T.IcebergType) -> Any:
     """Return *value*, which fits *kind*, as Iceberg's partitions have it: dates as days, times as microseconds."""
     from pyiceberg.expressions.literals import literal
 
-    return None if value is None else literal(value).to(kind).value
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return value  # There is no literal of NaN.
+    return literal(value).to(kind).value
 
 
 def _instance(value: Any, kind: type[Any], what: str) -> Any:
@@ -166,18 +201,23 @@ def _exact(value: Any, kind: T.IcebergType) -> Any:
     return found
 
 
+def _double(value: Any) -> float | Decimal:
+    """Return NaN and infinities as floats, all other numbers exactly."""
+    if isinstance(value, float) and not isfinite(value):
+        return value
+    if isinstance(value, str) and _NO_NUMBER.fullmatch(value.strip()):
+        return float(value)
+    return exact_number(value)
+
+
 def _float(value: Any, kind: T.IcebergType) -> float:
     import pyarrow as pa
 
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise Misfit(f"{_told(value)} is not a number")
-    text = repr(value) if isinstance(value, float) else str(value).strip()
-    if _NO_NUMBER.fullmatch(text):
-        return float(text)
-    if not _NUMBER.fullmatch(text):
-        raise Misfit(f"{_told(value)} is not a number")
+    number = _double(value)
+    if isinstance(number, float):
+        return number
     # Arrow reads a text as the nearest number of the type; by way of double a float would be rounded twice.
-    found = float(text) if isinstance(kind, T.DoubleType) else pa.scalar(text).cast(pa.float32()).as_py()
+    found = float(number) if isinstance(kind, T.DoubleType) else pa.scalar(str(number)).cast(pa.float32()).as_py()
     if isinf(found):
         raise Misfit(f"{_told(value)} is out of the range of {kind}")
     return float(found)
@@ -200,42 +240,43 @@ def _string(value: Any, _: T.IcebergType) -> str:
             return value
         case bool():
             return str(value).lower()
+        case float() | Double():
+            raise Misfit(f"the text of {value}, a floating number, differs between engines: cast it to string in Spark")
         case Decimal() if value.adjusted() < _LONGEST:
             return format(value, "f")
-        case int() | float() | UUID():
-            return str(value)
+        case int() | UUID():
+            return _digits(value)
         case date() | datetime() | time():
             return value.isoformat(*([" "] if isinstance(value, datetime) else []))
     raise Misfit(f"{_told(value)} is not a text")
 
 
-def _parsed(value: Any, parse: Callable[[str], Any], what: str) -> Any:
-    """Return what *parse* makes of a text whose digits beyond the microsecond are all 0."""
+def _parsed(value: Any, form: re.Pattern[str], parse: Callable[[str], Any], what: str) -> Any:
+    """Return what *parse* makes of a text of that *form*, whose digits beyond the microsecond are all 0.
+
+    Python's own readers take more: weeks, '20260101', any letter between day and time.
+    """
     text = _TOO_FINE.sub(r"\1", _instance(value, str, what).strip())
-    if re.search(r"[.,][0-9]{7}", text):
+    if re.search(r"\.[0-9]{7}", text):
         raise Misfit(f"{_told(value)} is finer than a microsecond")
     try:
-        return parse(text)
-    except ValueError:
-        raise Misfit(f"{_told(value)} is not {what}") from None
-
-
-def _day(text: str) -> date:
-    if not _DAY.fullmatch(text):
-        raise ValueError(text)
-    return date.fromisoformat(text)
+        if form.fullmatch(text):
+            return parse(text)
+    except ValueError:  # The 30th of February.
+        pass
+    raise Misfit(f"{_told(value)} is not {what}")
 
 
 def _date(value: Any, _: T.IcebergType) -> date:
     if isinstance(value, datetime) or not isinstance(value, date):
-        return _parsed(value, _day, "a date such as '2026-01-31'")  # type: ignore[no-any-return]
+        return _parsed(value, _DAY, date.fromisoformat, "a date such as '2026-01-31'")  # type: ignore[no-any-return]
     return value
 
 
 def _time(value: Any, _: T.IcebergType) -> time:
     found = value
     if not isinstance(value, time):
-        found = _parsed(value, time.fromisoformat, "a time such as '12:30:00'")
+        found = _parsed(value, _TIME, time.fromisoformat, "a time such as '12:30:00'")
     if found.tzinfo is not None:
         raise Misfit(f"{_told(value)} has a zone, and the column has none")
     return found  # type: ignore[no-any-return]
@@ -246,7 +287,8 @@ def _moment(value: Any) -> datetime:
         return value
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001  # the column's business
-    return _parsed(_zone_told(value), datetime.fromisoformat, "a time such as '2026-01-31 12:30:00'")  # type: ignore[no-any-return]
+    what = "a time such as '2026-01-31 12:30:00'"
+    return _parsed(_zone_told(value), _MOMENT, datetime.fromisoformat, what)  # type: ignore[no-any-return]
 
 
 def _zone_told(value: Any) -> Any:

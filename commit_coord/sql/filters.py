@@ -3,7 +3,8 @@
 A clause is bound to a schema first: names become columns, and each literal becomes a value of the column that it meets.
 What is bound has SQL's three truth values. NULL compares as unknown. NaN equals itself and is greater than every other
 number, as in Spark, DuckDB and PostgreSQL. A number that the column's type does not have compares by its size:
-``n < 2.5`` and ``n = 3000000000`` are what they are in arithmetic; nothing is rounded to fit.
+``n < 2.5`` and ``n = 3000000000`` are what they are in arithmetic; nothing is rounded to fit. With a ``float`` or
+``double`` column a literal is a double, as in Spark: the ``float`` that is nearest to 0.1 is greater than 0.1.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
-from commit_coord.iceberg.values import Misfit, exact_number, fit, floor
+from commit_coord.iceberg.values import Misfit, beside
+from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EXACT = (T.IntegerType, T.LongType, T.DecimalType)
+_NOT_HASHED = (T.FloatType, T.DoubleType, T.UUIDType, T.FixedType)
+"""Types whose values Arrow looks up by other rules than it compares them, or not at all."""
+
+_BESIDE = {(True, 1): "<=", (True, -1): "<", (False, 1): ">", (False, -1): ">="}
+"""What an inequality with a literal is of the value beside it: whether it is < or <=, and on which side it lies."""
+
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _OPERATORS: dict[type[sql.Expr], str] = {sql.EQ: "=", sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">="}
@@ -66,6 +73,14 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Among:
+    """A column is one of the values of its type, which equal each other where they are the same to Arrow."""
+
+    field: T.NestedField
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """A column has the form of a pattern, a regular expression."""
 
@@ -94,7 +109,11 @@ class Negated:
     inner: Condition
 
 
-Condition = Known | IsNull | Settled | Compared | Like | Every | Some | Negated
+Condition = Known | IsNull | Settled | Compared | Among | Like | Every | Some | Negated
+
+
+Called = tuple[str, ...]
+"""What a table is called in a statement: its alias, or its database and its own name."""
 
 
 class NotAFilter(Exception):
@@ -104,7 +123,7 @@ class NotAFilter(Exception):
 # Binding: names and literals.
 
 
-def bound(where: sql.Expr | None, schema: Schema, called: str = "") -> Condition:
+def bound(where: sql.Expr | None, schema: Schema, called: Called = ()) -> Condition:
     """Return what *where* says of rows of *schema*; None is true of each.
 
     Args:
@@ -116,19 +135,29 @@ def bound(where: sql.Expr | None, schema: Schema, called: str = "") -> Condition
         NotAFilter: It compares something else than columns and constants, say.
         StatementError: It names a column that is not there, or compares one with what its type can't be compared with.
     """
-    return Known(True) if where is None else _Binder(schema, called).condition(where)
+    if where is None:
+        return Known(True)
+    if (more := unknown(where)) is not None:
+        raise NotAFilter(more)
+    return _Binder(schema, called).condition(where)
 
 
-def column_of(column: sql.Column, schema: Schema, called: str = "") -> T.NestedField:
+def is_of(column: sql.Column, called: Called) -> bool:
+    """Return whether *column* names no table, or the one that is *called* so, in whatever case."""
+    before = [part.name.lower() for part in column.parts[:-1]]
+    return not before or before == [part.lower() for part in called][-len(before) :]
+
+
+def column_of(column: sql.Column, schema: Schema, called: Called = ()) -> T.NestedField:
     """Return the column of *schema* that *column* names, in whatever case.
 
     Raises:
         StatementError: There is none, or there are two.
     """
-    if column.table and column.table.lower() != called.lower():
+    if not is_of(column, called):
         raise StatementError(
             "this name is neither of the table nor a column: fields of structs are not read here",
-            column=f"{column.table}.{column.name}",
+            column=".".join(part.name for part in column.parts),
         )
     return field_of(column.name, schema)
 
@@ -139,19 +168,33 @@ def field_of(name: str, schema: Schema) -> T.NestedField:
     Raises:
         StatementError: There is none, or there are two.
     """
+    if (found := known_field(name, schema)) is None:
+        raise _misnamed("there is no such column", name, schema)
+    return found
+
+
+def known_field(name: str, schema: Schema) -> T.NestedField | None:
+    """Return the column of *schema* called *name*, in whatever case; None where there is none.
+
+    Raises:
+        StatementError: There are two.
+    """
     found = [field for field in schema.fields if field.name == name] or [
         field for field in schema.fields if field.name.lower() == name.lower()
     ]
-    if len(found) != 1:
-        what = "two columns differ by case alone: write the name as it is" if found else "there is no such column"
-        raise StatementError(what, column=name, accepted=", ".join(field.name for field in schema.fields))
-    return found[0]
+    if len(found) > 1:
+        raise _misnamed("two columns differ by case alone: write the name as it is", name, schema)
+    return found[0] if found else None
+
+
+def _misnamed(what: str, name: str, schema: Schema) -> StatementError:
+    return StatementError(what, column=name, accepted=", ".join(field.name for field in schema.fields))
 
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
     schema: Schema
-    called: str
+    called: Called
 
     def condition(self, where: sql.Expr) -> Condition:
         match where:
@@ -173,9 +216,9 @@ class _Binder:
                 return IsNull(self._field(column))
             case sql.Is(this=sql.Column() as column, expression=sql.Boolean(this=truth)):
                 return self._same(self._field(column), truth)
-            case sql.In(this=sql.Column() as column, expressions=[*values]) if not where.args.get("query"):
+            case sql.In(this=sql.Column() as column, expressions=[*values]):
                 return self._in(self._field(column), values)
-            case sql.Between(this=sql.Column() as column) if not where.args.get("symmetric"):
+            case sql.Between(this=sql.Column() as column):
                 field, low, high = self._field(column), self._value(where.args["low"]), self._value(where.args["high"])
                 return Every((self._compared(field, ">=", low), self._compared(field, "<=", high)))
             case sql.Escape(this=sql.Like() as like, expression=sql.Literal(this=escape, is_string=True)):
@@ -208,8 +251,6 @@ class _Binder:
             return constant(written)
         except NotAConstant as error:
             raise NotAFilter(error) from None
-        except Misfit as error:
-            raise StatementError("no value of that type", found=written.sql(dialect="hive"), reason=error) from error
 
     def _same(self, field: T.NestedField, value: Any) -> Condition:
         """Return that *field* is *value*, where NULL is a value as any other."""
@@ -220,7 +261,11 @@ class _Binder:
     def _in(self, field: T.NestedField, values: Sequence[sql.Expr]) -> Condition:
         if not values:
             raise StatementError("expected a value between the brackets of IN", column=field.name)
-        return Some(tuple(self._compared(field, "=", self._value(value)) for value in values))
+        found = [self._compared(field, "=", self._value(value)) for value in values]
+        if isinstance(field.field_type, _NOT_HASHED):
+            return Some(tuple(found))
+        equal = tuple(one.value for one in found if isinstance(one, Compared))
+        return Some((Among(field, equal), *(one for one in found if not isinstance(one, Compared))))
 
     def _like(self, like: sql.Expr, escape: str) -> Condition:
         if not isinstance(like.this, sql.Column):
@@ -245,19 +290,17 @@ class _Binder:
         if isinstance(kind, T.StringType) and not isinstance(value, str):
             _incomparable(field, value, "the column has texts: write the value in quotes")
         try:
-            if not isinstance(kind, _EXACT):
-                return Compared(field, operator, fit(value, kind))
-            below, beside = floor(exact_number(value), kind)
+            near, side = beside(value, kind)
         except Misfit as error:
             _incomparable(field, value, str(error))
-        if not beside:
-            return Compared(field, operator, below)
-        # The literal lies above `below`, the greatest value under it: n < 2.5 is n <= 2.
-        if operator == "=":
+        # Where the literal lies beside `near`, no value of the type lies between the two: n < 2.5 is n <= 2.
+        if side and operator == "=":
             return Settled(field, False)
-        if below is None:
-            return Settled(field, (operator in {"<", "<="}) == (beside > 0))
-        return Compared(field, "<=" if operator in {"<", "<="} else ">", below)
+        if near is None:
+            return Settled(field, (operator in {"<", "<="}) == (side > 0))
+        if side:
+            operator = _BESIDE[operator in {"<", "<="}, side]
+        return Compared(field, operator, near)
 
 
 def _incomparable(field: T.NestedField, value: Any, reason: str) -> NoReturn:
@@ -282,6 +325,18 @@ def _regular(pattern: str, escape: str) -> str:
     return f"(?s)\\A(?:{''.join(made)})\\z"
 
 
+def column_ids(condition: Condition) -> set[int]:
+    """Return the numbers of the columns that *condition* looks at."""
+    match condition:
+        case Known():
+            return set()
+        case Negated(inner=inner):
+            return column_ids(inner)
+        case Every(parts=parts) | Some(parts=parts):
+            return set().union(*map(column_ids, parts))
+    return {condition.field.field_id}
+
+
 # Rows.
 
 
@@ -299,6 +354,10 @@ def truth(condition: Condition, rows: pa.Table) -> Any:
             return pc.if_else(_flat(rows.column(field.name).is_null()), pa.scalar(None, pa.bool_()), settled)
         case Compared(field=field, operator=operator, value=value):
             return _flat(_compare(rows.column(field.name), operator, value))
+        case Among(field=field, values=values):
+            column = _flat(rows.column(field.name))
+            found = pc.is_in(column, pa.array(values, column.type))
+            return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
         case Like(field=field, pattern=pattern):
             return _flat(pc.match_substring_regex(rows.column(field.name), pattern))
         case Every(parts=parts):
@@ -362,6 +421,10 @@ def _filter(condition: Condition, *, negated: bool) -> tuple[E.BooleanExpression
             return (E.NotNull(term=field.name) if settled != negated else E.AlwaysFalse()), True
         case Compared(field=field, operator=operator, value=value):
             return _pushed(field, _NEGATED[operator] if negated else operator, value), True
+        case Among(field=field, values=values) if negated:
+            return E.And(E.NotIn(term=field.name, literals=values), E.NotNull(term=field.name)), True
+        case Among(field=field, values=values):
+            return E.In(term=field.name, literals=values), True
         case Like(field=field):
             return E.NotNull(term=field.name), False
         case Negated(inner=inner):
@@ -371,20 +434,7 @@ def _filter(condition: Condition, *, negated: bool) -> tuple[E.BooleanExpression
             filters, exact = [part for part, _ in found], all(exactly for _, exactly in found)
             if isinstance(condition, Every) != negated:
                 return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *filters), exact
-            return _any(filters), exact
-
-
-def _any(filters: Sequence[E.BooleanExpression]) -> E.BooleanExpression:
-    """Return that one of *filters* is true; equalities of one column together, for IN may have many."""
-    by_column: dict[str, list[Any]] = {}
-    others: list[E.BooleanExpression] = []
-    for one in filters:
-        if isinstance(one, E.EqualTo):
-            by_column.setdefault(one.term.name, []).append(one.literal)  # type: ignore[attr-defined]
-        else:
-            others.append(one)
-    together = [E.In(term=column, literals=values) for column, values in by_column.items()]
-    return E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *together, *others)
+            return E.Or(E.AlwaysFalse(), E.AlwaysFalse(), *filters), exact
 
 
 def _pushed(field: T.NestedField, operator: str, value: Any) -> E.BooleanExpression:

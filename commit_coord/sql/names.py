@@ -33,7 +33,13 @@ class Names:
         self._database = database
 
     def identifier(self, name: Name) -> tuple[str, str]:
-        """Return database and table, whether they are there or not."""
+        """Return database and table, whether they are there or not.
+
+        Raises:
+            StatementError: No table has such a name.
+        """
+        if not name.table:  # Of a function in FROM.
+            raise StatementError("this is not the name of a table: give the query to Spark")
         database, table = self.catalog.spelled(Resource((name.database or self._database, name.table))).path
         return database, table
 

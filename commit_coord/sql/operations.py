@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.fs
 from pyiceberg import expressions as E
 from pyiceberg.exceptions import TableAlreadyExistsError, ValidationError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, _parquet_files_to_data_files
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import IcebergType, NestedField
 
 from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
@@ -21,6 +24,7 @@ from commit_coord.iceberg.named_partitions import partition_filter, partition_le
 from commit_coord.iceberg.partitions import partition_level
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql import definitions
+from commit_coord.sql.filters import field_of, known_field
 from commit_coord.sql.names import Names
 from commit_coord.sql.rows import delete, delete_rows, insert, read, update_rows
 from commit_coord.sql.show import Answer, said
@@ -155,12 +159,11 @@ def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table
         with tx.update_schema() as update:
             match statement:
                 case AddColumns(columns=columns):
-                    for column in columns:
-                        update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+                    _add(update, tx.view.schema(), columns)
                 case ReplaceColumns(columns=columns):
-                    _replace(update, tx.view, columns)
-                case ChangeColumn(name=name, column=column, after=after):
-                    _change(update, name, column, after)
+                    _replace(update, tx.view.schema(), columns)
+                case ChangeColumn():
+                    _change(update, tx.view.schema(), statement)
 
     transaction = table.transaction()
     try:
@@ -171,31 +174,59 @@ def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table
     return said(f"the columns of {'.'.join(table.name())} are changed")
 
 
-def _replace(update: UpdateSchema, table: Table, columns: Sequence[Column]) -> None:
-    """Make *columns* the table's: who keeps its name keeps its values."""
-    there = {field.name.lower(): field for field in table.schema().fields}
-    wanted = {column.name.lower() for column in columns}
-    for name, field in there.items():
-        if name not in wanted:
+def _add(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
+    _refuse_twice([column.name for column in columns], schema.fields)
+    for column in columns:
+        update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+
+
+def _replace(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
+    """Make *columns* the table's: one that is there, in whatever case, keeps its name, and its values."""
+    kept = {column.name: found for column in columns if (found := known_field(column.name, schema)) is not None}
+    for field in schema.fields:
+        if field not in kept.values():
             update.delete_column(field.name)
     for column in columns:
-        known = there.get(column.name.lower())
-        if known is None:
+        if (known := kept.get(column.name)) is None:
             update.add_column(column.name, iceberg_type(column.type), column.comment or None)
-        elif known.field_type != (kind := iceberg_type(column.type)):
-            update.update_column(known.name, kind)
-    for before, column in pairwise(columns):
-        update.move_after(column.name, before.name)
+        else:
+            _retype(update, known, column)
+    names = [kept[column.name].name if column.name in kept else column.name for column in columns]
+    _refuse_twice(names, ())
+    for before, name in pairwise(names):
+        update.move_after(name, before)
 
 
-def _change(update: UpdateSchema, name: str, column: Column, after: str | None) -> None:
-    update.update_column(name, iceberg_type(column.type), doc=column.comment or None)
-    if after == "":
-        update.move_first(name)
-    elif after is not None:
-        update.move_after(name, after)
-    if column.name != name:
-        update.rename_column(name, column.name)
+def _change(update: UpdateSchema, schema: Schema, statement: ChangeColumn) -> None:
+    field, column = field_of(statement.name, schema), statement.column
+    _retype(update, field, column)
+    if statement.after == "":
+        update.move_first(field.name)
+    elif statement.after is not None:
+        update.move_after(field.name, field_of(statement.after, schema).name)
+    if column.name not in {field.name, statement.name}:
+        _refuse_twice([column.name], [other for other in schema.fields if other is not field])
+        update.rename_column(field.name, column.name)
+
+
+def _retype(update: UpdateSchema, field: NestedField, column: Column) -> None:
+    """Give a column its new type and comment; without a comment it keeps the one it has."""
+    kind = iceberg_type(column.type)
+    same = _arrow_type(kind) == _arrow_type(field.field_type)  # Which ignores the ids of nested fields.
+    update.update_column(field.name, None if same else kind, doc=column.comment or None)
+
+
+def _arrow_type(kind: IcebergType) -> pa.DataType:
+    return schema_to_pyarrow(kind, include_field_ids=False)
+
+
+def _refuse_twice(names: Sequence[str], there: Sequence[NestedField]) -> None:
+    """Refuse names that differ from each other, or from those of *there*, by case at most."""
+    known = {field.name.lower() for field in there}
+    for name in names:
+        if name.lower() in known:
+            raise StatementError("a column of that name already exists", column=name)
+        known.add(name.lower())
 
 
 # Partitions.
@@ -282,7 +313,13 @@ def _parquet_files(location: str) -> list[str]:
         found = filesystem.get_file_info(pa.fs.FileSelector(path, recursive=True))
     except OSError as error:
         raise StatementError("the location can't be listed", location=location, reason=error) from error
-    return [before + info.path for info in found if info.is_file and info.path.endswith(".parquet")]
+    files = [info.path for info in found if info.is_file and info.path.endswith(".parquet")]
+    return [before + file for file in files if not _hidden(file[len(path.rstrip("/")) :])]
+
+
+def _hidden(below: str) -> bool:
+    """Return whether Hive and Spark pass over a file: their writers have what is not committed in such folders."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in below.split("/"))
 
 
 def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answer:

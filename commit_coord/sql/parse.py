@@ -5,20 +5,26 @@ Every error says where, and what was expected there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import ClassVar
 
 import sqlglot
+from pyiceberg.types import TimestamptzType
 from sqlglot import expressions as sql
 from sqlglot.dialects.hive import Hive
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.hive import HiveParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, Value
+from commit_coord.iceberg.values import Misfit, fit
 from commit_coord.model import LockMode
+from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import number
 from commit_coord.sql.statement import (
     AddColumns,
@@ -60,8 +66,6 @@ from commit_coord.sql.statement import (
     Update,
 )
 
-_DIALECT = "hive"
-
 
 class _Dialect(Hive):
     """Hive's words, all of them: sqlglot takes what follows SHOW or EXPLAIN for one text."""
@@ -71,6 +75,18 @@ class _Dialect(Hive):
 
         COMMANDS: ClassVar[set[TokenType]] = set()
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
+
+    class Parser(HiveParser):
+        """Hive's, whose casts keep the length of VARCHAR and CHAR."""
+
+        def _parse_types(
+            self,
+            check_func: bool = False,
+            schema: bool = True,
+            allow_identifiers: bool = True,
+            with_collation: bool = False,
+        ) -> sql.Expr | None:
+            return super()._parse_types(check_func, True, allow_identifiers, with_collation)
 
 
 _TRANSFORMS = {
@@ -95,11 +111,28 @@ def parse(text: str) -> Statement:
         tokens = _Dialect().tokenize(text)
     except SqlglotError as error:
         raise StatementError("the text can't be read: a quote or a comment has no end", statement=text) from error
+    _refuse_gaps(text, tokens)
     words = _Words(text, tokens)
     found = words.statement()
     words.skip(";")
     words.end()
     return found
+
+
+def _refuse_gaps(text: str, tokens: list[Token]) -> None:
+    """Refuse names without a letter, and commas with nothing between them: sqlglot reads ``(1, , 2)`` as ``(1, 2)``."""
+    before = TokenType.SEMICOLON
+    for token in tokens:
+        kind = token.token_type
+        if kind is TokenType.IDENTIFIER and not token.text:
+            raise StatementError("a name must not be empty", position=_position(text, token), statement=text)
+        if (kind is TokenType.COMMA and before in {TokenType.COMMA, TokenType.L_PAREN}) or (
+            kind is TokenType.R_PAREN and before is TokenType.COMMA
+        ):
+            raise StatementError(
+                f"expected a name or value, found {token.text!r}", position=_position(text, token), statement=text
+            )
+        before = kind
 
 
 def located(error: StatementError, text: str) -> StatementError:
@@ -273,10 +306,13 @@ class _Words:
             raise self.wrong("the type of the column")
         written = self._text[start.start : self._tokens[self._at - 1].end + 1]
         try:
-            kind = sql.DataType.build(written, dialect=_DIALECT)
+            # DataType.build() would leave out what follows the type, such as NOT NULL.
+            kind = sqlglot.parse_one(written, dialect=_Dialect, into=sql.DataType)
         except SqlglotError:
+            kind = None
+        if not isinstance(kind, sql.DataType):
             self._at = begun
-            raise self.wrong("a type of Hive") from None
+            raise self.wrong("a type of Hive, with nothing but COMMENT behind it")
         return Column(name, kind, self.string("a quoted comment") if self.skip("COMMENT") else "")
 
     def columns(self) -> tuple[Column, ...]:
@@ -382,23 +418,28 @@ class _Words:
 
     def _delete(self) -> Statement:
         found = self._parsed((sql.Delete,), "statement")
-        return Delete(self._plain(found, {"where"}), _where(found))
+        where = _where(found)
+        table = self._one_table(found)
+        return Delete(Name(table.name, table.db or None), where, table.alias)
 
     def _update(self) -> Statement:
         found = self._parsed((sql.Update,), "statement")
-        table, values = self._plain(found, {"where", "expressions"}), found.expressions
-        if any(not isinstance(one, sql.EQ) or not isinstance(one.this, sql.Column) for one in values):
+        sets, where = [(one.this, one.expression) for one in found.expressions], _where(found)
+        if any(type(one) is not sql.EQ or type(one.this) is not sql.Column for one in found.expressions):
             raise StatementError("expected column = value after SET", statement=self._text)
-        return Update(table, tuple((one.this.name, one.expression) for one in values), _where(found))
+        table = self._one_table(found, *(column for column, _ in sets))
+        return Update(Name(table.name, table.db or None), tuple(sets), where, table.alias)
 
-    def _plain(self, found: sql.Expr, known: set[str]) -> Name:
-        """Return the one table that *found* is about."""
-        more = [key.upper().strip("_") for key, value in found.args.items() if value and key not in {"this", *known}]
-        if more or not isinstance(found.this, sql.Table):
+    def _one_table(self, found: sql.Expr, *names: sql.Expr) -> sql.Table:
+        """Return the one table that *found* is about; its conditions and values are looked at when they are bound."""
+        for later in ("where", "expressions"):
+            found.set(later, None)
+        more = next(filter(None, map(unknown, (found, *names))), None)
+        if more is not None or not isinstance(found.this, sql.Table):
             raise StatementError(
-                "this is more than one table and WHERE: give it to Spark", found=", ".join(more), statement=self._text
+                "this is more than one table and WHERE: give it to Spark", found=more, statement=self._text
             )
-        return Name(found.this.name, found.this.db or None)
+        return found.this
 
     def _create_database(self) -> Statement:
         if_not_exists = self.skip("IF", "NOT", "EXISTS")
@@ -532,12 +573,12 @@ class _Words:
         token = self._next
         if token is not None and token.token_type is TokenType.STRING:
             try:
-                moment = datetime.fromisoformat(token.text)
-            except ValueError:
+                moment: datetime = fit(token.text, TimestamptzType())
+            except Misfit:
                 raise self.wrong(expected) from None
             self._at += 1
             self.need(")")
-            return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            return moment
         number = self._whole_number(expected, least=0)
         self.need(")")
         return number
@@ -665,12 +706,35 @@ class _Words:
                 position=f"line {wrong['line']}, column {(wrong['col'] or 1) - len(wrong['highlight'] or '') + 1}",
                 statement=self._text,
             ) from error
+        except IndexError as error:
+            raise StatementError(f"this is no {what}: MAP takes pairs", statement=self._text) from error
         except SqlglotError as error:
             raise StatementError(f"this is no {what}: {error}", statement=self._text) from error
         if not isinstance(found, kinds):
             raise self.wrong(f"a {what}")
-        self._at = next((i for i, token in enumerate(self._tokens) if token in ends), len(self._tokens))
+        begun, self._at = (
+            self._at,
+            next((i for i, token in enumerate(self._tokens) if token in ends), len(self._tokens)),
+        )
+        self._refuse_what_is_lost(self._tokens[begun : self._at], found)
         return found
+
+    def _refuse_what_is_lost(self, tokens: list[Token], found: sql.Expr) -> None:
+        """Refuse a constant that sqlglot read over, such as the last one of ``NAMED_STRUCT('a', 1, 'b')``."""
+        kept = Counter(str(node.this) for node in found.find_all(sql.Literal, sql.Identifier))
+        for before, token in pairwise([tokens[0], *tokens]):
+            if token.token_type not in _NO_NAMES or before.token_type is TokenType.DOT:  # .5 is two words.
+                continue
+            kept[token.text] -= 1
+            if kept[token.text] >= 0:
+                continue
+            if unknown(found) is not None:
+                return  # It is not carried out anyhow.
+            raise StatementError(
+                f"{token.text!r} means nothing here",
+                position=_position(self._text, token),
+                statement=self._text,
+            )
 
 
 def _where(found: sql.Expr) -> sql.Expr | None:

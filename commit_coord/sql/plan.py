@@ -148,14 +148,14 @@ def _filtered(where: sql.Expr | None, table: Table) -> list[hierarchy.Partition]
         return []
     try:
         return lockable(fixed_partitions(weakest_filter(where, table.schema()), table.spec(), table.schema()))
-    except Exception:  # noqa: BLE001 - the filter does not fit: carrying it out finds the error
+    except (ValueError, TypeError):  # The filter does not fit: carrying it out finds the error.
         return []
 
 
-def _moves(values: Iterable[tuple[str, sql.Expr]], table: Table) -> bool:
+def _moves(values: Iterable[tuple[sql.Column, sql.Expr]], table: Table) -> bool:
     """Return whether rows that get *values* may go to other partitions."""
     sources = {(table.schema().find_column_name(field.source_id) or "").lower() for field in table.spec().fields}
-    return any(column.lower() in sources for column, _ in values)
+    return any(column.name.lower() in sources for column, _ in values)
 
 
 def _scopes(select: sql.Select) -> Iterator[sql.Query]:

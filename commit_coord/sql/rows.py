@@ -24,9 +24,10 @@ from pyiceberg import expressions as E
 from pyiceberg import types as T
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
@@ -34,12 +35,25 @@ from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partit
 from commit_coord.iceberg.values import Misfit, all_fit
 from commit_coord.iceberg.written import has_partitions
 from commit_coord.protocol.hierarchy import Operation
+from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Condition, Known, NotAFilter, bound, column_of, field_of, row_filter, truth
+from commit_coord.sql.filters import (
+    Called,
+    Condition,
+    NotAFilter,
+    bound,
+    column_ids,
+    column_of,
+    field_of,
+    is_of,
+    row_filter,
+    truth,
+)
 from commit_coord.sql.show import Answer, said
 from commit_coord.sql.statement import Delete, Insert, Name, Update
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
+from commit_coord.table.deletion import rewritten
 from commit_coord.table.transaction import CoordinatedTransaction
 
 Tables = Callable[[Name], Table]
@@ -84,12 +98,12 @@ def read(query: sql.Expr, tables: Tables) -> Rows:
     Raises:
         StatementError: It asks for more. Spark answers that: ``commit_coord.spark.read_table`` brings the table.
     """
+    if (more := unknown(query)) is not None:
+        raise _needs_spark(query, more)
     if isinstance(query, sql.Values):
         return _values([row.expressions if isinstance(row, sql.Tuple) else [row] for row in query.expressions])
     source = query.args.get("from_")
-    known = {"expressions", "from_", "where", "limit", "kind"}
-    more = [key for key, value in query.args.items() if value and key not in known]
-    if not isinstance(query, sql.Select) or more or (source is not None and not isinstance(source.this, sql.Table)):
+    if not isinstance(query, sql.Select) or (source is not None and not isinstance(source.this, sql.Table)):
         raise _needs_spark(query)
     if source is None:
         if query.args.get("where") or query.args.get("limit"):
@@ -99,18 +113,17 @@ def read(query: sql.Expr, tables: Tables) -> Rows:
 
 
 def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
-    table, called = tables(Name(source.name, source.db or None)), source.alias_or_name
+    table = tables(Name(source.name, source.db or None))
+    called = (source.alias,) if source.alias else table.name()
     where, limit = query.args.get("where"), query.args.get("limit")
     schema = table.schema()
     try:
         chosen = [one for item in query.expressions for one in _chosen(item, schema, called)]
         condition = bound(where.this if where is not None else None, schema, called)
         most = None if limit is None else _limit(limit.expression)
-    except (NotAFilter, NotAConstant):
-        raise _needs_spark(query) from None
-    except Misfit as error:
-        raise StatementError("no value of that type", reason=error) from error
-    found = _matching(table, condition, most)
+    except (NotAFilter, NotAConstant) as error:
+        raise _needs_spark(query, error) from None
+    found = _matching(table, condition, most, {one.field_id for _, one in chosen if isinstance(one, T.NestedField)})
     columns = [found.column(one.name) if isinstance(one, T.NestedField) else one for _, one in chosen]
     return Rows(tuple(name for name, _ in chosen), tuple(columns), found.num_rows)
 
@@ -122,12 +135,12 @@ def _limit(written: sql.Expr) -> int:
     return found
 
 
-def _chosen(item: sql.Expr, schema: Schema, called: str) -> list[tuple[str, T.NestedField | Constant]]:
+def _chosen(item: sql.Expr, schema: Schema, called: Called) -> list[tuple[str, T.NestedField | Constant]]:
     """Return what an item of a SELECT list brings: names, each with its column or constant."""
     match item.unalias():
-        case sql.Star() as star if not any(star.args.values()):
+        case sql.Star():
             return [(field.name, field) for field in schema.fields]
-        case sql.Column(this=sql.Star()) as column if column.table.lower() == called.lower():
+        case sql.Column(this=sql.Star()) as column if is_of(column, called):
             return [(field.name, field) for field in schema.fields]
         case sql.Column() as column:
             return [(item.alias_or_name, column_of(column, schema, called))]
@@ -142,17 +155,16 @@ def _values(rows: Sequence[Sequence[sql.Expr]]) -> Rows:
         values = [[constant(item) for item in row] for row in rows]
     except NotAConstant as error:
         raise StatementError("expected a constant", found=error) from None
-    except Misfit as error:
-        raise StatementError("no value of that type", reason=error) from error
     columns = tuple(map(list, zip(*values, strict=True)))
     return Rows(tuple(f"col{i}" for i in range(1, len(columns) + 1)), columns, len(values))
 
 
-def _needs_spark(query: sql.Expr) -> StatementError:
+def _needs_spark(query: sql.Expr, found: object = None) -> StatementError:
     return StatementError(
         "only columns and constants of one table are read here, with a simple WHERE and LIMIT; give other queries to "
         "Spark, and write what they return with commit_coord.spark.write_table",
-        query=query.sql(dialect="hive"),
+        query=query.sql(dialect="hive", unsupported_level=ErrorLevel.IGNORE),
+        found=found,
     )
 
 
@@ -161,25 +173,22 @@ def _needs_spark(query: sql.Expr) -> StatementError:
 
 def _candidates(table: Table, condition: Condition) -> Iterator[tuple[FileScanTask, bool]]:
     """Yield the files that may have matching rows, each with whether all of its rows match for sure."""
+    truth(condition, _arrow_schema(table.schema()).empty_table())  # What can't be evaluated is refused, rows or none.
     filters, exact = row_filter(condition)
     for task in DataScan(table.metadata, table.io, filters).plan_files():
         yield task, exact and isinstance(task.residual, E.AlwaysTrue) and not task.delete_files
 
 
-def _rows_of(table: Table, task: FileScanTask) -> pa.Table:
-    """Return the rows of a file that are not deleted, with the columns that *table* has now."""
-    return ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue()).to_table([task])
-
-
-def _matching(table: Table, condition: Condition, most: int | None) -> pa.Table:
-    """Return the rows that match, *most* of them at most."""
-    schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    found, count = [schema.empty_table()], 0
-    truth(condition, found[0])  # What can't be evaluated is refused, whether there are rows or not.
+def _matching(table: Table, condition: Condition, most: int | None, columns: set[int]) -> pa.Table:
+    """Return *columns*, by their numbers, of the rows that match, *most* rows at most."""
+    needed = columns | column_ids(condition) or {field.field_id for field in table.schema().fields[:1]}
+    schema = prune_columns(table.schema(), needed)
+    scan = ArrowScan(table.metadata, table.io, schema, E.AlwaysTrue())
+    found, count = [_arrow_schema(schema).empty_table()], 0
     for task, _ in _candidates(table, condition):
         if most is not None and count >= most:
             break
-        rows = _rows_of(table, task)
+        rows = scan.to_table([task])
         found.append(rows.filter(truth(condition, rows)))
         count += found[-1].num_rows
     return pa.concat_tables(found, promote_options="permissive").slice(0, most)
@@ -187,32 +196,33 @@ def _matching(table: Table, condition: Condition, most: int | None) -> pa.Table:
 
 def _rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[[pa.Table], pa.Table | None]) -> int:
     """Put what *change* makes of the rows that match in their place, or nothing; return how many matched."""
-    table = tx.view
-    count, old, new = 0, [], list[DataFile]()
-    truth(condition, schema_to_pyarrow(table.schema(), include_field_ids=False).empty_table())
-    for task, all_match in _candidates(table, condition):
-        if all_match and change is _nothing:
-            count += task.file.record_count
-            old.append(task.file)
-            continue
-        rows = _rows_of(table, task)
+    table, count, whole = tx.view, 0, list[DataFile]()
+
+    def partly() -> Iterator[FileScanTask]:
+        for task, all_match in _candidates(table, condition):
+            if all_match and change is _nothing:
+                whole.append(task.file)
+            else:
+                yield task
+
+    def changed(rows: pa.Table) -> pa.Table | None:
+        nonlocal count
         matches = pc.fill_null(truth(condition, rows), False)
         matching = rows.filter(matches)
         if not matching.num_rows:
-            continue
+            return None
         count += matching.num_rows
         kept, made = rows.filter(pc.invert(matches)), change(matching)
-        together = kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
-        old.append(task.file)
-        if together.num_rows:
-            new += data_files(table.metadata, together, table.io)
-    if old:
+        return kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
+
+    replaced = list(rewritten(table.metadata, table.io, partly(), changed))
+    if replaced or whole:
         with tx.update_snapshot().overwrite() as producer:
-            for data_file in old:
-                producer.delete_data_file(data_file)
-            for data_file in new:
-                producer.append_data_file(data_file)
-    return count
+            for old in whole + [old for old, _ in replaced]:
+                producer.delete_data_file(old)
+            for new in (new for _, files in replaced for new in files):
+                producer.append_data_file(new)
+    return count + sum(file.record_count for file in whole)
 
 
 def _nothing(_: pa.Table) -> None:
@@ -349,7 +359,7 @@ def delete_rows(statement: Delete, table: CoordinatedTable) -> Answer:
 
     def plan(tx: CoordinatedTransaction) -> None:
         nonlocal count
-        count = _rewrite(tx, _condition(statement.where, tx.view, statement.table), _nothing)
+        count = _rewrite(tx, _condition(statement, tx.view), _nothing)
 
     transaction = table.transaction()
     with transaction:
@@ -364,8 +374,8 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
     def plan(tx: CoordinatedTransaction) -> None:
         nonlocal count
         seen = tx.view
-        condition = _condition(statement.where, seen, statement.table)
-        assigned = _assigned(statement, seen.schema())
+        condition = _condition(statement, seen)
+        assigned = _assigned(statement, seen)
 
         def change(rows: pa.Table) -> pa.Table:
             made = rows
@@ -385,36 +395,33 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
     return said(f"{count} rows of {'.'.join(table.name())} updated")
 
 
-def _assigned(statement: Update, schema: Schema) -> list[tuple[T.NestedField, T.NestedField | Constant]]:
+def _called(statement: Update | Delete, table: Table) -> Called:
+    return (statement.alias,) if statement.alias else table.name()
+
+
+def _assigned(statement: Update, table: Table) -> list[tuple[T.NestedField, T.NestedField | Constant]]:
+    schema, called = table.schema(), _called(statement, table)
     found: list[tuple[T.NestedField, T.NestedField | Constant]] = []
-    for key, value in statement.values:
-        field = field_of(key, schema)
+    for column, value in statement.values:
+        field = column_of(column, schema, called)
         if any(field.field_id == known.field_id for known, _ in found):
-            raise StatementError("each column takes one value", column=key)
+            raise StatementError("each column takes one value", column=field.name)
         try:
-            new = (
-                column_of(value, schema, statement.table.table)
-                if isinstance(value, sql.Column)
-                else Constant(constant(value))
-            )
+            new = column_of(value, schema, called) if isinstance(value, sql.Column) else Constant(constant(value))
         except NotAConstant as error:
             raise StatementError("expected a constant or a column; give other updates to Spark", found=error) from None
-        except Misfit as error:
-            raise StatementError("no value of that type", column=key, reason=error) from error
         found.append((field, new))
     return found
 
 
-def _condition(where: sql.Expr | None, table: Table, name: Name) -> Condition:
-    """Return *where* for the rows of *table*.
+def _condition(statement: Update | Delete, table: Table) -> Condition:
+    """Return WHERE for the rows of *table*.
 
     Raises:
         StatementError: It can't be evaluated here, or names a column that is not there.
     """
-    if where is None:
-        return Known(True)
     try:
-        return bound(where, table.schema(), name.table)
+        return bound(statement.where, table.schema(), _called(statement, table))
     except NotAFilter as error:
         raise StatementError(
             "only columns and constants can be compared here; give other conditions to Spark", condition=error

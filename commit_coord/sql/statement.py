@@ -252,19 +252,21 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``DELETE FROM t [WHERE ...]``."""
+    """``DELETE FROM t [AS x] [WHERE ...]``."""
 
     table: Name
     where: sql.Expr | None = None
+    alias: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``UPDATE t SET a = ..., b = ... [WHERE ...]``."""
+    """``UPDATE t [AS x] SET a = ..., b = ... [WHERE ...]``."""
 
     table: Name
-    values: tuple[tuple[str, sql.Expr], ...]
+    values: tuple[tuple[sql.Column, sql.Expr], ...]
     where: sql.Expr | None = None
+    alias: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pyiceberg import types as iceberg
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
+from commit_coord.sql.clauses import unknown
 
 _T = sql.DataType.Type
 
@@ -35,19 +36,24 @@ _SIMPLE: dict[Any, iceberg.PrimitiveType] = {
 def iceberg_type(written: sql.DataType, ids: count[int] | None = None) -> iceberg.IcebergType:
     """Return the type that Iceberg has for *written*; the ids inside of it, from *ids*, mean nothing yet.
 
+    VARCHAR and CHAR are strings of any length, TINYINT and SMALLINT are INT.
+
     Raises:
         StatementError: It has none.
     """
+    if (more := unknown(written)) is not None:
+        raise StatementError("Iceberg has no such type", type=written.sql(dialect="hive"), found=more)
     return _converted(written, ids or count(1))
 
 
 def _converted(written: sql.DataType, ids: count[int]) -> iceberg.IcebergType:
     kind, inside = written.this, written.expressions
-    if kind in _SIMPLE:
+    if kind in _SIMPLE and (not inside or (kind in {_T.VARCHAR, _T.CHAR} and len(_numbers(inside)) == 1)):
         return _SIMPLE[kind]
     if kind is _T.DECIMAL:
-        precision, scale = ([int(part.name) for part in inside] + [0])[:2] if inside else (10, 0)
-        return iceberg.DecimalType(precision, scale)
+        precision, scale, *more = [*_numbers(inside), 0] if inside else (10, 0)
+        if not more[1:] and 1 <= precision <= 38 and scale <= precision:
+            return iceberg.DecimalType(precision, scale)
     if kind is _T.ARRAY and len(inside) == 1:
         return iceberg.ListType(element_id=next(ids), element=_converted(inside[0], ids), element_required=False)
     if kind is _T.MAP and len(inside) == 2:
@@ -58,11 +64,23 @@ def _converted(written: sql.DataType, ids: count[int]) -> iceberg.IcebergType:
             value_type=_converted(inside[1], ids),
             value_required=False,
         )
-    if kind is _T.STRUCT and inside:
+    if kind is _T.STRUCT and inside and all(isinstance(field, sql.ColumnDef) for field in inside):
         return iceberg.StructType(
             *(
-                iceberg.NestedField(next(ids), field.name, _converted(field.args["kind"], ids), required=False)
+                iceberg.NestedField(
+                    next(ids), field.name, _converted(field.args["kind"], ids), required=False, doc=_comment(field)
+                )
                 for field in inside
             )
         )
     raise StatementError("Iceberg has no such type", type=written.sql(dialect="hive"))
+
+
+def _numbers(written: list[sql.Expr]) -> list[int]:
+    """Return the numbers between a type's brackets; none where anything else is there."""
+    found = [part.name for part in written]
+    return [int(number) for number in found] if all(number.isdecimal() for number in found) else []
+
+
+def _comment(field: sql.Expr) -> str | None:
+    return next((constraint.args["kind"].name for constraint in field.args.get("constraints") or ()), None)

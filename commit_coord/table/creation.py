@@ -24,12 +24,13 @@ from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.isolation import seen_from
+from commit_coord.table.staged import Staged, StagingTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class CoordinatedCreation(ExactRows, CreateTableTransaction):
+class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction):
     """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
 
     def __init__(self, table: StagedTable) -> None:
@@ -38,7 +39,9 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
         self._matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
         self._written: list[Written] = []
-        super().__init__(table)
+        self._sent = False
+        self._staged, self._view = Staged(), None
+        CreateTableTransaction.__init__(self, table)
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -75,6 +78,28 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
         finally:
             self._matching = matching
 
+    # Each call stages all that it does, or nothing.
+
+    def append(self, *args: Any, **kwargs: Any) -> None:
+        """Append rows."""
+        with self.whole():
+            super().append(*args, **kwargs)
+
+    def overwrite(self, *args: Any, **kwargs: Any) -> None:
+        """Replace rows by rows."""
+        with self.whole():
+            super().overwrite(*args, **kwargs)
+
+    def dynamic_partition_overwrite(self, *args: Any, **kwargs: Any) -> None:
+        """Replace partitions by rows."""
+        with self.whole():
+            super().dynamic_partition_overwrite(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> None:
+        """Delete rows."""
+        with self.whole():
+            super().delete(*args, **kwargs)
+
     def upsert(
         self,
         df: pa.Table,
@@ -90,7 +115,8 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
         choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
         self._matching = (branch,)
         try:
-            return super().upsert(df, *choice, branch, snapshot_properties)
+            with self.whole():
+                return super().upsert(df, *choice, branch, snapshot_properties)
         finally:
             self._matching = ()
 
@@ -115,9 +141,10 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
             raise ValueError("File paths must be unique")
         if check_duplicate_files and (there := self._find_referenced_data_files(file_paths)):
             raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
-        if (mapping := grown_mapping(self.table_metadata)) is not None:
-            self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
-        self._append_foreign(file_paths, snapshot_properties, branch)
+        with self.whole():
+            if (mapping := grown_mapping(self.table_metadata)) is not None:
+                self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
+            self._append_foreign(file_paths, snapshot_properties, branch)
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
@@ -143,13 +170,12 @@ class CoordinatedCreation(ExactRows, CreateTableTransaction):
             self._created.abandon(self._table.io)
             name = table_name(self._table.name())
             raise CommitNotApplied(f"the table was not made, its rows do not fit its columns: {reason}", table=name)
-        sent = False
         try:
             with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
-                sent = True
+                self._sent = True
                 table = super().commit_transaction()
         except BaseException as error:
-            if not sent or isinstance(error, CommitNotApplied):
+            if not self._sent or isinstance(error, CommitNotApplied):
                 self._created.abandon(self._table.io)
             raise
         self._created.forget()

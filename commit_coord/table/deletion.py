@@ -1,19 +1,78 @@
-"""The files that a delete by filter writes anew, without the rows that match."""
+"""Deletes by filter, and the files that they write anew without the rows that match."""
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
 
 from commit_coord.table.data_files import data_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from commit_coord.table.exact_rows import ExactRows
+
+
+def delete_rows(
+    transaction: ExactRows,
+    row_filter: BooleanExpression,
+    snapshot_properties: dict[str, str],
+    *,
+    case_sensitive: bool,
+    branch: str | None,
+    isolation_operation: Operation | None,
+) -> None:
+    """Do what PyIceberg's delete does, with files that are split by partition as :func:`data_files` does it.
+
+    Args:
+        transaction: The snapshots are staged in it.
+        row_filter: Which rows go.
+        snapshot_properties: Go into the snapshots' summaries.
+        case_sensitive: How *row_filter* names columns.
+        branch: Where the rows are.
+        isolation_operation: What PyIceberg takes the deletion for when it checks it; None: what it is.
+    """
+    properties = transaction.table_metadata.properties
+    mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
+    if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
+        warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=4)
+    with transaction.update_snapshot(snapshot_properties, branch).delete() as whole:
+        if isolation_operation is not None:
+            whole._isolation_operation = isolation_operation
+        whole.delete_by_predicate(row_filter, case_sensitive)
+    if not whole.rewrites_needed:
+        if not whole.files_affected:
+            warnings.warn("Delete operation did not match any records", stacklevel=4)
+        return
+    scan = transaction._scan(row_filter, case_sensitive)
+    tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+    found = list(
+        without_matches(
+            transaction.table_metadata, transaction._table.io, tasks, row_filter, case_sensitive=case_sensitive
+        )
+    )
+    if not found:
+        return
+    with transaction.update_snapshot(snapshot_properties, branch).overwrite() as partly:
+        if isolation_operation is not None:
+            partly._isolation_operation = isolation_operation
+        partly._starting_snapshot_id = whole._starting_snapshot_id
+        partly.delete_by_predicate(row_filter, case_sensitive)
+        for old, rest in found:
+            partly.delete_data_file(old)
+            for data_file in rest:
+                partly.append_data_file(data_file)
 
 
 def without_matches(
@@ -36,17 +95,38 @@ def without_matches(
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
+    from pyiceberg.io.pyarrow import expression_to_pyarrow
 
     schema = metadata.schema()
     matches = expression_to_pyarrow(bind(schema, row_filter, case_sensitive), schema)
     # A row goes only if the filter is true of it, as in a scan: of a null it is neither true nor false.
     stays = ~pc.coalesce(matches, pa.scalar(False))
+
+    def without(rows: pa.Table) -> pa.Table | None:
+        kept = rows.filter(stays)
+        return kept if kept.num_rows < rows.num_rows else None
+
+    return rewritten(metadata, io, tasks, without)
+
+
+def rewritten(
+    metadata: TableMetadata,
+    io: FileIO,
+    tasks: Iterable[FileScanTask],
+    change: Callable[[pa.Table], pa.Table | None],
+) -> Iterator[tuple[DataFile, list[DataFile]]]:
+    """Yield each file that *change* has other rows for, with the files that have these.
+
+    Args:
+        metadata: The table's.
+        io: Reads and writes.
+        tasks: The files that may be changed.
+        change: Returns the rows that are to be in the place of those of a file; None leaves it as it is.
+    """
+    from pyiceberg.io.pyarrow import ArrowScan
+
     write_uuid, counter = uuid.uuid4(), itertools.count()
     for task in tasks:
-        rows = ArrowScan(metadata, io, schema, AlwaysTrue()).to_table([task])
-        kept = rows.filter(stays)
-        if not kept.num_rows:
-            yield task.file, []
-        elif kept.num_rows < rows.num_rows:
-            yield task.file, list(data_files(metadata, kept, io, write_uuid, counter))
+        made = change(ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_table([task]))
+        if made is not None:
+            yield task.file, list(data_files(metadata, made, io, write_uuid, counter)) if made.num_rows else []

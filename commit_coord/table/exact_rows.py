@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
@@ -21,7 +20,7 @@ from commit_coord.iceberg.written import mark
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
 from commit_coord.table.data_files import data_files
-from commit_coord.table.deletion import without_matches
+from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
 
 if TYPE_CHECKING:
@@ -84,34 +83,14 @@ class ExactRows(Transaction):
     ) -> None:
         """Delete the rows that match *delete_filter*."""
         row_filter = parse(delete_filter) if isinstance(delete_filter, str) else delete_filter
-        properties = self.table_metadata.properties
-        mode = properties.get(TableProperties.DELETE_MODE, TableProperties.DELETE_MODE_DEFAULT)
-        if mode == TableProperties.DELETE_MODE_MERGE_ON_READ:
-            warnings.warn("Merge on read is not yet supported, falling back to copy-on-write", stacklevel=3)
-        with self.update_snapshot(snapshot_properties, branch).delete() as whole:
-            if _isolation_operation is not None:
-                whole._isolation_operation = _isolation_operation
-            whole.delete_by_predicate(row_filter, case_sensitive)
-        if not whole.rewrites_needed:
-            if not whole.files_affected:
-                warnings.warn("Delete operation did not match any records", stacklevel=3)
-            return
-        scan = self._scan(row_filter, case_sensitive)
-        tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
-        found = list(
-            without_matches(self.table_metadata, self._table.io, tasks, row_filter, case_sensitive=case_sensitive)
+        delete_rows(
+            self,
+            row_filter,
+            snapshot_properties,
+            case_sensitive=case_sensitive,
+            branch=branch,
+            isolation_operation=_isolation_operation,
         )
-        if not found:
-            return
-        with self.update_snapshot(snapshot_properties, branch).overwrite() as partly:
-            if _isolation_operation is not None:
-                partly._isolation_operation = _isolation_operation
-            partly._starting_snapshot_id = whole._starting_snapshot_id
-            partly.delete_by_predicate(row_filter, case_sensitive)
-            for old, rest in found:
-                partly.delete_data_file(old)
-                for data_file in rest:
-                    partly.append_data_file(data_file)
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH

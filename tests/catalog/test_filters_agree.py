@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable
+from ctypes import c_float
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -75,7 +76,7 @@ SCHEMA = Schema(
 )
 VALUES: dict[str, list[Any]] = {
     "i": [0, 1, 5, LEAST, GREATEST],
-    "f": [0.0, -0.0, 1.5, INF, -INF, NAN, MAX_FLOAT],
+    "f": [0.0, -0.0, 0.1, 1.5, INF, -INF, NAN, MAX_FLOAT],
     "d": [0.0, -0.0, 1.5, INF, -INF, NAN, 1e300],
     "s": ["", "a", "ab", "b", "\U0001f600", "a" * 20],
     "day": DAYS,
@@ -128,7 +129,15 @@ class Leaf:
             value = value[name] if value is not None else None
         if op in ("null", "not null"):
             return (value is None) == (op == "null")
+        if self.column == "f":  # the nearest number that the column can have, on both sides
+            return value is not None and bool(_HOLDS[op](_short(value), _short(self.value)))
         return value is not None and bool(_HOLDS[op](value, self.value))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_short, value))
+    return c_float(value).value if isinstance(value, float) and abs(value) <= MAX_FLOAT else value
 
 
 def _written(value: Any) -> Any:

@@ -212,6 +212,29 @@ def test_infinity_is_a_float(catalog: Any) -> None:
     assert repr(left(table)) == repr([None, math.nan])
 
 
+@pytest.mark.parametrize("transform", [None, IdentityTransform()], ids=str)
+@pytest.mark.parametrize(
+    "operator, stays", [("==", [-5.0, 5.0]), ("<=", [5.0]), (">=", [-5.0]), ("!=", ["0.1", "0.1"])]
+)
+def test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_rows(
+    catalog: Any, operator: str, stays: list[Any], transform: Any
+) -> None:
+    tenth = pa.scalar(0.1, pa.float32()).as_py()
+    table = made(catalog, FloatType(), 0.1, transform=transform)  # Its bounds are both the float.
+    table.append(arrow(FloatType(), -5.0, 0.1, 5.0))
+    stays = [tenth if value == "0.1" else value for value in stays]
+    found = table.scan(compared(operator, 0.1)).to_arrow()["x"].to_pylist()
+    assert sorted(found + stays) == [-5.0, tenth, tenth, 5.0]
+    table.delete(compared(operator, 0.1))
+    assert sorted(left(table)) == stays
+
+
+def test_a_whole_number_between_two_floats_stands_for_the_nearest_one(catalog: Any) -> None:
+    table = made(catalog, FloatType(), 16777216.0, 16777220.0)
+    table.delete(compared("==", 16777217))
+    assert left(table) == [16777220.0]
+
+
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
 def test_both_zeros_are_in_a_set_with_one(catalog: Any, kind: Any, zero: float) -> None:

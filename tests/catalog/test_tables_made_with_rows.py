@@ -204,3 +204,19 @@ def test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_tabl
         with tx.update_schema(allow_incompatible_changes=True) as update:
             update.update_column("f", required=True)
     assert not memory.catalog.table_exists(identifier)
+
+
+def test_a_call_that_fails_leaves_what_was_written_before_it_into_a_table_that_is_made(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space")
+
+    identifier = memory.identifier()
+    with memory.catalog.create_table_transaction(identifier, SCHEMA) as tx:
+        Call("append", ((1, 1.5, "a"),)).made(tx, memory.folder)
+        monkeypatch.setattr("pyiceberg.io.pyarrow.write_file", full)
+        with pytest.raises(OSError, match="no space"):
+            Call("overwrite", ((2, 2.5, "b"),), E.AlwaysTrue()).made(tx, memory.folder)
+        monkeypatch.undo()
+    assert memory.catalog.load_table(identifier).scan().to_arrow()["k"].to_pylist() == [1]

@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-keeps-its-files-without-its-locks",
         "table/creation.py",
-        "            if not sent or isinstance(",
+        "            if not self._sent or isinstance(",
         "            if isinstance(",
         "tests/catalog/test_created_files.py::test_a_table_that_is_not_made_in_time_leaves_no_file",
     ),
@@ -298,10 +298,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed",
     ),
     Mutant(
+        "half-a-call-on-a-table-that-is-made",
+        "table/creation.py",
+        "        with self.whole():\n            super().overwrite(",
+        "        if True:\n            super().overwrite(",
+        "tests/catalog/test_tables_made_with_rows.py::"
+        "test_a_call_that_fails_leaves_what_was_written_before_it_into_a_table_that_is_made",
+    ),
+    Mutant(
         "files-added-to-a-table-that-is-made",
         "table/creation.py",
-        "        self._append_foreign(file_paths, snapshot_properties, branch)\n",
-        "        super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)\n",
+        "            self._append_foreign(file_paths, snapshot_properties, branch)\n",
+        "            super().add_files(file_paths, snapshot_properties, check_duplicate_files, branch)\n",
         "tests/catalog/test_tables_made_with_rows.py::"
         "test_files_that_are_added_to_a_table_that_is_made_lie_where_their_rows_lie",
     ),

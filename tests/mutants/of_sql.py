@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ROWS = "tests/sql/test_rows.py::"
+_CLAUSES = "tests/sql/test_clauses.py::"
+_REFUSED = f"{_CLAUSES}test_a_clause_that_is_not_carried_out_is_refused"
+_CAST = f"{_ROWS}test_a_cast_that_would_cut_round_or_pad_is_refused"
 _MEANWHILE = f"{_ROWS}test_rows_that_were_appended_meanwhile_are_seen"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -25,8 +28,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-minus-rounds-to-the-context",
         "sql/constants.py",
-        "return value.copy_negate()",
-        "return -value",
+        "return type(value)(value.copy_negate())",
+        "return type(value)(-value)",
         f"{_ROWS}test_a_decimal_of_38_digits_is_compared_digit_by_digit",
     ),
     Mutant(
@@ -74,15 +77,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-update-reads-an-old-schema",
         "sql/rows.py",
-        "ArrowScan(table.metadata, table.io, table.schema(), E.AlwaysTrue())",
-        "ArrowScan(table.metadata, table.io, table.metadata.schemas[0], E.AlwaysTrue())",
+        "rewritten(table.metadata, table.io, partly(), changed)",
+        'rewritten(table.metadata.model_copy(update={"current_schema_id": 0}), table.io, partly(), changed)',
         f"{_ROWS}test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value",
     ),
     Mutant(
         "sql-between-two-values-of-a-type",
         "sql/filters.py",
-        'return Compared(field, "<=" if operator in {"<", "<="} else ">", below)',
-        "return Compared(field, operator, below)",
+        '            operator = _BESIDE[operator in {"<", "<="}, side]\n',
+        "            pass\n",
         f"{_ROWS}test_where_has_three_truth_values",
     ),
     Mutant(
@@ -119,5 +122,143 @@ MUTANTS: tuple[Mutant, ...] = (
         "if _locates(statement) else set()",
         "if not _locates(statement) else set()",
         f"{_ROWS}test_a_location_is_registered_once",
+    ),
+    Mutant(
+        "sql-clauses-of-queries-left-out",
+        "sql/rows.py",
+        "    if (more := unknown(query)) is not None:\n",
+        "    if (more := None) is not None:\n",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-clauses-of-conditions-left-out",
+        "sql/filters.py",
+        "    if (more := unknown(where)) is not None:\n",
+        "    if (more := None) is not None:\n",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-arguments-of-functions-left-out",
+        "sql/constants.py",
+        "    if (more := unknown(value)) is not None:\n",
+        "    if (more := None) is not None:\n",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-clauses-of-updates-left-out",
+        "sql/parse.py",
+        "next(filter(None, map(unknown, (found, *names))), None)",
+        "None",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-parts-of-types-left-out",
+        "sql/types.py",
+        "    if (more := unknown(written)) is not None:\n",
+        "    if (more := None) is not None:\n",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-what-follows-a-type-left-out",
+        "sql/parse.py",
+        "sqlglot.parse_one(written, dialect=_Dialect, into=sql.DataType)",
+        "sql.DataType.build(written, dialect=_Dialect)",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-names-of-other-tables",
+        "sql/filters.py",
+        "    return not before or before == [part.lower() for part in called][-len(before) :]\n",
+        "    return True\n",
+        _REFUSED,
+    ),
+    Mutant(
+        "sql-an-argument-more-is-known",
+        "sql/clauses.py",
+        '    sql.Limit: "expression",\n',
+        '    sql.Limit: "expression limit_options",\n',
+        f"{_CLAUSES}test_no_argument_of_an_expression_is_left_out",
+    ),
+    Mutant("sql-casts-cut", "sql/constants.py", "if len(found) > length or", "if", _CAST),
+    Mutant("sql-casts-drop-the-length", "sql/parse.py", "(check_func, True,", "(check_func, False,", _CAST),
+    Mutant("sql-casts-beyond-a-byte", "sql/constants.py", "if kind in _BYTES and", "if kind is None and", _CAST),
+    Mutant("sql-casts-round", "sql/constants.py", "if isinstance(found, float) and", "if found is None and", _CAST),
+    Mutant(
+        "sql-floats-compare-rounded",
+        "iceberg/values.py",
+        "0 if isnan(wide) else (exact > near) - (exact < near)",
+        "0",
+        f"{_ROWS}test_a_float_is_compared_with_the_number_that_is_written",
+    ),
+    Mutant(
+        "filter-floats-rounded-for-rows-alone",
+        "iceberg/predicates.py",
+        '    mends.wrap(FloatLiteral, "__init__", _of_32_bits)\n',
+        "",
+        "tests/catalog/test_row_filters.py::"
+        "test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_rows",
+    ),
+    Mutant(
+        "sql-texts-of-floats",
+        "iceberg/values.py",
+        "        case float() | Double():\n",
+        "        case float() | Double() if not value:\n",
+        f"{_ROWS}test_a_floating_number_has_no_text_here",
+    ),
+    Mutant(
+        "sql-times-in-any-form",
+        "iceberg/values.py",
+        "        if form.fullmatch(text):\n            return parse(text)\n",
+        "        return parse(text)\n",
+        f"{_ROWS}test_a_time_is_written_in_one_way",
+    ),
+    Mutant(
+        "sql-hidden-files-registered",
+        "sql/operations.py",
+        'if not _hidden(file[len(path.rstrip("/")) :])]',
+        "if file]",
+        f"{_ROWS}test_files_that_writers_hide_are_not_registered",
+    ),
+    Mutant(
+        "sql-columns-that-differ-by-case",
+        "sql/operations.py",
+        "        if name.lower() in known:\n",
+        "        if name in known:\n",
+        f"{_ROWS}test_no_two_columns_come_to_differ_by_case_alone",
+    ),
+    Mutant(
+        "sql-a-partition-of-nan-is-empty",
+        "iceberg/named_partitions.py",
+        "        return E.IsNaN(term=column)\n",
+        "        return E.AlwaysFalse()\n",
+        f"{_ROWS}test_a_partition_of_nan_is_named",
+    ),
+    Mutant(
+        "sql-a-partition-in-time-of-any-form",
+        "iceberg/named_partitions.py",
+        "    if moment.strftime(form).zfill(len(text)) != text:",
+        "    if text == form:",
+        f"{_ROWS}test_a_partition_in_time_is_named_in_full",
+    ),
+    Mutant(
+        "sql-nulls-in-no-set",
+        "sql/filters.py",
+        "return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)",
+        "return found",
+        f"{_ROWS}test_a_set_has_its_values_and_neither_null_nor_others",
+    ),
+    Mutant(
+        "sql-sets-of-floats-hashed",
+        "sql/filters.py",
+        "_NOT_HASHED = (T.FloatType, T.DoubleType, ",
+        "_NOT_HASHED = (",
+        f"{_ROWS}test_both_zeros_and_nan_are_in_a_set",
+    ),
+    Mutant(
+        "sql-lost-constants",
+        "sql/parse.py",
+        "            if kept[token.text] >= 0:\n",
+        "            if kept[token.text] >= -9:\n",
+        _REFUSED,
     ),
 )

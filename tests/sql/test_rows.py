@@ -7,10 +7,12 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isnan
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -84,10 +86,12 @@ def catalog() -> Iterator[Kit]:
 @pytest.fixture
 def shelf(catalog: Kit) -> Iterator[Shelf]:
     """See :class:`Shelf`."""
-    yield Shelf(catalog)
-    catalog.check()
-    for identifier in catalog.catalog.list_tables(catalog.namespace):
-        catalog.catalog.drop_table(identifier)
+    try:
+        yield Shelf(catalog)
+        catalog.check()
+    finally:
+        for identifier in catalog.catalog.list_tables(catalog.namespace):
+            catalog.catalog.drop_table(identifier)
 
 
 # Literals.
@@ -128,7 +132,7 @@ STORED: list[tuple[IcebergType, str, Any]] = [
     (IntegerType(), "3.000", 3),
     (DoubleType(), "0.1", 0.1),
     (DoubleType(), "CAST('-Infinity' AS DOUBLE)", float("-inf")),
-    (FloatType(), "0.1", 0.10000000149011612),
+    (FloatType(), "0.10000000149011612", 0.10000000149011612),
     (BooleanType(), "'TRUE'", True),
     (StringType(), "5", "5"),
     (StringType(), "1.50", "1.50"),
@@ -211,6 +215,108 @@ def test_a_literal_that_its_column_can_t_hold_is_refused_with_words(
         with pytest.raises(StatementError):
             shelf.run(text)
     assert shelf.rows() == []
+
+
+@pytest.mark.parametrize(
+    "cast, found",
+    [
+        ("CAST('abc' AS VARCHAR(3))", "abc"),
+        ("CAST('a' AS VARCHAR(3))", "a"),
+        ("CAST('日本' AS CHAR(2))", "日本"),
+        ("CAST(NULL AS CHAR(2))", "NULL"),
+        ("CAST(-128 AS TINYINT)", "-128"),
+        ("CAST(32767 AS SMALLINT)", "32767"),
+        ("CAST(5 AS TINYINT)", "5"),
+        ("127Y", "127"),
+        ("CAST(0.5 AS FLOAT)", "0.5"),
+        ("CAST('NaN' AS FLOAT)", "nan"),
+        ("CAST(0.1 AS DOUBLE)", "0.1"),
+        ("0.1D", "0.1"),
+        ("CAST(1.50 AS STRING)", "1.50"),
+        ("CAST(1.50 AS DECIMAL(3, 1))", "1.5"),
+        ("CONCAT('a', 1.50, 'b')", "a1.50b"),
+        ("CONCAT('a', NULL)", "NULL"),
+        ("to_date('2026-01-02')", "2026-01-02"),
+    ],
+)
+def test_a_cast_keeps_all_of_its_value(shelf: Shelf, cast: str, found: str) -> None:
+    assert shelf.run(f"SELECT {cast}") == found
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        "CAST('abcd' AS VARCHAR(3))",
+        "CAST('a' AS CHAR(3))",
+        "CAST('abcd' AS CHAR(3))",
+        "CAST(1234 AS VARCHAR(3))",
+        "CAST(128 AS TINYINT)",
+        "CAST(-129 AS TINYINT)",
+        "128Y",
+        "CAST(32768 AS SMALLINT)",
+        "CAST('300' AS TINYINT)",
+        "CAST(2147483648 AS INT)",
+        "CAST(1.5 AS INT)",
+        "CAST(0.1 AS FLOAT)",
+        "0.1F",
+        "CAST(16777217 AS FLOAT)",
+        "CAST('0.1' AS FLOAT)",
+        "CAST(1e39 AS FLOAT)",
+        "CAST(0.12345678901234567890 AS DOUBLE)",
+        "CAST(9007199254740993 AS DOUBLE)",
+        "CAST(1.25 AS DECIMAL(3, 1))",
+        "CAST(1e20 AS STRING)",
+        "CAST(CAST(0.5 AS FLOAT) AS STRING)",
+        "CAST(TIMESTAMP '2026-01-02 10:00:00' AS DATE)",
+        "CAST(ARRAY(300) AS ARRAY<TINYINT>)",
+        "CAST(ARRAY('abcd') AS ARRAY<VARCHAR(3)>)",
+        "CONCAT('a', 1e20)",
+    ],
+)
+def test_a_cast_that_would_cut_round_or_pad_is_refused(shelf: Shelf, cast: str) -> None:
+    with pytest.raises(StatementError):
+        shelf.run(f"SELECT {cast}")
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_a_floating_number_has_no_text_here(shelf: Shelf, kind: IcebergType) -> None:
+    shelf.table(NestedField(1, "x", kind), NestedField(2, "s", StringType()))
+    shelf.run("INSERT INTO t (x) VALUES (1e20)")
+    for text in (
+        "UPDATE t SET s = x",
+        "INSERT INTO t SELECT x, x FROM t",
+        "INSERT INTO t SELECT x, CAST('NaN' AS DOUBLE) FROM t",
+        "INSERT INTO t VALUES (1, 1e3)",
+        "INSERT INTO t VALUES (1, -1.5e1)",
+        "INSERT INTO t VALUES (1, 1.5D)",
+        "UPDATE t SET s = 1e-7",
+    ):
+        with pytest.raises(StatementError, match="cast it to string in Spark"):
+            shelf.run(text)
+    shelf.run("UPDATE t SET s = 15")
+    assert [text for _, text in shelf.rows()] == ["15"]
+
+
+@pytest.mark.parametrize("kind", [TimestampType(), TimestamptzType(), TimeType()], ids=str)
+@pytest.mark.parametrize(
+    "written",
+    [
+        "20260101",
+        "2026-W05-1",
+        "2026-01-01x10:00:00",
+        "2026-01-01 10",
+        "2026-01-01 10:00:00,5",
+        "2026-01-01 24:00:00",
+        "1200",
+        "T12:00:00",
+        "12",
+    ],
+)
+def test_a_time_is_written_in_one_way(shelf: Shelf, kind: IcebergType, written: str) -> None:
+    shelf.column(kind)
+    for text in (f"INSERT INTO t VALUES (1, '{written}')", f"DELETE FROM t WHERE x = '{written}'"):
+        with pytest.raises(StatementError):
+            shelf.run(text)
 
 
 def test_a_uuid_and_a_time_are_stored_and_found(shelf: Shelf) -> None:
@@ -364,6 +470,68 @@ def test_nan_equals_itself_and_is_above_all_numbers(shelf: Shelf, kind: IcebergT
     assert (6, 6.0) in shelf.rows()
 
 
+TENTHS = [
+    ("x = 0.1", ""),
+    ("x <> 0.1", "1 2 3 5 6"),
+    ("x > 0.1", "1 5 6"),
+    ("x >= 0.1", "1 5 6"),
+    ("x < 0.1", "2 3"),
+    ("x <= 0.1", "2 3"),
+    ("NOT x > 0.1", "2 3"),
+    ("0.1 < x", "1 5 6"),
+    ("x > '0.1'", "1 5 6"),
+    ("x > 0.1D", "1 5 6"),
+    ("x IN (0.1, 0.5)", ""),
+    ("x NOT IN (0.1, 0.5)", "1 2 3 5 6"),
+    ("x <=> 0.1", ""),
+    ("x BETWEEN 0.1 AND 0.2", "1"),
+    ("x BETWEEN -0.1 AND 0.1", ""),
+    ("x = 0.10000000149011612", "1"),
+    ("x > -0.1", "1 5 6"),
+    ("x <= -0.1", "2 3"),
+    ("x < 1e39", "1 2 3"),
+    ("x <= 1e39", "1 2 3"),
+    ("x > 1e39", "5 6"),
+    ("x = 1e39", ""),
+    ("x < -1e39", "3"),
+    ("x >= -1e39", "1 2 5 6"),
+    ("x < 1e400", "1 2 3"),
+    ("x > 1e400", "5 6"),
+    ("x <= -1e400", "3"),
+    ("NOT x > -1e400", "3"),
+    ("x > 3.5e38", "5 6"),
+]
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["a file each", "one file"])
+@pytest.mark.parametrize("by", [None, "x"])
+def test_a_float_is_compared_with_the_number_that_is_written(shelf: Shelf, by: str | None, *, apart: bool) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "x", FloatType()), by=by)
+    rows = ["(1, 0.1)", "(2, -0.1)", "(3, '-Infinity')", "(4, NULL)", "(5, 'NaN')", "(6, 'Infinity')"]
+    for values in rows if apart else [", ".join(rows)]:
+        shelf.run(f"INSERT INTO t VALUES {values}")
+    for where, found in TENTHS:
+        assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == found.split(), where
+    shelf.run("DELETE FROM t WHERE x > 0.1 AND x < 1e39 OR x = 'NaN'")
+    assert [row[0] for row in shelf.rows()] == [2, 3, 4, 6]
+
+
+def test_numbers_beyond_all_doubles_are_compared_by_their_size(shelf: Shelf) -> None:
+    shelf.column(DoubleType())
+    shelf.run("INSERT INTO t VALUES (1, 5), (2, 'Infinity'), (3, '-Infinity'), (4, 'NaN'), (5, NULL)")
+    for where, found in (
+        ("x < 1e400", "1 3"),
+        ("x >= 1e400", "2 4"),
+        ("x > -1e400", "1 2 4"),
+        ("x <= -1e400", "3"),
+        ("x = 1e400", ""),
+        ("x <> 1e400", "1 2 3 4"),
+    ):
+        assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == found.split(), where
+    shelf.run("DELETE FROM t WHERE x > 1e400")
+    assert [row[0] for row in shelf.rows()] == [1, 3, 5]
+
+
 def test_nan_is_found_in_a_file_whose_bounds_are_below(shelf: Shelf) -> None:
     shelf.column(DoubleType())
     shelf.run("INSERT INTO t VALUES (1, 'NaN'), (2, 1)")
@@ -385,7 +553,113 @@ def test_nan_and_negative_zero_are_written_and_found_where_they_are_partitions(s
     assert shelf.rows() == [(6, 1.0), (7, 1.0)]
 
 
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_a_partition_of_nan_is_named(shelf: Shelf, kind: IcebergType) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "x", kind), by="x")
+    shelf.run("INSERT INTO t VALUES (1, 'NaN'), (2, 5), (3, NULL), (4, 'NaN')")
+    shelf.run("INSERT OVERWRITE t PARTITION (x='NaN') VALUES (5), (6)")
+    assert [k for k, _ in shelf.rows()] == [2, 3, 5, 6]
+    shelf.run("INSERT INTO t PARTITION (x='nan') VALUES (7)")
+    shelf.run("ALTER TABLE t PARTITION (x='NaN') CONCATENATE")
+    shelf.run("ALTER TABLE t TOUCH PARTITION (x='NaN')")
+    assert [k for k, _ in shelf.rows()] == [2, 3, 5, 6, 7]
+    shelf.run("ALTER TABLE t DROP PARTITION (x='NaN')")
+    assert [k for k, _ in shelf.rows()] == [2, 3]
+    with pytest.raises(StatementError, match="no such partition"):
+        shelf.run("TRUNCATE TABLE t PARTITION (x='NaN')")
+
+
+@pytest.mark.parametrize(
+    "transform, value",
+    [
+        ("years", "'2026-02-01'"),
+        ("years", "'2026 and more'"),
+        ("years", "56"),
+        ("months", "'2026'"),
+        ("months", "'2026-02-01'"),
+        ("months", "'2026-2'"),
+        ("days", "'2026-02'"),
+        ("days", "'2026-W05-7'"),
+        ("days", "'2026-02-01 10:00'"),
+        ("hours", "'2026-02-01'"),
+        ("hours", "'2026-01-31-24'"),
+        ("hours", "'2026-01-31-025'"),
+    ],
+)
+def test_a_partition_in_time_is_named_in_full(shelf: Shelf, transform: str, value: str) -> None:
+    shelf.run(f"CREATE TABLE t (ts timestamp) PARTITIONED BY ({transform}(ts))")
+    shelf.run("INSERT INTO t VALUES ('2026-02-01 00:00:00'), ('2026-01-01 00:00:00'), ('2026-12-31 23:00:00')")
+    with pytest.raises(StatementError, match="no (value of this|such) partition"):
+        shelf.run(f"ALTER TABLE t DROP PARTITION (ts_{transform[:-1]}={value})")
+    assert len(shelf.rows()) == 3
+
+
+@pytest.mark.parametrize(
+    "transform, value, left", [("years", "2026", 1), ("months", "'2026-02'", 2), ("hours", "'2026-02-01-00'", 2)]
+)
+def test_a_partition_in_time_is_found_by_the_name_in_its_path(
+    shelf: Shelf, transform: str, value: str, left: int
+) -> None:
+    shelf.run(f"CREATE TABLE t (ts timestamp) PARTITIONED BY ({transform}(ts))")
+    shelf.run("INSERT INTO t VALUES ('2026-02-01 00:00:00'), ('2026-01-01 00:00:00'), ('2025-12-31 23:00:00')")
+    shelf.run(f"ALTER TABLE t DROP PARTITION (ts_{transform[:-1]}={value})")
+    assert len(shelf.rows()) == left
+
+
 # Schemas that changed.
+
+
+def described(shelf: Shelf) -> list[tuple[int, str, str, str | None]]:
+    """Return number, name, type and comment of each column of t."""
+    fields = shelf.made.catalog.load_table((shelf.made.namespace, "t")).schema().fields
+    return [(field.field_id, field.name, str(field.field_type), field.doc) for field in fields]
+
+
+def test_columns_are_changed_by_their_names_in_any_case(shelf: Shelf) -> None:
+    shelf.run("CREATE TABLE t (id int COMMENT 'the key', S string, n int)")
+    shelf.run("INSERT INTO t VALUES (1, 'a', 2)")
+    shelf.run("ALTER TABLE t REPLACE COLUMNS (s string COMMENT 'a text', ID bigint, m int)")
+    assert described(shelf) == [(2, "S", "string", "a text"), (1, "id", "long", "the key"), (4, "m", "int", None)]
+    shelf.run("ALTER TABLE t CHANGE COLUMN Id key bigint COMMENT 'renamed' AFTER M")
+    assert described(shelf) == [(2, "S", "string", "a text"), (4, "m", "int", None), (1, "key", "long", "renamed")]
+    shelf.run("ALTER TABLE t CHANGE KEY KEY bigint FIRST")
+    assert described(shelf)[0] == (1, "key", "long", "renamed")
+    assert shelf.rows() == [(1, "a", None)]
+
+
+def test_a_column_with_fields_is_kept_as_it_is(shelf: Shelf) -> None:
+    shelf.run("CREATE TABLE t (k int, l array<int>, s struct<a: int, b: map<string, int>>)")
+    before = described(shelf)
+    shelf.run("ALTER TABLE t REPLACE COLUMNS (K int, l array<int>, s struct<a: int, b: map<string, int>>)")
+    assert described(shelf) == before
+    with pytest.raises(StatementError):
+        shelf.run("ALTER TABLE t REPLACE COLUMNS (k int, l array<int>, s struct<a: int>)")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD COLUMNS (ID int)",
+        "ADD COLUMNS (b int, B int)",
+        "REPLACE COLUMNS (id int, ID int)",
+        "REPLACE COLUMNS (id int, b int, B int)",
+        "CHANGE s ID string",
+        "CHANGE nothing s string",
+        "CHANGE id id int AFTER nothing",
+    ],
+)
+def test_no_two_columns_come_to_differ_by_case_alone(shelf: Shelf, change: str) -> None:
+    shelf.run("CREATE TABLE t (id int, s string)")
+    before = described(shelf)
+    with pytest.raises(StatementError):
+        shelf.run(f"ALTER TABLE t {change}")
+    assert described(shelf) == before
+
+
+def test_of_two_columns_that_differ_by_case_alone_the_one_that_is_written_is_changed(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "a", IntegerType()), NestedField(2, "A", IntegerType()))
+    shelf.run("ALTER TABLE t CHANGE A b int")
+    assert [name for _, name, _, _ in described(shelf)] == ["a", "b"]
 
 
 def test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value(shelf: Shelf) -> None:
@@ -421,6 +695,97 @@ def test_a_column_of_any_name_is_written_and_found(shelf: Shelf, name: str) -> N
     shelf.run(f"UPDATE t SET {quoted} = 3 WHERE {quoted} IN (2)")
     shelf.run(f"DELETE FROM t WHERE {quoted} <= 1")
     assert shelf.rows() == [(3, None)]
+
+
+def test_a_query_reads_the_columns_that_it_needs(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[str]] = []
+
+    class Watched(ArrowScan):
+        def __init__(self, metadata: Any, io: Any, schema: Schema, *more: Any, **others: Any) -> None:
+            read.append([field.name for field in schema.fields])
+            super().__init__(metadata, io, schema, *more, **others)
+
+    inside = StructType(NestedField(6, "a", LongType()), NestedField(7, "k", LongType()))
+    table = shelf.table(
+        NestedField(1, "k", LongType()),
+        NestedField(2, "a.b", LongType()),
+        NestedField(3, "s", inside),
+        NestedField(4, "l", ListType(8, LongType())),
+    )
+    shelf.run("INSERT INTO t VALUES (1, 2, NAMED_STRUCT('a', 3, 'k', 4), ARRAY(5)), (2, NULL, NULL, NULL)")
+    with table.refresh().update_schema() as update:
+        update.add_column("new", LongType())
+    monkeypatch.setattr("commit_coord.sql.rows.ArrowScan", Watched)
+    for text, found, columns in (
+        ("SELECT `a.b` FROM t WHERE k = 1", [(2,)], ["k", "a.b"]),
+        ("SELECT s FROM t WHERE k < 2 OR `a.b` IN (7)", [({"a": 3, "k": 4},)], ["k", "a.b", "s"]),
+        ("SELECT new, l FROM t", [(None, [5]), (None, None)], ["l", "new"]),
+        ("SELECT new FROM t", [(None,), (None,)], ["new"]),
+        ("SELECT new FROM t WHERE new IS NULL LIMIT 1", [(None,)], ["new"]),
+        ("SELECT l, K, l FROM t WHERE l IS NOT NULL", [([5], 1, [5])], ["k", "l"]),
+        ("SELECT 7 FROM t", [(7,), (7,)], ["k"]),
+        ("SELECT 7 FROM t WHERE FALSE", [], ["k"]),
+        ("SELECT * FROM t WHERE k = 2", [(2, None, None, None, None)], ["k", "a.b", "s", "l", "new"]),
+    ):
+        read.clear()
+        assert (shelf.session.run(text).rows, read) == (found, [columns]), text
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        (IntegerType(), ["1", "2", "-3"]),
+        (DecimalType(38, 10), ["4028093312416675137268760953.8991191790", "1", "-0.5"]),
+        (StringType(), ["'a'", "''", "'it\\'s'"]),
+        (DateType(), ["'2026-01-01'", "'0001-01-01'", "'9999-12-31'"]),
+        (TimestamptzType(), ["'2026-01-01 12:00:00+02:00'", "'1969-12-31 23:59:59.999999'", "'2000-01-01'"]),
+        (TimeType(), ["'00:00:00'", "'23:59:59.999999'", "'12:30'"]),
+        (BinaryType(), ["X''", "X'00'", "X'ff00'"]),
+        (FixedType(2), ["X'0000'", "X'0001'", "X'ff00'"]),
+        (UUIDType(), [f"'{UUID(int=number)}'" for number in (1, 2**100, 2**127)]),
+        (DoubleType(), ["0.1", "-0.0", "'NaN'"]),
+        (BooleanType(), ["TRUE", "FALSE", "TRUE"]),
+    ],
+    ids=lambda one: str(one) if isinstance(one, IcebergType) else "",
+)
+def test_a_set_has_its_values_and_neither_null_nor_others(shelf: Shelf, kind: IcebergType, values: list[str]) -> None:
+    shelf.column(kind)
+    first, second, third = values
+    shelf.run(f"INSERT INTO t VALUES (1, {first}), (2, {second}), (3, {third}), (4, NULL)")
+    alike = ["1", "3"] if first == third else ["1"]
+    found = sorted([*alike, "2"])
+    for where, rows in (
+        (f"x IN ({first}, {second}, {first})", found),
+        (f"x IN ({first}, NULL)", alike),
+        (f"x NOT IN ({first}, {second})", [k for k in "123" if k not in found]),
+        (f"x NOT IN ({first}, NULL)", []),
+        (f"NOT (x IN ({first}, {second}) OR k = 4)", [k for k in "123" if k not in found]),
+        ("x IN (NULL)", []),
+    ):
+        assert sorted(shelf.run(f"SELECT k FROM t WHERE {where}").split()) == rows, where
+    shelf.run(f"DELETE FROM t WHERE x IN ({first}, {second})")
+    assert [str(k) for k, _ in shelf.rows("k", "k")] == [k for k in "1234" if k not in found]
+    shelf.run("DELETE FROM t WHERE x IS NOT NULL")  # What is compared afterwards has to equal itself.
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_both_zeros_and_nan_are_in_a_set(shelf: Shelf, kind: IcebergType) -> None:
+    shelf.column(kind)
+    shelf.run("INSERT INTO t VALUES (1, 0.0), (2, -0.0), (3, 'NaN'), (4, 5)")
+    assert shelf.run("SELECT k FROM t WHERE x IN (0, 7)").split() == ["1", "2"]
+    assert shelf.run("SELECT k FROM t WHERE x IN (-0.0, 7)").split() == ["1", "2"]
+    assert shelf.run("SELECT k FROM t WHERE x NOT IN (0, 'NaN')").split() == ["4"]
+    assert shelf.run("DELETE FROM t WHERE x IN (-0.0, 'NaN', 1e400)").startswith("3 rows")
+
+
+def test_numbers_that_a_column_can_t_hold_are_in_no_set_of_it(shelf: Shelf) -> None:
+    shelf.column(IntegerType())
+    shelf.run("INSERT INTO t VALUES (1, 2147483647), (2, NULL), (3, 2)")
+    assert shelf.run("SELECT k FROM t WHERE x IN (2147483648, 2.5, 1e400, 2)") == "3"
+    assert shelf.run("SELECT k FROM t WHERE x NOT IN (2147483648, 2.5)").split() == ["1", "3"]
+    assert shelf.run("DELETE FROM t WHERE x IN (2147483648, 2.5)").startswith("0 rows")
+    many = ", ".join(map(str, range(5000)))
+    assert shelf.run(f"DELETE FROM t WHERE x IN ({many})").startswith("1 rows")
 
 
 # What others commit meanwhile.
@@ -573,6 +938,45 @@ def test_a_location_is_registered_once(shelf: Shelf) -> None:
     shelf.run(f"ALTER TABLE t ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{folder}'")
     assert shelf.rows() == [(1, "a")]
     assert len(table.refresh().metadata.snapshots) == 1
+
+
+def test_files_that_writers_hide_are_not_registered(shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "_p", StringType()), by="_p")
+    folder = shelf.made.folder / "_staged"
+    names = ["_p=a/1", "_p=a/.2", "_p=a/_3", "_temporary/0/4", ".tmp/5", "6", "_p=a/_temporary/7", "_8=9"]
+    for number, name in enumerate(names, 1):
+        path = folder / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"k": [number], "_p": ["a"]}), path)
+    shelf.run(f"ALTER TABLE t ADD PARTITION (_p='a') LOCATION '{folder}/'")
+    assert [k for k, _ in shelf.rows()] == [1, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM ``",
+        "SELECT * FROM db.``",
+        "SELECT * FROM ``.t",
+        "SELECT `` FROM t",
+        "SELECT * FROM t WHERE `` = 1",
+        "DROP TABLE db.``",
+        "DROP TABLE IF EXISTS ``",
+        "CREATE DATABASE ``",
+        "DROP DATABASE IF EXISTS ``",
+        "CREATE TABLE u (`` int)",
+        "ALTER TABLE t ADD COLUMNS (`` int)",
+        "ALTER TABLE t RENAME TO ``",
+        "LOCK TABLE `` SHARED",
+        "SHOW LOCKS db.``",
+        "UPDATE t SET `` = 1",
+        "INSERT INTO t (``) VALUES (1)",
+    ],
+)
+def test_a_name_is_not_empty(shelf: Shelf, text: str) -> None:
+    shelf.column(LongType())
+    with pytest.raises(StatementError, match="a name must not be empty"):
+        shelf.run(text)
 
 
 def test_a_statement_that_changes_no_row_makes_no_snapshot(shelf: Shelf) -> None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
+from pyiceberg.types import DecimalType, DoubleType, IcebergType, IntegerType, LongType, StringType
 
 from commit_coord.iceberg.values import Misfit, fit, floor
 
@@ -27,6 +27,12 @@ def test_a_number_of_thousands_of_digits_is_out_of_range(kind: IcebergType, valu
 def test_a_number_of_thousands_of_decimal_places_is_refused(value: Any) -> None:
     with pytest.raises(Misfit, match="more decimal places"):
         fit(value, DecimalType(10, 2))
+
+
+def test_a_number_of_thousands_of_digits_is_a_text() -> None:
+    assert fit(int(Decimal(LONG)), StringType()) == LONG
+    with pytest.raises(Misfit, match="out of the range"):
+        fit(int(Decimal(LONG)), DoubleType())
 
 
 def test_a_number_of_thousands_of_decimal_places_is_compared() -> None:

@@ -48,6 +48,7 @@ from commit_coord.testing.rows.model import (
     Or,
     Row,
     State,
+    Stated,
     Where,
     bound,
     canonical,
@@ -455,6 +456,8 @@ def column(where: Where, schema: Schema) -> Any:
             return column(left, schema) | column(right, schema)
         case Not(inner=inner):
             return ~column(inner, schema)
+        case Stated():
+            raise TypeError(where)  # statements alone have it
     found, kind = functions.col(where.column), str(schema.find_type(where.column))
     match where:
         case IsNull():

@@ -167,7 +167,14 @@ class Or:
     right: Where
 
 
-Where = Always | Compare | In | IsNull | NotNull | Not | And | Or
+@dataclass(frozen=True)
+class Stated:
+    """As SQL means it: NaN equals itself and is above all numbers, and no constant is rounded to a float."""
+
+    inner: Where
+
+
+Where = Always | Compare | In | IsNull | NotNull | Not | And | Or | Stated
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: a == b,
@@ -210,8 +217,8 @@ def bound(where: Where, fields: StructType) -> Test:
     return lambda row: found(row) is True
 
 
-def truth(where: Where, fields: StructType) -> Truth:
-    """Return whether *where* is true, false or neither of a row.
+def truth(where: Where, fields: StructType, *, stated: bool = False) -> Truth:
+    """Return whether *where*, or what :class:`Stated` has of it, is true, false or neither of a row.
 
     Raises:
         Unbound: It names a column that is not there.
@@ -219,11 +226,13 @@ def truth(where: Where, fields: StructType) -> Truth:
     match where:
         case Always():
             return lambda row: True
+        case Stated(inner=inner):
+            return truth(inner, fields, stated=True)
         case Not(inner=inner):
-            negated = truth(inner, fields)
+            negated = truth(inner, fields, stated=stated)
             return lambda row: None if (found := negated(row)) is None else not found
         case And(left=left, right=right) | Or(left=left, right=right):
-            one, other = truth(left, fields), truth(right, fields)
+            one, other = (truth(part, fields, stated=stated) for part in (left, right))
             decides = isinstance(where, Or)
 
             def both(row: Row) -> bool | None:
@@ -249,6 +258,12 @@ def truth(where: Where, fields: StructType) -> Truth:
             return lambda row: value(row) is None
         case NotNull():
             return lambda row: value(row) is not None
+        case In(values=values) if stated:
+            sizes = [_size(item, kind, where.column) for item in values]
+            return lambda row: None if value(row) is None else _size(value(row), kind, where.column) in sizes
+        case Compare(op=op, value=other) if stated:
+            size, ordered = _size(other, kind, where.column), _COMPARED[op]
+            return lambda row: None if value(row) is None else ordered(_size(value(row), kind, where.column), size)
         case In(values=values):
             wanted = [_constant(item, kind, where.column) for item in values]
             return lambda row: None if value(row) is None else not _is_nan(value(row)) and value(row) in wanted
@@ -271,6 +286,13 @@ def _constant(value: Any, kind: IcebergType, column: str) -> Value:
         raise Unbound(f"{column} has no value {value!r}") from error
 
 
+def _size(value: Any, kind: IcebergType, column: str) -> tuple[bool, Any]:
+    """Return what orders *value* as SQL does."""
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value)
+    return (False, _constant(value, kind, column))
+
+
 def _is_nan(value: Value) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
@@ -280,7 +302,7 @@ def columns_of(where: Where) -> set[str]:
     match where:
         case Always():
             return set()
-        case Not(inner=inner):
+        case Not(inner=inner) | Stated(inner=inner):
             return columns_of(inner)
         case And(left=left, right=right) | Or(left=left, right=right):
             return columns_of(left) | columns_of(right)
@@ -290,7 +312,7 @@ def columns_of(where: Where) -> set[str]:
 def parts(where: Where) -> Iterator[Where]:
     """Yield the conditions that *where* is made of."""
     match where:
-        case Not(inner=inner):
+        case Not(inner=inner) | Stated(inner=inner):
             yield from parts(inner)
         case And(left=left, right=right) | Or(left=left, right=right):
             yield from parts(left)

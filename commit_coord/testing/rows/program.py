@@ -51,6 +51,7 @@ from commit_coord.testing.rows.model import (
     Or,
     Partition,
     State,
+    Stated,
     Where,
 )
 from commit_coord.testing.rows.operations import (
@@ -481,13 +482,20 @@ def simple_where(dice: Dice, state: State) -> Where:
     if not columns or dice.chance(10):
         return Always()
     found = where(dice, replace(state, fields=StructType(*columns)))
+    if isinstance(found, Always):
+        return found
     if isinstance(found, Compare) and dice.chance(15):
-        return replace(found, op="!=")
-    return Not(found) if not isinstance(found, Always) and dice.chance(25) else found
+        found = replace(found, op="!=")
+    if isinstance(found, Compare) and isinstance(found.value, float) and dice.chance(40):
+        found = replace(found, value=dice.one(_BESIDE))
+    return Stated(Not(found) if dice.chance(25) else found)
 
 
-_TYPED = {"long", "int", "string", "boolean", "date", "decimal(9, 2)", "decimal(18, 2)", "decimal(38, 10)"}
+_TYPED = {str(kind) for kind in _PRIMITIVES}
 """Types that have a literal in SQL."""
+
+_BESIDE = (math.nan, 0.1, -0.1, 16777217.0, 3.4028235e38, 1e39, -1e39)
+"""Numbers that no float is."""
 
 
 # Steps.

@@ -36,6 +36,7 @@ from commit_coord.testing.rows.model import (
     NotNull,
     Or,
     Row,
+    Stated,
     Where,
     canonical,
 )
@@ -219,6 +220,8 @@ def _sql(where: Where, schema: Schema) -> str:
             return f"({_sql(left, schema)} AND {_sql(right, schema)})"
         case Or(left=left, right=right):
             return f"({_sql(left, schema)} OR {_sql(right, schema)})"
+        case Stated():
+            raise TypeError(where)  # statements alone have it
     column = ".".join(f'"{part}"' for part in where.column.split("."))
     match where:
         case IsNull():

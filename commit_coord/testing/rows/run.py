@@ -62,6 +62,7 @@ from commit_coord.testing.rows.model import (
     Or,
     Row,
     State,
+    Stated,
     Where,
     bound,
     canonical,
@@ -468,6 +469,8 @@ def _where(where: Where) -> str:
 
 def _condition(where: Where) -> str:
     match where:
+        case Stated(inner=inner):
+            return _condition(inner)
         case Not(inner=inner):
             return f"NOT ({_condition(inner)})"
         case And(left=left, right=right):
@@ -494,12 +497,18 @@ def literal(value: Any) -> str:
             return str(value).upper()
         case str():
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case dt.datetime():
+        case bytes():
+            return f"X'{value.hex()}'"
+        case dt.datetime() if value.tzinfo is None:
             return f"TIMESTAMP '{value}'"
+        case dt.datetime() | dt.time():
+            return f"'{value}'"
         case dt.date():
             return f"DATE '{value}'"
         case Decimal():
             return f"{value:f}"
+        case float() if not math.isfinite(value):
+            return f"CAST('{value}' AS DOUBLE)"
     return repr(value)
 
 
