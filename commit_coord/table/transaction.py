@@ -85,6 +85,7 @@ from commit_coord.table.isolation import (
     seen_from,
 )
 from commit_coord.table.replaced import replaced
+from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -919,7 +920,7 @@ class CoordinatedTransaction(Transaction):
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
         changes = Remembering(
-            self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
+            self, lambda tx: SpecChanges(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
         )
         return cast(UpdateSpec, changes)
 

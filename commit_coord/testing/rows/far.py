@@ -206,6 +206,7 @@ class FarDoing:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.slots: dict[str, Written] = {}
+        self.between: Callable[[], None] = lambda: None  # a client that is far is raced at its commits alone
 
     def __call__(self, operation: Single, table: Handle) -> None:
         """Do *operation* on *table*, as its client sees it."""

@@ -58,7 +58,7 @@ from commit_coord.testing.rows.model import (
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag
-from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
+from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
 
 STEPS = (4, 12)
 """Of a program: at least and at most."""
@@ -118,12 +118,12 @@ def looks(state: State, seed: int) -> Iterator[Look]:
         yield Look(condition, Counter(filter(bound(condition, state.fields), state.of().elements())))
 
 
-def run_and_keep(folder: Path, seeds: Sequence[int]) -> int:
-    """Run a program for each of *seeds* and keep their tables in *folder*; return how many there are.
+def run_and_keep(folder: Path, seeds: Sequence[int]) -> tuple[int, list[str]]:
+    """Run a program for each of *seeds* and keep their tables in *folder*; return how many there are, and findings.
 
-    A program with a finding leaves none: ``make rows`` reports it.
+    A program with a finding leaves none.
     """
-    made = 0
+    made, findings = 0, list[str]()
     with ExitStack() as stack:
         places: dict[str, Clients] = {}
         for seed in seeds:
@@ -135,12 +135,16 @@ def run_and_keep(folder: Path, seeds: Sequence[int]) -> int:
             try:
                 for _ in range(dice.number(*STEPS)):
                     run.step(step(dice, View(run.state, run.base, run.slots), often))
-            except (Finding, Spoilt):
+            except Spoilt:
                 run.close()
+            except Finding as found:
+                run.close()
+                if not found.kind.startswith(ALONE):
+                    findings.append(f"seed {seed}: {found}")
             else:
                 keep(folder, seed, run.head.location, run.state)
                 made += 1
-    return made
+    return made, findings
 
 
 def keep(folder: Path, seed: int, location: str, state: State) -> None:
@@ -679,10 +683,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.runs < 1:
         parser.error("--runs is 1 or more")
+    findings: list[str] = []
     if not (options.folder / _TABLES).exists():
-        made = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
-        print(f"{options.runs:,} programs left {made:,} tables", flush=True)
-    return 1 if read_all(options.folder, options.engine or list(ENGINES)) else 0
+        made, findings = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
+        print(*findings, f"{options.runs:,} programs left {made:,} tables", sep="\n", flush=True)
+    unread = read_all(options.folder, options.engine or list(ENGINES))
+    return 1 if findings or unread else 0
 
 
 if __name__ == "__main__":

@@ -400,11 +400,13 @@ class Race:
         one: What is raced.
         others: What comes between.
         early: Where *one* is a transaction: they are done behind its first call.
+        again: The last of them is done when *one*, having lost the race, is planned again: it loses twice.
     """
 
     one: Single
     others: tuple[Single, ...]
     early: bool = False
+    again: bool = False
 
     @property
     def client(self) -> str:
@@ -526,7 +528,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
             # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
-            other = "" if base.fields == head.fields else "it takes rows of all columns alone"
+            other = "" if base.fields == head.fields else _ALL_COLUMNS
             why = other or _has_twice(rows, keys, base) or _has_twice(rows, keys, head)
             return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
@@ -803,11 +805,18 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
     return Expected(tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in left), why)
 
 
+_ALL_COLUMNS = "an upsert takes rows of all columns alone"
+
+
 def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
     pairs = [(base, head)]
     # Rows that are put in the place of others were computed, by whatever calls.
     replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
     refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
+    if any(isinstance(call, Upsert) for call in calls) and any(
+        isinstance(call, AddColumn | DropColumn | RenameColumn) for call in calls
+    ):
+        refusable = _ALL_COLUMNS
     if any(isinstance(call, Append) and call.rows for call in calls) and base.same_structure(head):
         deletes = (call for call in calls if isinstance(call, Delete))
         if any(_conflict(delete.where, base, head, delete.branch) for delete in deletes):

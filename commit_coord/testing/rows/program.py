@@ -562,7 +562,7 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
     if dice.chance(mix.races) and client != "s":
         one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
         others = tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
-        return Race(one, others, isinstance(one, Transact) and dice.chance(50))
+        return Race(one, others, isinstance(one, Transact) and dice.chance(50), dice.chance(40))
     return single(dice, view, client, mix)
 
 
