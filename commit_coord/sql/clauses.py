@@ -10,7 +10,7 @@ from __future__ import annotations
 from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 
-_CARRIED_OUT: dict[type[sql.Expr], str] = {
+_ARGUMENTS: dict[type[sql.Expr], str] = {
     # Statements and queries.
     sql.Delete: "this where",
     sql.Update: "this expressions where",
@@ -69,6 +69,8 @@ _CARRIED_OUT: dict[type[sql.Expr], str] = {
     sql.CommentColumnConstraint: "this",
 }
 
+_CARRIED_OUT = {kind: frozenset(arguments.split()) for kind, arguments in _ARGUMENTS.items()}
+
 
 def unknown(tree: sql.Expr) -> str | None:
     """Return the first clause of *tree* that is not carried out here, as it could be written; None without one."""
@@ -76,7 +78,7 @@ def unknown(tree: sql.Expr) -> str | None:
         if (known := _CARRIED_OUT.get(type(node))) is None:
             return _told(node)
         for key, value in node.args.items():
-            if value and key not in known.split():
+            if value and key not in known:
                 return _told(value) if isinstance(value, sql.Expr) else key.upper().strip("_")
     return None
 

@@ -10,6 +10,7 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -95,16 +96,19 @@ def _exact(kind: IcebergType) -> st.SearchStrategy[Written]:
 
 
 def _floating(kind: IcebergType) -> st.SearchStrategy[Written]:
-    width = 32 if isinstance(kind, FloatType) else 64
+    """Return floats of the column's width; a column of 32 bits also meets doubles between two of its values."""
+    single = isinstance(kind, FloatType)
 
     def written(number: float) -> Written:
         if math.isnan(number) or math.isinf(number):
             return Written(f"'{number}'", number, number)
-        return Written(repr(number), number, number)
+        near = c_float(number).value if single else number
+        return Written(repr(number), BAD if math.isinf(near) else near, number)
 
-    beyond = Written("1e39" if width == 32 else "1e309", BAD, compares=False)
     common = st.sampled_from([0.0, -0.0, 1.0, -1.5, 5.0])
-    return st.builds(written, common | st.floats(width=width)) | st.just(beyond)  # type: ignore[arg-type]
+    own, doubles = st.floats(width=32 if single else 64), st.sampled_from([0.1, -0.1, 1e39, -1e39]) | st.floats()
+    beyond = Written("1e309", BAD, Fraction(10**309))
+    return st.builds(written, st.one_of(common, own, doubles)) | st.just(beyond)
 
 
 def _text(pool: st.SearchStrategy[str]) -> st.SearchStrategy[Written]:
@@ -191,7 +195,10 @@ def _order(value: Any) -> Any:
     """Return what orders *value*: NaN is above all."""
     if isinstance(value, uuid.UUID):
         return value.bytes
-    return (math.isnan(value), 0 if math.isnan(value) else value) if isinstance(value, float) else value
+    if not isinstance(value, float | Fraction):
+        return value
+    nan = isinstance(value, float) and math.isnan(value)
+    return (nan, 0 if nan else value)
 
 
 def _compare(operator: str, left: Any, right: Any) -> Truth:
