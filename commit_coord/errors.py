@@ -23,6 +23,7 @@
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: says the key, the value and what is accepted
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
+    │   └── FileInTable                   a file that was to be added is in the table already: keep it
     ├── InvalidArguments                  also ValueError: a lease can't be asked for so, or there is no such lease
     └── InternalError                     an invariant broke: please report it
 
@@ -67,6 +68,7 @@ class ErrorKind(StrEnum):
     LOCK_DEADLOCK = "lock-deadlock"
     STALE_READ = "stale-read"
     NO_SUCH_PROPERTY = "no-such-property"
+    FILE_IN_TABLE = "file-in-table"
 
 
 class CommitCoordError(Exception):
@@ -234,7 +236,9 @@ class NoSuchProperty(CommitConflict, KeyError):
 class CommitLockFailed(CommitNotApplied):
     """Nothing was changed: a lock was not granted, or was lost again and again before the swap.
 
-    So ends any call that changes a table or the catalog while the lock service is away.
+    While the lock service can't be reached, so ends every call, job and SQL statement that changes a table or the
+    catalog. A lock that another one holds for too long ends a commit so too; before a change begins it is
+    ``LockTimeout``. What to do: repeat the call when the message's reason is gone.
     """
 
     kind = ErrorKind.COMMIT_LOCK_FAILED
@@ -272,6 +276,16 @@ class StatementError(CommitCoordError, ValueError):
     """A statement is malformed, or names what is not there. Nothing was done."""
 
     kind = ErrorKind.STATEMENT
+
+
+class FileInTable(StatementError):
+    """A file that was to be added is in the table already. Nothing was committed.
+
+    What to do: keep the file, since the table needs it. After any other error that says that nothing landed, the files
+    may be deleted.
+    """
+
+    kind = ErrorKind.FILE_IN_TABLE
 
 
 class InvalidArguments(CommitCoordError, ValueError):

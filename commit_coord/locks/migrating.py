@@ -545,6 +545,10 @@ class MigratingLockManager(LockManager):
             and entry.owner.application != HIVE_APPLICATION
         ]
 
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockManager.listed`: ZooKeeper cuts no name."""
+        return self.hms.listed(resource)
+
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
         return _merged(

@@ -244,7 +244,7 @@ class CoordinatedTable(Table):
 
         Guarantee: on return this request has landed exactly once, also when the same *request_id* was committed
         before, by whatever process. On ``CommitNotApplied`` none of the files is in the table and none will be, so they
-        may be deleted. On ``StatementError`` and ``CommitStateUnknown`` they must be kept.
+        may be deleted; likewise on ``StatementError``. On ``FileInTable`` and ``CommitStateUnknown`` they must be kept.
 
         Args:
             data_files: Each of the partition spec that it says (``DataFile.spec_id``); one that says none is of the
@@ -270,7 +270,8 @@ class CoordinatedTable(Table):
             StaleRead: What the rows were computed from has changed. Nothing landed.
             CommitConflict: The table does not have that schema, or a spec of the files, any more; or it requires a
                 value that the files may lack. Nothing landed: read the table again, and write the files again.
-            StatementError: A file is in the table already. Nothing landed.
+            FileInTable: A file is in the table already. Nothing landed.
+            StatementError: A filter does not fit the columns. Nothing landed.
         """
         tx = self.transaction()
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files

@@ -7,7 +7,7 @@ import logging
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,6 +55,7 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
     CommitConflict,
     CommitNotApplied,
+    FileInTable,
     LockReentered,
     NoSuchProperty,
     StaleRead,
@@ -583,13 +584,30 @@ class CoordinatedTransaction(Transaction):
 
         Raises:
             StaleRead: They have changed. Nothing landed.
+            ValueError: *row_filter* names a column that the table never had.
+            StatementError: It compares a column with what that can't hold.
         """
         if not self._is_called() or row_filter == NOTHING:
             return
+        self._refuse_unknown_columns(row_filter, case_sensitive)
         read = self._read(row_filter, branch, read_at, case_sensitive, Operation.OVERWRITE)
         self._plan_on_what_was_seen(read.level)
         self._depended.append(read.strictly() if self._has_moved() else read)
         self._refuse_stale(self._table.metadata, self._depended[-1:])
+
+    def _refuse_unknown_columns(self, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:
+        """Raise unless *row_filter* fits the columns: else nobody would ever find that what it means has changed.
+
+        Columns that the table had when the rows were read count too.
+        """
+        try:
+            _bind(self._staged().schema(), row_filter, case_sensitive)
+        except ValueError:
+            for schema in (*self._staged().schemas, *self._seen[0].schemas):
+                with suppress(ValueError):
+                    _bind(schema, row_filter, case_sensitive)
+                    return
+            raise
 
     def _plan_on_what_was_seen(self, level: IsolationLevel) -> None:
         """Under ``snapshot`` go back to what the caller saw: what others have added since then is not replaced."""
@@ -651,11 +669,7 @@ class CoordinatedTransaction(Transaction):
         """
         self._by_name = True
         self._refuse_other_columns(self._base[0], seen)
-        try:
-            parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
-            bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), parsed, case_sensitive)
-        except (TypeError, ArithmeticError, KeyError) as error:
-            raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
+        _bind(self._base[0].schema() if self._pending else self.table_metadata.schema(), row_filter, case_sensitive)
 
     def _refuse_other_columns(self, head: TableMetadata, seen: Schema | None = None) -> None:
         if self._by_name and (name := renamed_over(seen or self._seen[0].schema(), head.schema())):
@@ -811,8 +825,7 @@ class CoordinatedTransaction(Transaction):
             if manifest.content == ManifestContent.DATA:
                 for entry in manifest.fetch_manifest_entry(self._table.io):
                     if entry.data_file.file_path in paths:
-                        # No CommitNotApplied: after one of these the files may be deleted.
-                        raise StatementError(
+                        raise FileInTable(
                             "a file is in the table already, so nothing was committed: keep the file",
                             table=table_name(self._table.name()),
                             file=entry.data_file.file_path,
@@ -1249,6 +1262,14 @@ def _no_row_of(df: Any) -> Any:
     import pyarrow as pa
 
     return df.slice(0, 0) if isinstance(df, pa.Table) else df
+
+
+def _bind(schema: Schema, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:
+    """Raise unless *row_filter* fits the columns of *schema*: ValueError, or StatementError where PyIceberg trips."""
+    try:
+        bind(schema, parse(row_filter) if isinstance(row_filter, str) else row_filter, case_sensitive)
+    except (TypeError, ArithmeticError, KeyError) as error:
+        raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error
 
 
 def _is(name: str, value: Any) -> BooleanExpression:
