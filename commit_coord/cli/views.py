@@ -152,9 +152,16 @@ def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
     if last := lean.sequence_number(metadata):
         return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last
     ids = [one.snapshot_id for one in metadata.snapshots]
-    known = {None, *ids}
-    step = 2 if any(one.parent_snapshot_id not in known for one in metadata.snapshots) else 1
+    known = set(ids)
+    step = 1 if all(one.parent_snapshot_id in known or _is_first(one) for one in metadata.snapshots) else 2
     return {number: place * step for place, number in enumerate(ids, 1)}, step * (len(ids) + 1) - 1
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Return whether *snapshot* never had a parent: one whose parent was expired has other files than it added."""
+    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    total, added = (_number(summary.get(f"{key}-data-files"), 0) for key in ("total", "added"))
+    return snapshot.parent_snapshot_id is None and total == added
 
 
 def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> dict[int, list[int]]:
