@@ -526,22 +526,24 @@ class HandClock(SystemClock):
 
 
 class Beats:
-    """A metastore that notes what is extended."""
+    """A metastore that notes what is extended, and when."""
 
-    def __init__(self) -> None:
-        self.extended: list[int] = []
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+        self.extended: list[tuple[int, float]] = []
 
     def within(self, _: float) -> Any:
         return nullcontext()
 
     def heartbeat(self, lock_id: int) -> None:
-        self.extended.append(lock_id)
+        self.extended.append((lock_id, self._clock.now()))
 
 
 @pytest.mark.parametrize("outage", ["fails", "takes long"])
 def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
     """Whether a table wants its guard may have to be read there, after all guards have been extended."""
-    metastore, clock = Beats(), HandClock()
+    clock = HandClock()
+    metastore = Beats(clock)
     looked: list[str] = []
 
     def left(table: tuple[str, ...]) -> bool:
@@ -559,8 +561,9 @@ def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
     for _ in range(3):
         metastore.extended.clear()
         clock.seconds += 2
+        begun = clock.now()
         assert guards._beat() == 1.0
-        assert metastore.extended == [0, 1, 2]
+        assert metastore.extended == [(number, begun) for number in range(3)]
     assert set(looked) == {"a", "b", "c"}, "none of them waits for ever to be looked at"
 
 

@@ -228,4 +228,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
     ),
+    Mutant(
+        "a-merge-denies-what-was-not-said",
+        "iceberg/manifests.py",
+        "    if partition.fields and not all(manifest.partitions for manifest in manifests):\n",
+        "    if False:\n",
+        "tests/catalog/test_merged_manifests.py::test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_after_a_merge[summaries]",
+    ),
+    Mutant(
+        "a-merge-denies-nan",
+        "iceberg/manifests.py",
+        "True if True in nan else None if None in nan else False",
+        "True in nan",
+        "tests/catalog/test_merged_manifests.py::test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_after_a_merge[NaN]",
+    ),
+    Mutant(
+        "a-look-for-lost-commits-leaves-files",
+        "catalog/repair.py",
+        "            _prepare=prepare,\n",
+        "            _prepare=partial(lambda made: made, prepare()),\n",
+        "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
+    ),
+    Mutant(
+        "a-repair-of-what-is-repaired-leaves-a-file",
+        "catalog/repair.py",
+        "        if committed.answered and",
+        "        if False and",
+        "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
+    ),
 )
