@@ -31,6 +31,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "MetastoreUnavailable": (errors.CommitCoordError,),
     "ConfigError": (errors.CommitCoordError, ValueError),
     "StatementError": (errors.CommitCoordError, ValueError),
+    "FileInTable": (errors.StatementError,),
     "LeaseAlreadyExists": (errors.LockTimeout,),
     "ExceedsMaxLeaseTime": (errors.LockRefused,),
     "InvalidArguments": (errors.CommitCoordError, ValueError),

@@ -48,7 +48,6 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.coordinator.stores import delete_quietly
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg import metadata as lean
@@ -173,12 +172,7 @@ def carry_out(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     """
     for commit in repair.restorable:
         assert commit._prepare is not None
-        attempt = commit._prepare()
-        (committed,) = coordinator.commit([attempt], restores=True)
-        if committed.answered and attempt.append is not None and attempt.append.merge is not None:
-            # Another process has repaired it meanwhile, with its own manifest: nothing refers to ours.
-            io = coordinator.store.file_io(committed.metadata.properties, committed.location)
-            delete_quietly(io, attempt.append.merge.merged.manifest_path)
+        coordinator.commit([commit._prepare()], restores=True)
     if not repair.by_hand:
         forget(coordinator, repair.table)
     return repair.restorable

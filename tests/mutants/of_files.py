@@ -249,11 +249,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "            _prepare=partial(lambda made: made, prepare()),\n",
         "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
     ),
-    Mutant(
-        "a-repair-of-what-is-repaired-leaves-a-file",
-        "catalog/repair.py",
-        "        if committed.answered and",
-        "        if False and",
-        "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
-    ),
 )
