@@ -18,7 +18,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
@@ -32,7 +31,7 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.decoding import read_exactly
 from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.iceberg.predicates import judge_exactly
-from commit_coord.iceberg.rebase import GC_ENABLED
+from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
@@ -680,7 +679,7 @@ def _levels(namespace: str) -> Identifier:
 
 def _refuse_shared_files(table: Table) -> None:
     """Refuse to delete the files of a table that says that they are not its own alone."""
-    if not property_as_bool(table.properties, GC_ENABLED, True):
+    if shares_files(table.metadata):
         raise ValidationException(
             f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
             f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"

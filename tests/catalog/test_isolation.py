@@ -748,7 +748,7 @@ def test_a_filter_that_a_column_can_not_meet_is_refused_with_words(made: Kit, va
 def test_reads_of_a_column_that_never_was_are_refused(made: Kit) -> None:
     """That they have changed could never be found. Of a column that was renamed it can, so that is looked at."""
     table = made.table(ids(1))
-    for reads in ("nosuch = 1", EqualTo("nosuch", 1)):
+    for reads in ("nosuch = 1", parse("nosuch = 1")):
         with pytest.raises(ValueError, match="nosuch"):
             table.overwrite(ids(9), "id = 1", reads=reads)
         with pytest.raises(CommitFailedException, match="nosuch"):

@@ -175,15 +175,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "orphans-of-shared-files",
         "catalog/orphans.py",
-        "    if not property_as_bool(metadata.properties, GC_ENABLED, True):\n",
+        "    if shares_files(metadata):\n",
         "    if False:\n",
         "tests/catalog/test_purging.py::test_no_orphan_of_a_table_that_shares_its_files_is_deleted",
     ),
     Mutant(
         "snapshots-of-shared-files",
         "iceberg/rebase.py",
-        " and not property_as_bool(changed.properties, GC_ENABLED, True)",
-        " and False",
+        "if expires and shares_files(changed)",
+        "if False",
         "tests/catalog/test_purging.py::test_no_snapshot_of_a_table_that_shares_its_files_expires",
     ),
     Mutant(
