@@ -70,14 +70,14 @@ def running(command_name: bytes = b"child") -> Iterator[subprocess.Popen[bytes]]
 
 def said_by(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_a_process_keeps_its_name_and_a_forked_child_has_its_own() -> None:
     """What was remembered of the parent is not the child's."""
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=120)
     before, child, after = done.stdout.splitlines()
     assert before == after
     name, pid = child.split()

@@ -15,7 +15,8 @@ import pytest_timeout
 from tests import limits
 from tests.mutants.mutant import ROOT
 
-_WAITS = {"wait", "join", "result", "communicate"}
+_WAITS = {"wait", "join", "result", "communicate", "run", "start", "get", "hammer"}
+_LIMITS = {"timeout", "timeout_s"}
 _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""
 
@@ -23,14 +24,24 @@ _SHORT = 2.0
 def _narrow(path: Path) -> list[str]:
     """Return where *path* gives up a wait after some seconds of its own."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+    tree = ast.parse(path.read_text())
+    named = {
+        target.id: one.value.value
+        for one in tree.body
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
             continue
-        limits_of = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "timeout")]
-        seconds = [one.value for one in limits_of if isinstance(one, ast.Constant)]
-        if node.func.attr in _WAITS and any(
-            isinstance(one, int | float) and _SHORT < one < limits.PATIENCE for one in seconds
-        ):
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) not in _WAITS:
+            continue
+        limits_of = [*node.args[:1], *(k.value for k in node.keywords if k.arg in _LIMITS)]
+        seconds = [
+            one.value if isinstance(one, ast.Constant) else named.get(getattr(one, "id", "")) for one in limits_of
+        ]
+        if any(isinstance(one, int | float) and _SHORT < one < limits.PATIENCE for one in seconds):
             found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     return found
 

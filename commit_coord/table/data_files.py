@@ -19,6 +19,7 @@ from pyiceberg.utils.config import Config
 from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.iceberg.partitioned_rows import split
+from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import partition_schema
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ def data_files(
         counter: Numbers the files of one *write_uuid*.
 
     Raises:
+        StatementError: A row lacks a required value. Of a table that is found before a file is written.
         ValueError, NotImplementedError: *rows* do not fit the table, or have no partition that can be told.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
+    rows = complete(rows, metadata.schema().as_struct())
     if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
     return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))

@@ -66,6 +66,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.rebase import schema_conflict, spec_conflict
+from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written, has_partitions, rows_misfit
 from commit_coord.locks.base import Lease
 from commit_coord.model import Resource
@@ -85,6 +86,7 @@ from commit_coord.table.isolation import (
     seen_from,
 )
 from commit_coord.table.replaced import replaced
+from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -308,13 +310,14 @@ class CoordinatedTransaction(Transaction):
         assert producer is not None
         self._stage(*producer._commit())
 
-    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN.
+    # Rows that are split by partition: PyIceberg doubles those of 0.0 and -0.0, and loses those of NaN. And it writes
+    # something where a required value is NULL.
 
     @contextmanager
     def _splitting(self, df: Any) -> Iterator[Any]:
-        """Yield what PyIceberg writes of *df*: no row where there are partitions, as its next producer adds them."""
-        if self.table_metadata.spec().is_unpartitioned() or _no_row_of(df) is df:
-            yield df
+        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
+        if _no_row_of(df) is df:
+            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
             return
         self._unwritten = df
         try:
@@ -490,6 +493,7 @@ class CoordinatedTransaction(Transaction):
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self._names_columns()
+        complete(df, self.table_metadata.schema().as_struct())
         self._reads = True
         if self._pending is not None:
             self._materialise()  # with the branches, which the view that is matched against has not
@@ -929,7 +933,7 @@ class CoordinatedTransaction(Transaction):
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
         changes = Remembering(
-            self, lambda tx: UpdateSpec(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
+            self, lambda tx: SpecChanges(tx, case_sensitive=case_sensitive), Operates.EVOLVE_PARTITIONS
         )
         return cast(UpdateSpec, changes)
 

@@ -74,7 +74,7 @@ def run(code: str, *arguments: str, **environment: str) -> dict[str, Any]:
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -41,7 +41,7 @@ def run(code: str, home: Path, **environment: str) -> Any:
         env={**clean, "PYTHONPATH": str(ROOT), "PYICEBERG_HOME": str(home), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -21,7 +21,7 @@ from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, names, orphans,
 pytestmark = pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ WRITERS = 3
 
 def test_every_append_is_there_once(tmp_path: Path) -> None:
     """Nobody is refused, and there is a snapshot for each acknowledgement and no other."""
-    report = hammer(tmp_path, writers=WRITERS, appends=10, timeout_s=90)
+    report = hammer(tmp_path, writers=WRITERS, appends=10, timeout_s=120)
 
     assert report == replace(
         report, acknowledged=30, snapshots=30, unanswered=0, failures={}, locks_left=0, kills=0, broken=()
@@ -25,7 +25,7 @@ def test_every_append_is_there_once(tmp_path: Path) -> None:
 def test_killed_writers_lose_and_double_nothing(seed: int, tmp_path: Path) -> None:
     """With writers killed at any moment every acknowledged append is there once, and the locks of the dead are gone."""
     report: Report = hammer(
-        tmp_path, writers=WRITERS, appends=60, kill_every_s=0.3, kills_max=2, seed=seed, timeout_s=90
+        tmp_path, writers=WRITERS, appends=60, kill_every_s=0.3, kills_max=2, seed=seed, timeout_s=120
     )
 
     assert () == report.broken
@@ -36,7 +36,7 @@ def test_killed_writers_lose_and_double_nothing(seed: int, tmp_path: Path) -> No
 
 def test_appends_that_share_snapshots_are_there_once(tmp_path: Path) -> None:
     """Every file and every request id, though a writer is killed; there are fewer snapshots than appends."""
-    report = hammer(tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, coalesce=True, timeout_s=90)
+    report = hammer(tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, coalesce=True, timeout_s=120)
 
     assert () == report.broken
     assert 0 < report.snapshots < WRITERS * 20
@@ -45,7 +45,7 @@ def test_appends_that_share_snapshots_are_there_once(tmp_path: Path) -> None:
 def test_rows_are_right_while_columns_and_partitions_change(tmp_path: Path) -> None:
     """A process changes the table all the time; the files lie in the partitions that their rows belong to."""
     report = hammer(
-        tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, evolve=True, seed=3, timeout_s=90
+        tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, evolve=True, seed=3, timeout_s=120
     )
 
     assert () == report.broken
@@ -53,7 +53,7 @@ def test_rows_are_right_while_columns_and_partitions_change(tmp_path: Path) -> N
 
 
 def test_the_proof_sees_a_row_that_nobody_wrote_and_one_that_is_missing(tmp_path: Path) -> None:
-    report = hammer(tmp_path, writers=1, appends=1, timeout_s=90)
+    report = hammer(tmp_path, writers=1, appends=1, timeout_s=120)
     location = max((tmp_path / "warehouse").rglob("*.metadata.json")).as_uri()
 
     assert () == report.broken

@@ -154,6 +154,20 @@ def test_a_snapshot_that_is_gone_is_no_proof(made: Kit) -> None:
         table.overwrite(ids(5), "id = 7", read_at=first)
 
 
+def test_rows_that_came_to_an_empty_table_are_not_replaced_once_their_snapshot_is_gone(made: Kit) -> None:
+    """PyIceberg makes the oldest snapshot that is left look like the first one ever."""
+    table = made.table()
+    stale = made.again(table)
+    table.append(ids(3))
+    table.append(ids(4))
+    table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
+    with pytest.raises(StaleRead, match="since the branch was empty"):
+        stale.overwrite(ids(5), "id = 3")
+    assert row_ids(made.again(table)) == [3, 4]
+    stale.overwrite(ids(6), "id = 7")
+    assert row_ids(made.again(table)) == [3, 4, 6]
+
+
 def test_a_compaction_is_no_change(made: Kit) -> None:
     table = made.table(ids(1), ids(2), ids(3))
     stale = made.again(table)

@@ -229,7 +229,7 @@ def test_another_process_repeats_a_request_in_vain(impl: str) -> None:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=120,
             check=False,
         )
         assert ended.stdout.strip() == "False", ended.stderr[-2000:]

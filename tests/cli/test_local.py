@@ -114,7 +114,7 @@ def test_a_signal_right_after_the_announcement_is_waited_for() -> None:
     """Whoever is told that all is up may end it at once: that ends it in order."""
     code = "import os, signal; from commit_coord.local import keeper; "
     code += "keeper.await_end(lambda: os.kill(os.getpid(), signal.SIGTERM)); print('in order')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
     assert (0, "in order\n") == (done.returncode, done.stdout)
 

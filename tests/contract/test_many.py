@@ -116,7 +116,7 @@ def test_a_writer_passes_an_endless_stream_of_readers(service: Service) -> None:
         readers = [pool.submit(read, service.open()) for _ in range(4)]
         try:
             until(lambda: len(reads) > 4, "a stream of readers")
-            writer = Contender(service.open(), request((X, table)), seconds=60).queued()
+            writer = Contender(service.open(), request((X, table)), seconds=120).queued()
             queued = time.monotonic()
             until(writer.granted.is_set, "the writer's turn")
             granted = time.monotonic()

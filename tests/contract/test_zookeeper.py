@@ -92,7 +92,7 @@ def connected(servers: str, **options: Any) -> Iterator[Any]:
     from kazoo.client import KazooClient
 
     client = KazooClient(servers, timeout=10, **options)
-    client.start(timeout=30)
+    client.start(timeout=120)
     try:
         yield client
     finally:
@@ -126,7 +126,7 @@ def end_session(session: Session, other: LockManager) -> None:
 
     assert session._opening is not None
     double = KazooClient(ours(other)._access.hosts, client_id=session._opening.client.client_id)
-    double.start(timeout=30)
+    double.start(timeout=120)
     double.stop()
     double.close()
 
@@ -928,7 +928,7 @@ def test_an_ensemble_survives_the_loss_of_a_server_and_of_the_leader() -> None:
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         told: list[LeaseState] = []
         lease.add_listener(lambda _, state: told.append(state))
-        waiter = Contender(other, request((X, TABLE)), seconds=60).queued()
+        waiter = Contender(other, request((X, TABLE)), seconds=120).queued()
         generation = 0
         followers = [server for server in ensemble.servers if server.mode == "follower"]
         for victim in (followers[0], None):
@@ -1406,7 +1406,7 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
         ):
             holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
             held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
-            waiting = Contender(waiter, request((X, TABLE)), seconds=60).queued()
+            waiting = Contender(waiter, request((X, TABLE)), seconds=120).queued()
             time.sleep(delay)  # the pings go on: at another moment of each
             held.ensure_active(0)
             os.kill(follower.pid, signal.SIGSTOP)

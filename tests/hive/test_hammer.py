@@ -23,7 +23,7 @@ def own() -> Iterator[HiveMetastore]:
 
 @pytest.mark.parametrize("impl", ["hms", "none"])
 def test_every_append_is_there_once(own: HiveMetastore, tmp_path: Path, impl: str) -> None:
-    report = hammer(tmp_path, writers=4, appends=10, timeout_s=100, properties={"uri": own.uri, "lock-impl": impl})
+    report = hammer(tmp_path, writers=4, appends=10, timeout_s=120, properties={"uri": own.uri, "lock-impl": impl})
     # Without a latch a commit may find the pointer moved ten times in a row, and is refused.
     failures = {} if impl == "hms" else report.failures
     assert report == replace(
@@ -41,7 +41,7 @@ def test_killed_writers_lose_and_double_nothing(own: HiveMetastore, tmp_path: Pa
         kill_every_s=0.5,
         kills_max=3,
         seed=7,
-        timeout_s=100,
+        timeout_s=120,
         properties={"uri": own.uri},
     )
     assert () == report.broken

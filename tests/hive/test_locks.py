@@ -469,7 +469,7 @@ def test_locks_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> No
         settings = LockSettings(lease_ms=120_000)
         manager, other = HmsLockManager(own.uri, settings=settings), HmsLockManager(own.uri, settings=settings)
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
-        waiter = Contender(other, request((X, TABLE)), seconds=90).queued()
+        waiter = Contender(other, request((X, TABLE)), seconds=120).queued()
         own.kill()
         own.start()
         lease.ensure_active(0)
@@ -489,7 +489,7 @@ def test_who_was_not_answered_takes_nobody_for_dead(hms: HiveMetastore, service:
     with Proxy(hms.uri) as to_first, Proxy(hms.uri) as to_second:
         first, second = (HmsLockManager(way.uri, settings=settings) for way in (to_first, to_second))
         held = service.open().acquire(request((X, TABLE)), deadline=soon())
-        waiters = [Contender(client, request((X, TABLE)), seconds=90).queued() for client in (first, second)]
+        waiters = [Contender(client, request((X, TABLE)), seconds=120).queued() for client in (first, second)]
         beside = second.acquire(latch(Resource(("db", "beside"))), deadline=soon())
         to_first.refuse += away
         to_second.refuse += away

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.zookeeper
 def client(connect_string: str) -> Iterator[Any]:
     """A connected client."""
     connected = KazooClient(connect_string, timeout=10)
-    connected.start(timeout=30)
+    connected.start(timeout=120)
     try:
         yield connected
     finally:

@@ -131,6 +131,21 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_EMPTY}test_orphans_refuses_a_table_that_holds_the_data_of_another",
     ),
     Mutant(
+        "a-required-list-that-is-null",
+        "iceberg/required.py",
+        "                if field.required and there[at].null_count > found.null_count:\n",
+        "                if False:\n",
+        "tests/catalog/test_required_values.py::test_a_row_that_lacks_a_required_value_is_refused_and_leaves_no_file"
+        "[a map-update_rows-False]",
+    ),
+    Mutant(
+        "a-required-value-in-a-slice",
+        "iceberg/required.py",
+        "    return pa.ListArray.from_arrays(offsets, pairs, mask=found.is_null()).flatten()\n",
+        "    return pairs\n",
+        "tests/catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth_and_in_a_slice",
+    ),
+    Mutant(
         "null-lists-and-maps",
         "table/nulls.py",
         "            if made is None or made.null_count == source.null_count:\n",

@@ -30,6 +30,18 @@ _FOREIGN, _FILTERS = "table/foreign_files.py", "tests/catalog/test_row_filters.p
 
 MUTANTS += (
     _found("a-float-that-is-infinite", _PREDICATES, "if math.isinf(value) else", "if math.isnan(value) else"),
+    _found(
+        "an-empty-table-whose-first-snapshot-expired",
+        "table/isolation.py",
+        "    if read.snapshot_id is None and tip is not None:\n",
+        "    if read.snapshot_id is None and tip is None:\n",
+    ),
+    _found(
+        "a-partition-field-that-is-added-again-after-an-upgrade",
+        "table/spec_changes.py",
+        "        if made.field_id not in stays:\n",
+        "        if made.field_id not in ():\n",
+    ),
     _found("in-with-a-zero", _PREDICATES, "and 0.0 in literals:", "and None in literals:"),
     _found(
         "a-null-partition-is-not-greater",

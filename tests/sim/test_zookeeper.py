@@ -119,13 +119,13 @@ def _told(deeds: list[Deed], opened: Callable[[], Any], flushed: Callable[[Any],
                     fired.append(("event", who, what, event.path))
 
             try:
-                answer = plain(_sent(clients[who], kind, what, watch).get(timeout=10))
+                answer = plain(_sent(clients[who], kind, what, watch).get(timeout=120))
             except KazooException as error:
                 answer = plain(error)
             told.append((who, kind, what, answer))
         for client in clients:
-            client.sync_async(_BASE).get(timeout=10)
-            client.exists_async(_BASE).get(timeout=10)
+            client.sync_async(_BASE).get(timeout=120)
+            client.exists_async(_BASE).get(timeout=120)
             flushed(client)
         told += sorted(fired, key=str)
         fired.clear()
@@ -188,7 +188,7 @@ def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
 
     def opened() -> KazooClient:
         client = KazooClient(real, timeout=10)
-        client.start(timeout=30)
+        client.start(timeout=120)
         return client
 
     def flushed(client: KazooClient) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from commit_coord.testing.rows.many import Outcome, Rig, kind_of, run_again, run_many
-from commit_coord.testing.rows.program import by_stock, loads
+from commit_coord.testing.rows.program import loads
 from commit_coord.testing.rows.run import ALONE
 from commit_coord.testing.rows.shrink import smallest
 
@@ -70,8 +70,6 @@ def _tell(rig: Rig, one: Outcome, *, reduce: bool) -> None:
     if reduce and program:
         small = smallest(loads(program), lambda less: kind_of(rig, less) == one.kind)
         program, text = str(small), str(run_again(rig, small, strict=False) or text)
-        if kind_of(rig, by_stock(small)) == one.kind:
-            print("PyIceberg alone does the same:")
     print(f"seed {one.seed}: {text}\n{program}\n", flush=True)
 
 

@@ -14,7 +14,6 @@ import pickle
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -29,10 +28,9 @@ from pyiceberg.table import Table
 import commit_coord
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.testing.rows import many
-from commit_coord.testing.rows.many import draw_and_run
 from commit_coord.testing.rows.metadata import Files
 from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
-from commit_coord.testing.rows.run import NAMESPACE, Clients, Doing, Written, quiet
+from commit_coord.testing.rows.run import ALONE, NAMESPACE, Clients, Doing, Written, quiet
 
 _OURS = ("a", "b")
 _PATIENCE_S = 120.0
@@ -186,6 +184,10 @@ class Remote:
         """Have a table made."""
         return Handle(self, key).told(self.ask("create", key, schema, given))
 
+    def purge_table(self, key: tuple[str, str]) -> None:
+        """Drop the table and its files."""
+        self.ask("purge", key)
+
     def drop_table(self, key: tuple[str, str]) -> None:
         """Have a table dropped."""
         self.ask("drop", key)
@@ -204,6 +206,7 @@ class FarDoing:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.slots: dict[str, Written] = {}
+        self.between: Callable[[], None] = lambda: None  # a client that is far is raced at its commits alone
 
     def __call__(self, operation: Single, table: Handle) -> None:
         """Do *operation* on *table*, as its client sees it."""
@@ -259,6 +262,9 @@ class _Serving:
     def create(self, key: tuple[str, str], schema: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         self._tables[key] = self._catalog.create_table(key, schema, **given)
         return _about(self._tables[key])
+
+    def purge(self, key: tuple[str, str]) -> None:
+        self._catalog.purge_table(key)
 
     def drop(self, key: tuple[str, str]) -> None:
         self._catalog.drop_table(key)
@@ -321,17 +327,12 @@ def run_programs(
     folder: Path, seeds: Sequence[int], place: Place, *, apart: bool, say: Callable[[str], None] = print
 ) -> int:
     """Run a program for each of *seeds*, and return how many findings there are."""
-    counts: Counter[str] = Counter()
-    findings = 0
     with ExitStack() as stack:
         rig = Rig(stack, folder, place, apart=apart)
-        for seed in seeds:
-            program, found = draw_and_run(rig, seed, counts)
-            if found is not None:
-                findings += 1
-                say(f"seed {seed}: {found}\n{program}\n")
-    landed = sum(number for name, number in counts.items() if name.endswith(" landed"))
-    refused = sum(number for name, number in counts.items() if name.endswith(" refused"))
+        done = many.run_many(seeds, 1, lambda one: say(f"seed {one.seed}: {one.text}\n{one.program}\n"), rig)
+    landed = sum(number for name, number in done.counts.items() if name.endswith(" landed"))
+    refused = sum(number for name, number in done.counts.items() if name.endswith(" refused"))
+    findings = sum(number for kind, number in done.kinds.items() if not kind.startswith(ALONE))
     say(f"{len(seeds):,} programs, {landed:,} operations landed, {refused:,} were refused, {findings:,} findings")
     return findings
 

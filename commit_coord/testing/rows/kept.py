@@ -32,10 +32,10 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from commit_coord.local.maven import maven_jar
-from commit_coord.testing.rows import readers
+from commit_coord.testing.rows import limits, readers
 from commit_coord.testing.rows.metadata import Files, Observed, local
 from commit_coord.testing.rows.model import (
     Always,
@@ -54,11 +54,10 @@ from commit_coord.testing.rows.model import (
     columns_of,
     complete,
     constants,
-    parts,
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag
-from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients, duckdb_limit
+from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
 
 STEPS = (4, 12)
 """Of a program: at least and at most."""
@@ -118,12 +117,12 @@ def looks(state: State, seed: int) -> Iterator[Look]:
         yield Look(condition, Counter(filter(bound(condition, state.fields), state.of().elements())))
 
 
-def run_and_keep(folder: Path, seeds: Sequence[int]) -> int:
-    """Run a program for each of *seeds* and keep their tables in *folder*; return how many there are.
+def run_and_keep(folder: Path, seeds: Sequence[int]) -> tuple[int, list[str]]:
+    """Run a program for each of *seeds* and keep their tables in *folder*; return how many there are, and findings.
 
-    A program with a finding leaves none: ``make rows`` reports it.
+    A program with a finding leaves none.
     """
-    made = 0
+    made, findings = 0, list[str]()
     with ExitStack() as stack:
         places: dict[str, Clients] = {}
         for seed in seeds:
@@ -135,12 +134,16 @@ def run_and_keep(folder: Path, seeds: Sequence[int]) -> int:
             try:
                 for _ in range(dice.number(*STEPS)):
                     run.step(step(dice, View(run.state, run.base, run.slots), often))
-            except (Finding, Spoilt):
+            except Spoilt:
                 run.close()
+            except Finding as found:
+                run.close()
+                if not found.kind.startswith(ALONE):
+                    findings.append(f"seed {seed}: {found}")
             else:
                 keep(folder, seed, run.head.location, run.state)
                 made += 1
-    return made
+    return made, findings
 
 
 def keep(folder: Path, seed: int, location: str, state: State) -> None:
@@ -505,29 +508,6 @@ def _any_limit(table: Kept, look: Look) -> Iterator[str]:
         yield "a late client of PyIceberg's left a required value out: readers show 0, or find no NULL"
 
 
-def _duckdb_limit(table: Kept, look: Look) -> Iterator[str]:
-    about = table.observed
-    if reason := duckdb_limit(about):
-        yield reason
-    named = {about.schema.find_field(column) for column in columns_of(look.where)}
-    parted = {(p.source, p.transform.partition("[")[0]) for spec in about.specs.values() for p in spec}
-    for found in named:
-        wide = isinstance(found.field_type, DecimalType) and found.field_type.precision > _LONG_DECIMAL
-        if wide and (found.field_id, "truncate") in parted:
-            # The value is computed wrongly; the same row of a table that PyIceberg wrote is not found either.
-            yield "a condition on a wide decimal that a spec truncates: rows are left out"
-        by_time = parted & {(found.field_id, unit) for unit in ("year", "month", "day", "hour")}
-        if by_time and str(found.field_type) != "date" and any(map(_before_1970, constants(look.where))):
-            yield "a condition with a time before 1970 on a column that a spec cuts: it rounds up"
-
-
-_LONG_DECIMAL = 18
-
-
-def _before_1970(value: Any) -> bool:
-    return isinstance(value, datetime) and value.replace(tzinfo=UTC) < datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def _java_limit(table: Kept, look: Look) -> Iterator[str]:
     schema = table.schema
     for spec in table.observed.specs.values():
@@ -562,11 +542,7 @@ def _pyiceberg_limit(table: Kept, look: Look) -> Iterator[str]:
         inside = kind.element_type if isinstance(kind, ListType) else getattr(kind, "value_type", None)
         if isinstance(inside, StructType) and any(column.field_id not in dict(row) for row in look.rows):
             yield "a list or map of structs that is NULL: it is shown as empty"
-    if reason := readers.pyiceberg_limit(table.observed, look.where):
-        yield reason
-    for part in parts(look.where):
-        if isinstance(part, IsNull | NotNull) and schema.find_field(part.column).required and "." in part.column:
-            yield "a required field of a struct that may be NULL: it is taken for never NULL"
+    yield from limits.pyiceberg(table.observed, look.where)
 
 
 def _spark_limit(table: Kept, look: Look) -> Iterator[str]:
@@ -583,27 +559,16 @@ def _kinds(schema: Schema) -> Iterator[IcebergType]:
 
 LIMITS: dict[str, Limit] = {
     "pyiceberg": _pyiceberg_limit,
-    "duckdb": _duckdb_limit,
+    "duckdb": lambda table, look: limits.duckdb(table.observed, look.where),
     "jvm": _jvm_limit,
     "spark": _spark_limit,
 }
 
 
-def limit(name: str, table: Kept, look: Look) -> str:
-    """Return why the engine of that name can't answer *look*; "" if it can."""
-    return next(itertools.chain(LIMITS[name](table, look), _any_limit(table, look)), "")
-
-
-KNOWN_ERRORS: dict[str, Mapping[str, str]] = {
-    "pyiceberg": readers.PYICEBERG_ERRORS,
-    "duckdb": {"Information loss on integer cast": "a partition value that is out of range once it is truncated"},
-}
-"""Errors by which an engine refuses a condition, by a part of their text, and why."""
-
-
-def known(name: str, error: Exception) -> str:
-    """Return why the engine of that name fails so; "" if that is a finding."""
-    return next((why for part, why in KNOWN_ERRORS.get(name, {}).items() if part in str(error)), "")
+def limit(name: str, table: Kept, look: Look, answer: Bag | Exception) -> str:
+    """Return why the engine of that name can't answer *look* otherwise; "" if it can."""
+    found = next(itertools.chain(LIMITS[name](table, look), _any_limit(table, look)), "")
+    return found or (limits.known(name, answer) if isinstance(answer, Exception) else "")
 
 
 # Reading all of them.
@@ -644,7 +609,7 @@ def compare(name: str, engine: Engine, table: Kept, tally: Tally) -> None:
     for look, answer in _answers(engine, table):
         if answer == look.rows:
             agreed += 1
-        elif reason := limit(name, table, look) or (known(name, answer) if isinstance(answer, Exception) else ""):
+        elif reason := limit(name, table, look, answer):
             tally.explained[reason] += 1
         else:
             tally.unexplained.append(f"{name}: seed {table.seed}, {table.location}: {_different(look, answer)}")
@@ -715,10 +680,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.runs < 1:
         parser.error("--runs is 1 or more")
+    findings: list[str] = []
     if not (options.folder / _TABLES).exists():
-        made = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
-        print(f"{options.runs:,} programs left {made:,} tables", flush=True)
-    return 1 if read_all(options.folder, options.engine or list(ENGINES)) else 0
+        made, findings = run_and_keep(options.folder.absolute(), range(options.seed, options.seed + options.runs))
+        print(*findings, f"{options.runs:,} programs left {made:,} tables", sep="\n", flush=True)
+    unread = read_all(options.folder, options.engine or list(ENGINES))
+    return 1 if findings or unread else 0
 
 
 if __name__ == "__main__":

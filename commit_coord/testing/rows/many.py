@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from commit_coord.testing.rows.program import Dice, Mix, Program, Step, View, by_stock, mix, step, table
-from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
+from commit_coord.testing.rows.program import Dice, Mix, Program, Step, View, mix, step, table
+from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
 
 _STEPS = (4, 12)
 
@@ -51,7 +51,7 @@ def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Fi
             made = rig.step(dice, View(run.state, run.base, run.slots), often, last=not left)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
-        run.finish()
+        run.end()
     except Finding as found:
         return program, found
     except Spoilt:
@@ -69,7 +69,7 @@ def run_again(rig: Rig, program: Program, *, strict: bool = True) -> Finding | N
         run = rig.run(rig.of(program.locks), program)
         for one in program.steps:
             run.step(one)
-        run.finish()
+        run.end()
     except Finding as found:
         return found
     except Spoilt:
@@ -100,7 +100,7 @@ class Outcome:
     Args:
         seed: Which.
         program: As it was drawn, printed; "" when the oracle itself failed.
-        kind: Of the finding; "" when there is none. Begins with ``PyIceberg alone`` where that does the same.
+        kind: Of the finding; "" when there is none. Begins with ``PyIceberg alone`` where no code of ours had a part.
         text: What was found.
         counts: What was exercised.
     """
@@ -119,11 +119,7 @@ def outcome(rig: Rig, seed: int) -> Outcome:
         program, found = draw_and_run(rig, seed, counts)
         if found is None:
             return Outcome(seed, str(program), counts=counts)
-        alone = run_again(rig, by_stock(program), strict=False)
-        kind = found.kind.removeprefix(ALONE)
-        if found.kind != kind or (alone is not None and alone.kind.removeprefix(ALONE) == kind):
-            kind = ALONE + kind
-        return Outcome(seed, str(program), kind, str(found), counts)
+        return Outcome(seed, str(program), found.kind, str(found), counts)
     except Exception:  # noqa: BLE001 - the oracle's own mistake
         return Outcome(seed, kind="oracle", text=traceback.format_exc(), counts=counts)
 

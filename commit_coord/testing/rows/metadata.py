@@ -219,6 +219,7 @@ class Observed:
             rows={name: self.rows(ref["snapshot-id"]) for name, ref in refs.items()},
             tags=frozenset(name for name, ref in refs.items() if ref["type"] == "tag"),
             spec=tuple(p for p in self.specs[raw["default-spec-id"]] if p.transform != "void"),
+            void=frozenset(p.name for p in self.specs[raw["default-spec-id"]] if p.transform == "void"),
             order=tuple((f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]),
             properties={
                 k: v
@@ -260,6 +261,9 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     for what, key in (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id")):
         if len({one[key] for one in raw[what]}) != len(raw[what]):
             yield f"two {what} have one id"
+    for spec in raw["partition-specs"]:
+        if len({one["field-id"] for one in spec["fields"]}) != len(spec["fields"]):
+            yield "two fields of a partition spec have one id"
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
             yield f"{name} stands at a snapshot that is gone"

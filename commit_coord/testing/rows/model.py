@@ -335,6 +335,7 @@ class State:
         properties: Without those that follow from something else.
         version: Of the format.
         last_id: The highest field id that was ever given out.
+        void: The names of its void partition fields. Seen, not compared.
         spec_id: Of *spec*. Seen, not compared.
         files: Of the main branch: the spec and the rows of each. Seen, not compared.
         history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
@@ -351,6 +352,7 @@ class State:
     properties: Mapping[str, str] = field(default_factory=dict)
     version: int = 2
     last_id: int = field(default=0, compare=False)
+    void: frozenset[str] = field(default=frozenset(), compare=False)
     spec_id: int = field(default=0, compare=False)
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
@@ -377,6 +379,16 @@ class State:
     def named(self, column: str) -> NestedField:
         """Return a column by its name."""
         return path_of(column, self.fields)[-1]
+
+    def is_like(self, other: State) -> bool:
+        """Return whether nothing differs that a change could rest on: neither structure nor rows, files or settings."""
+        return (
+            self.same_structure(other)
+            and (self.order, self.properties, self.tags) == (other.order, other.properties, other.tags)
+            and self.rows.keys() == other.rows.keys()
+            and all(Counter(rows) == Counter(other.rows[ref]) for ref, rows in self.rows.items())
+            and Counter(self.files) == Counter(other.files)
+        )
 
     def same_structure(self, other: State) -> bool:
         """Return whether only rows and refs differ."""
@@ -416,9 +428,12 @@ def _visible(row: Row, fields: StructType) -> Row:
 
 
 def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
-    """Return rows that were written by name; None when one lacks what is required, or has what a column can't have."""
+    """Return rows that were written by name; None when one lacks what is required, or has what a column can't have.
+
+    Without columns there are no rows: Arrow has none to write.
+    """
     try:
-        made: list[Row] = [canonical(row, fields) for row in named]
+        made: list[Row] = [canonical(row, fields) for row in named if fields.fields]
     except (TypeError, AttributeError, ValueError, struct.error):
         return None  # a race's steps are drawn before the first one is done, and may name other columns by then
     return made if all(complete(row, fields) for row in made) else None

@@ -394,10 +394,19 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Race:
-    """*one* is planned; then *others* are done, by other clients; then *one* commits."""
+    """*one* is planned; then *others* are done, by other clients; then *one* commits.
+
+    Args:
+        one: What is raced.
+        others: What comes between.
+        early: Where *one* is a transaction: they are done behind its first call.
+        again: The last of them is done when *one*, having lost the race, is planned again: it loses twice.
+    """
 
     one: Single
     others: tuple[Single, ...]
+    early: bool = False
+    again: bool = False
 
     @property
     def client(self) -> str:
@@ -490,11 +499,13 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
         return operation.meaning(base, head)
     if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):
         return Expected((head,), "tables of its version can only be read")
-    changed = "" if base.same_structure(head) else "the table has other columns or partitions by now"
-    late = changed or ("" if base is head else "the table has changed")
+    evolved = not base.same_structure(head)
+    kept = all(column in head.fields.fields for column in base.fields.fields)
+    changed = "" if kept else "columns that its client saw are others by now"
+    late = "" if base.is_like(head) else "the table has changed"
     # A statement is text, which is read again on the head.
     anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or same_kinds(base, head)
-    views = (base, head) if changed and anew else (base,)
+    views = (base, head) if evolved and anew else (base,)
     match operation:
         case AddFiles(rows=rows) if same_kinds(base, head) and len(set(_partitions(rows, head))) > 1:
             # A file lies in one partition, whatever its bounds say.
@@ -517,7 +528,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return Expected(_each(_overwritten(rows, where, view, head, branch) for view in views), late)
         case Upsert(rows=rows, keys=keys):
             # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
-            why = changed or _has_twice(rows, keys, base) or _has_twice(rows, keys, head)
+            other = "" if base.fields == head.fields else _ALL_COLUMNS
+            why = other or _has_twice(rows, keys, base) or _has_twice(rows, keys, head)
             return Expected(_each(state for view in views for state in _upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if _by_snapshot(base, head):
@@ -732,6 +744,8 @@ def _updated(where: Where, sets: dict[str, Any], view: State, head: State, branc
         return None
     try:
         matches = bound(where, view.fields)
+        for column in sets:
+            path_of(column, view.fields)  # also where there is no row
         there = head.rows.get(branch, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
         kept = [row for row in there if not matches(row)]
@@ -753,7 +767,7 @@ def _inserted(rows: tuple[Named, ...], view: State, head: State, overwrite: bool
 def _selected(where: Where, view: State, head: State, overwrite: bool) -> State | None:
     try:
         found = tuple(filter(bound(where, view.fields), head.of().elements()))
-    except Unbound:
+    except (Unbound, TypeError):
         return None
     if not overwrite:
         return head.with_rows((*head.rows.get(MAIN, ()), *found))
@@ -791,11 +805,18 @@ def _files_committed(operation: CommitFiles, base: State, head: State, slots: Sl
     return Expected(tuple(state.with_rows((*state.rows.get(MAIN, ()), *rows)) for state in left), why)
 
 
+_ALL_COLUMNS = "an upsert takes rows of all columns alone"
+
+
 def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
     pairs = [(base, head)]
     # Rows that are put in the place of others were computed, by whatever calls.
     replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
     refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
+    if any(isinstance(call, Upsert) for call in calls) and any(
+        isinstance(call, AddColumn | DropColumn | RenameColumn) for call in calls
+    ):
+        refusable = _ALL_COLUMNS
     if any(isinstance(call, Append) and call.rows for call in calls) and base.same_structure(head):
         deletes = (call for call in calls if isinstance(call, Delete))
         if any(_conflict(delete.where, base, head, delete.branch) for delete in deletes):
@@ -823,6 +844,8 @@ def _changed(operation: Structural, base: State, head: State, late: str) -> Expe
             return Expected((), "other tables may need its files")
         if isinstance(operation, Require) and base.named(operation.column).required == operation.required:
             return Expected((head,), late)  # it asks for what is
+        if isinstance(operation, DropPartition) and head.version == 1 and operation.name in head.void:
+            return Expected((head,), late)  # in this version the field stays, and makes nothing of its column
         if isinstance(operation, SortBy) and base.order == _applied(operation, base, base).order:
             return Expected((head,), late)
         if any(_known(base, name) != _known(head, name) for name in names_in(operation)):

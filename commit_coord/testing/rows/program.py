@@ -142,20 +142,6 @@ class Program:
         )
 
 
-def by_stock(program: Program) -> Program:
-    """Return *program* with PyIceberg's catalogs for ours, without what these can't do."""
-    steps: list[Step] = []
-    for one in program.steps:
-        if isinstance(one, Race):
-            first, others = stock_call(one.one), [found for other in one.others if (found := stock_call(other))]
-            steps += [Race(first, tuple(others))] if first is not None else others
-        elif isinstance(one, Look):
-            steps.append(one)
-        elif (found := stock_call(one)) is not None:
-            steps.append(found)
-    return replace(program, locks="stock", steps=tuple(steps))
-
-
 def stock_call(one: Single) -> Single | None:
     """Return *one* as PyIceberg's own tables take it; None when they can't do it."""
     if isinstance(one, Transact):
@@ -567,9 +553,8 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
         return Look(where(dice, view.head))
     if dice.chance(mix.races) and client != "s":
         one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
-        return Race(
-            one, tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
-        )
+        others = tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
+        return Race(one, others, isinstance(one, Transact) and dice.chance(50), dice.chance(40))
     return single(dice, view, client, mix)
 
 
@@ -615,13 +600,19 @@ def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
 
 
 def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    column = next((f for f in base.fields.fields if f.name == "k"), None)
-    if column is None:
+    there = [f for f in base.fields.fields if f.field_type.is_primitive and str(f.field_type) not in _NO_KEYS]
+    if not there:
         return None
-    if not isinstance(column.field_type, LongType):
-        return None
-    made = [{**row, "k": row["k"] or 0} for row in rows(dice, base, 1)]
-    return Upsert(client, tuple({row["k"]: row for row in made}.values()), ("k",))
+    keys = dice.some(there, 1, 2)
+    made: dict[tuple[Any, ...], Named] = {}
+    for row in rows(dice, base, 1):
+        full = {**row, **{f.name: value(dice, f.field_type) for f in keys if row.get(f.name) is None}}
+        made[tuple(full[f.name] for f in keys)] = full
+    return Upsert(client, tuple(made.values()), tuple(f.name for f in keys))
+
+
+_NO_KEYS = {"float", "double", "uuid"}
+"""Types by which PyIceberg joins no rows: it says so, or Arrow does."""
 
 
 def _dynamic(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -850,7 +841,8 @@ def _orphans(dice: Dice, client: str, base: State, view: View) -> Single:
 
 
 def _transact(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    makers = (_append, _append, _delete, _delete, _overwrite, _upsert, _set_property, _update_rows)
+    rows = (_append, _append, _delete, _delete, _overwrite, _upsert, _update_rows)
+    makers = (*rows, *rows, _set_property, _add_column, _rename_column, _drop_column)
     calls: list[Any] = []
     for _ in range(dice.number(2, 3)):
         made = dice.one(makers)(dice, client, base, view)

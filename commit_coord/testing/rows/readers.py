@@ -24,9 +24,8 @@ import pyarrow as pa
 from pyiceberg import expressions as E
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
-from pyiceberg.types import FloatType, IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.metadata import Observed
 from commit_coord.testing.rows.model import (
     Always,
     And,
@@ -39,9 +38,6 @@ from commit_coord.testing.rows.model import (
     Row,
     Where,
     canonical,
-    columns_of,
-    constants,
-    parts,
 )
 
 Bag = Counter[Row]
@@ -128,43 +124,6 @@ def pyiceberg(location: str, schema: Schema, where: Where) -> Bag:
     """Read with PyIceberg's own scan."""
     found = _stock.ask(location, expression(where))
     return Counter() if found is None else bag(found, schema.as_struct())
-
-
-def no_columns(table: Observed, where: Where) -> str:
-    """Return why a scan of PyIceberg's shows no row of *table*, in whatever process; "" if it does."""
-    return "" if table.schema.fields else "a table without columns: there is nothing that rows could be shown by"
-
-
-def pyiceberg_limit(table: Observed, where: Where) -> str:
-    """Return why PyIceberg's own scan answers *where* wrongly, whoever wrote the table; "" if it does not."""
-    if reason := no_columns(table, where):
-        return reason
-    columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
-    kinds = {key: str(table.schema.find_type(key)) for key in columns}
-    floats = {key for schema in table.schemas.values() for key in schema.field_ids if _is_float(schema, key)}
-    if not floats.isdisjoint(columns) and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
-        return "a constant beyond the range of floats: it finds no infinity there, and each in files of floats"
-    if any(isinstance(v, float) and v == 0 for one in parts(where) if isinstance(one, In) for v in one.values):
-        return "IN with a zero: it tells 0.0 from -0.0"
-    partitioned = {p.source for spec in table.specs.values() for p in spec if p.transform == "identity"}
-    if any(kind == "double" for key, kind in kinds.items() if key in partitioned):
-        return "a double that a spec partitions by: read with the precision of a float"
-    return "a uuid: Arrow compares none" if "uuid" in kinds.values() else ""
-
-
-def _is_float(schema: Schema, key: int) -> bool:
-    return isinstance(schema.find_type(key), FloatType)
-
-
-_MOST = 3.4028234663852886e38
-"""The greatest float of 32 bits."""
-
-PYICEBERG_ERRORS = {
-    "'NoneType' and": "it compares a partition value that is NULL",
-    "date value out of range": "it looks for the day after the last one",
-    "does not fit into precision inferred": "a decimal that was widened",
-}
-"""Errors by which PyIceberg's own scan refuses a condition, by a part of their text, and why."""
 
 
 def as_pyiceberg_shows(rows: Bag, fields: StructType) -> Bag:

@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import shutil
 import sqlite3
@@ -44,7 +45,7 @@ import commit_coord
 from commit_coord import sql
 from commit_coord.errors import CommitCoordError, CommitStateUnknown, LockError
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows import metadata, readers
+from commit_coord.testing.rows import limits, metadata, readers
 from commit_coord.testing.rows.metadata import Files, Observed
 from commit_coord.testing.rows.model import (
     MAIN,
@@ -147,7 +148,7 @@ class Clients:
 
     Args:
         folder: Where everything lies.
-        locks: ``operation-locks`` of ours; ``stock``: there are none of ours, PyIceberg's stand in their place.
+        locks: ``operation-locks`` of ours.
     """
 
     folder: Path
@@ -159,7 +160,7 @@ class Clients:
         """Open them."""
         self.database = self.folder / "catalog.db"
         uri, warehouse = f"sqlite:///{self.database}", f"file://{self.folder}/warehouse"
-        for name in ("a", "b") if self.locks != "stock" else ():
+        for name in ("a", "b"):
             self.catalogs[name] = commit_coord.load_catalog(
                 "rows",
                 uri=f"coord+{uri}",
@@ -170,8 +171,7 @@ class Clients:
                     "lock.acquire-timeout-ms": "150",
                 },
             )
-        for name in {"a", "b", "s"} - self.catalogs.keys():
-            self.catalogs[name] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
+        self.catalogs["s"] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
         self.catalogs["s"].create_namespace(NAMESPACE)
         self._connection = sqlite3.connect(self.database)
 
@@ -243,7 +243,7 @@ _READ_EACH = 3
 
 _MEMORY = "/dev/shm"  # noqa: S108 - a folder in it gets a name of its own # nosec B108
 
-_GAP = "the snapshot log has entries before one that is gone"
+_METADATA = "metadata: "
 
 _LANDED = "it has landed before"
 
@@ -267,6 +267,8 @@ class Doing:
     folder: Path
     files: Files
     slots: dict[str, Written] = field(default_factory=dict)
+    between: Callable[[], None] = lambda: None
+    """Called behind the first call of a transaction."""
 
     def __call__(self, operation: Single, table: Table) -> None:
         """Do *operation* on *table*, as its client sees it."""
@@ -275,7 +277,9 @@ class Doing:
                 table.refresh()
             case Transact(calls=calls):
                 with table.transaction() as transaction:
-                    for call in calls:
+                    for at, call in enumerate(calls):
+                        if at == 1:
+                            self.between()
                         self.call(call, transaction, table.schema())
             case WriteFiles(rows=rows, slot=slot):
                 made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
@@ -588,8 +592,6 @@ class Run:
         self.steps += 1
         if self.is_stock(one) and self.head.location != self.handles[one.client].metadata_location:
             self.finish()  # what its late commit breaks is told from what was broken before
-        if self.clients.locks == "stock":
-            self.handles[one.client].refresh()  # to find out what PyIceberg does wrong when nothing is late
         before = self.state
         base = before if is_fresh(one) or isinstance(one, Orphans) else self.base(one.client)
         with self._racing(race):
@@ -601,7 +603,7 @@ class Run:
 
     def is_stock(self, operation: Operation) -> bool:
         """Return whether PyIceberg alone does *operation*."""
-        return operation.client == "s" or self.clients.locks == "stock"
+        return operation.client == "s"
 
     def _do(self, operation: Single) -> Exception | None:
         table = self.handles[operation.client]
@@ -639,23 +641,37 @@ class Run:
         owner, name = (catalog, "commit_table") if self.is_stock(race) else (catalog.coordinator, "commit")
         real: Callable[..., Any] = getattr(owner, name)
 
-        def commit(*args: Any, **kwargs: Any) -> Any:
+        def meanwhile(left: int = 0) -> None:
             self.depth += 1
             try:
-                while others:
+                while len(others) > left:
                     self.step(others.pop(0))
             except Exception as found:  # noqa: BLE001 - none of the product's: it must not seem to come from there
                 self.nested = self.nested or found
                 others.clear()
             finally:
                 self.depth -= 1
+
+        def commit(*args: Any, **kwargs: Any) -> Any:
+            if race.again and len(others) > 1 and (replan := kwargs.get("replan")):
+                meanwhile(1)
+
+                def planned(*about: Any) -> Any:
+                    made = replan(*about)
+                    meanwhile()
+                    return made
+
+                return real(*args, **{**kwargs, "replan": planned})
+            meanwhile()
             return real(*args, **kwargs)
 
         setattr(owner, name, commit)
+        self.doing.between, before = meanwhile if race.early else self.doing.between, self.doing.between
         try:
             yield
         finally:
             delattr(owner, name)
+            self.doing.between = before
 
     # Judgement.
 
@@ -694,6 +710,8 @@ class Run:
         late = self.is_stock(operation) and base is not head
         if late and not all(complete(row, now.fields) for rows in now.rows.values() for row in rows):
             raise Spoilt("a late client left a required value out")
+        if isinstance(operation, Require) and not all(complete(row, now.fields) for row in now.of()):
+            raise Spoilt("a column became required that holds NULL")
         added = self.is_stock(operation) and isinstance(operation, AddFiles) and operation.rows and error is None
         if added and any(now.mapping.get(path) != key for path, key in paths(now.fields)):
             raise Spoilt("files were added whose columns are not in the name mapping, which a late client had made")
@@ -716,8 +734,7 @@ class Run:
             except Finding as found:
                 if self.is_stock(operation) and base is not head:
                     raise Spoilt(str(found)) from found
-                if self.is_stock(operation) and isinstance(operation, Expire | ExpireOne) and _GAP in found.kind:
-                    # Its expiry leaves older entries in the log.
+                if self.is_stock(operation) and found.kind.startswith(_METADATA):
                     raise Finding(ALONE + found.kind, found.text) from found
                 raise
         elif self.depth == 0:
@@ -776,10 +793,10 @@ class Run:
             raise Finding(f"{kind} unknown", f"{operation}: {said}") from error
         if self.depth and isinstance(error, LockError | CommitCoordError) and "lock" in str(error):
             return  # who is raced holds locks
-        if not all(complete(row, head.fields) for row in head.rows.get(MAIN, ())):
-            return  # a late PyIceberg client left a required value out: nobody can write that row anew
         if not in_words(error) and self._stock_says(operation) != type(error).__name__:
             raise Finding(f"{kind} raw {type(error).__name__}", f"{operation} raised {said}") from error
+        if not all(complete(row, head.fields) for row in head.rows.get(MAIN, ())):
+            return  # a late PyIceberg client left a required value out: nobody can write that row anew
         if (
             expected.states
             and not expected.refusable
@@ -825,7 +842,7 @@ class Run:
     def _judge_files(self, old: Observed | None) -> None:
         self.reached |= set(metadata.reachable(self.head))
         for fault in metadata.faults(self.head, old):
-            raise Finding(f"metadata: {fault.split(':')[0]}", fault)
+            raise Finding(_METADATA + fault.split(":")[0], fault)
         if self.depth == 0:
             self._judge_leaks("")
 
@@ -847,6 +864,16 @@ class Run:
         return found
 
     # Readers.
+
+    def end(self) -> None:
+        """Read the table for the last time, also with a condition on each column that tells some rows from others.
+
+        Raises:
+            Finding: A reader does not find the rows.
+        """
+        self.finish()
+        for where in telling(self.state):
+            self._look(where)
 
     def finish(self) -> None:
         """Read the whole table with every reader, if it has changed since that was done.
@@ -871,15 +898,14 @@ class Run:
             return
         expected = Counter(filter(matches, state.of().elements()))
         for name, read in readers.READERS.items():
-            if limit := _LIMITS[name](self.head, where) if name in _LIMITS else "":
+            if limit := next(_LIMITS[name](self.head, where), "") if name in _LIMITS else "":
                 self.counts[f"not read by {name}: {limit}"] += 1
                 continue
             self.counts[f"read by {name}"] += 1
             try:
                 found = read(self.head.location, schema, where)
             except Exception as error:
-                known = readers.PYICEBERG_ERRORS.items() if name == "pyiceberg" else ()
-                if why := next((why for part, why in known if part in str(error)), ""):
+                if why := limits.known(name, error):
                     self.counts[f"not read by {name}: {why}"] += 1
                     continue
                 raise Finding(
@@ -893,36 +919,41 @@ class Run:
                 raise Finding(f"{name} {scan}", f"{where}: {_bags(wanted, found)}")
 
 
-def duckdb_limit(table: Observed) -> str:
-    """Return why DuckDB's extension can't read *table*; "" if it can."""
-    columns = table.schema.field_ids
-    if any(p.source not in columns for spec in table.specs.values() for p in spec):
-        return "a column was dropped that an old spec has: the process ends"
-    if _retyped(table):
-        return "a partition field became void, of another type: the process ends"
-    current = table.raw.get("current-snapshot-id")
-    if table.raw["format-version"] > 1 and current in table.snapshots:
-        lists = table.files.manifest_list(table.snapshots[current]["manifest-list"])
-        about = [table.files.manifest(manifest["manifest_path"]).about for manifest in lists]
-        if any(manifest.get("sequence_number") is None for manifest in lists) or any(
-            said.get("format-version", "1") == "1" for said in about
-        ):
-            return "files of format version 1 in a table of version 2"
-    return ""
+def telling(state: State) -> Iterator[Where]:
+    """Yield a condition on each column of single values, that some row of the table satisfies if one has a value."""
+    rows = sorted(state.of(), key=repr)
+    for at, (path, field_ids) in enumerate(_leaves(state.fields)):
+        values = [
+            value
+            for row in rows
+            if (value := _at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
+        ]
+        turn = (at + len(rows)) % 3
+        if not values or turn == 0:
+            yield IsNull(path)
+        else:
+            yield Compare(path, "==" if turn == 1 else "<=", values[at % len(values)])
 
 
-def _retyped(table: Observed) -> bool:
-    """Return whether a partition field is void in one spec, and in another one a number that it made of its column."""
-    fields = [field for spec in table.raw["partition-specs"] for field in spec["fields"]]
-    void = {f["field-id"] for f in fields if f["transform"] == "void"}
-    kept = ("void", "identity", "truncate")
-    return any(f["field-id"] in void and not f["transform"].startswith(kept) for f in fields)
+def _leaves(fields: StructType) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for one in fields.fields:
+        if isinstance(one.field_type, StructType):
+            for path, field_ids in _leaves(one.field_type):
+                yield f"{one.name}.{path}", (one.field_id, *field_ids)
+        elif one.field_type.is_primitive:
+            yield one.name, (one.field_id,)
 
 
-_LIMITS: dict[str, Callable[[Observed, Where], str]] = {
-    "duckdb": lambda table, where: readers.no_columns(table, where) or duckdb_limit(table),
-    "pyiceberg": readers.pyiceberg_limit,
-    "ours": readers.no_columns,
+def _at(row: Any, field_ids: tuple[int, ...]) -> Any:
+    for key in field_ids:
+        row = None if row is None else dict(row).get(key)
+    return row
+
+
+_LIMITS: dict[str, Callable[[Observed, Where], Iterator[str]]] = {
+    "duckdb": limits.duckdb,
+    "pyiceberg": limits.pyiceberg,
+    "ours": limits.no_columns,
 }
 
 _WORDS = (

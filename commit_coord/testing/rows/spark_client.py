@@ -290,8 +290,6 @@ class SparkClients(Clients):
         super().__init__(folder, locks)
         self._connection.close()
         self._connection = sqlite3.connect(self.database, check_same_thread=False)  # one thread at a time
-        if locks == "stock":
-            return
         self.properties = {
             "py-catalog-impl": "commit_coord.catalog.CoordinatedSqlCatalog",
             "uri": f"sqlite:///{self.database}",
@@ -328,7 +326,7 @@ class SparkClients(Clients):
 
     def doing(self, folder: Path, files: Files) -> Any:
         """Return what does operations."""
-        return Doing(folder, files) if self.locks == "stock" else SparkDoing(folder, files, clients=self)
+        return SparkDoing(folder, files, clients=self)
 
     def options(self, table: str) -> dict[str, str]:
         """Return the options of the format for a table."""
@@ -337,8 +335,7 @@ class SparkClients(Clients):
 
     def close(self) -> None:
         """Close them."""
-        if self.locks != "stock":
-            self.gate.close()
+        self.gate.close()
         super().close()
 
 
@@ -478,8 +475,6 @@ class SparkRun(Run):
 
     def _look_through_spark(self, look: SparkLook) -> None:
         clients: Any = self.clients
-        if clients.locks == "stock":
-            return
         try:
             bound(look.where, self.state.fields)
         except LookupError:

@@ -58,7 +58,7 @@ from commit_coord.testing.rows.operations import (
     WriteFiles,
     meaning,
 )
-from commit_coord.testing.rows.run import NAMESPACE, Doing, difference
+from commit_coord.testing.rows.run import NAMESPACE, Doing, difference, in_words
 from commit_coord.testing.sim.plan import Job, Plan
 from commit_coord.testing.sim.run import Inline, Outcome, Run, hash_of
 from commit_coord.testing.sim.services import Client, SimulatedFileIO, short
@@ -110,6 +110,7 @@ class Asked:
         begins: How many changes the pointer had seen by then.
         ends: How many when it was answered; None: it never was.
         answer: What its client was told.
+        raw: The error by which it was refused, if that was not raised on purpose.
     """
 
     operation: Single
@@ -117,6 +118,7 @@ class Asked:
     begins: int
     ends: int | None = None
     answer: Answer = Answer.UNKNOWN
+    raw: str = ""
 
 
 _Catalog: Any = base.CoordinatedCatalog
@@ -258,6 +260,8 @@ class RowsRun(Run):
             why = str(error)
         except Exception as error:  # noqa: BLE001 - each but the one above says that nothing landed
             asked.answer, why = Answer.REFUSED, f"{type(error).__name__}: {error}"
+            if not (in_words(error) or isinstance(error, OSError | NoAnswer | Unreachable)):
+                asked.raw = why
         asked.ends = len(self.pointers.changes)
         process.note(f"{mark}: {asked.answer} {why}")
 
@@ -371,6 +375,8 @@ class RowsRun(Run):
 
     def _answers(self, landed: Mapping[str, int]) -> Iterator[str]:
         for mark, one in self.asked.items():
+            if one.raw and all(map(_whole, (one.seen, *self._while(one)))):
+                yield f"Words: {mark} was refused without any: {one.operation}: {one.raw}"
             if mark in landed:
                 if one.answer is Answer.REFUSED:
                     yield f"RefusedNever: {mark} is there: {one.operation}"
