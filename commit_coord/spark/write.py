@@ -488,7 +488,7 @@ class Batch:
         """
         mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
         former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
-        if mark is None and former is not None and int(former) == self.number:
+        if mark is None and former == str(self.number):
             mark = former  # of another number it is no replay: Spark repeats the last batch alone
         if mark is None:
             return table.find_commit(self.request_id) is not None
