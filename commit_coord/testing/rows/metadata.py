@@ -38,7 +38,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from commit_coord.testing.rows.model import MAIN, Partition, Row, State, Value
+from commit_coord.testing.rows.model import MAIN, Partition, Row, State, Value, leaves, value_at
 from commit_coord.testing.rows.transforms import EPOCH, micros, transformed
 
 Json = dict[str, Any]
@@ -491,8 +491,9 @@ def _metrics(now: Observed, file: Json, rows: list[Row]) -> Iterator[str]:
             said = _of(file, name, key)
             if said is not None and said != wanted and (any(k == key for row in rows for k, _ in row) or said < wanted):
                 yield f"{name} of {column.name} is {said}, of {wanted}"
-        lower, upper = _of(file, "lower_bounds", key), _of(file, "upper_bounds", key)
-        yield from _bounds(column.name, lower, upper, there, column.field_type)
+    for path, ids in leaves(now.schema.as_struct()):
+        lower, upper = _of(file, "lower_bounds", ids[-1]), _of(file, "upper_bounds", ids[-1])
+        yield from _bounds(path, lower, upper, (value_at(row, ids) for row in rows), now.schema.find_type(ids[-1]))
 
 
 def _of(file: Json, name: str, key: int) -> Any:

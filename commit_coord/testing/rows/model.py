@@ -437,3 +437,20 @@ def rows_of(named: Sequence[Named], fields: StructType) -> list[Row] | None:
     except (TypeError, AttributeError, ValueError, struct.error):
         return None  # a race's steps are drawn before the first one is done, and may name other columns by then
     return made if all(complete(row, fields) for row in made) else None
+
+
+def leaves(fields: StructType) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the columns of single values, those in structs with them: their paths, as names and as field ids."""
+    for one in fields.fields:
+        if isinstance(one.field_type, StructType):
+            for path, field_ids in leaves(one.field_type):
+                yield f"{one.name}.{path}", (one.field_id, *field_ids)
+        elif one.field_type.is_primitive:
+            yield one.name, (one.field_id,)
+
+
+def value_at(row: Any, field_ids: tuple[int, ...]) -> Any:
+    """Return the value of *row* at a path of field ids; None where there is none."""
+    for key in field_ids:
+        row = None if row is None else dict(row).get(key)
+    return row

@@ -21,6 +21,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import ListType, MapType, NestedField, StructType
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 import commit_coord
 from commit_coord import sql
@@ -64,7 +66,9 @@ from commit_coord.testing.rows.model import (
     bound,
     canonical,
     complete,
+    leaves,
     paths,
+    value_at,
 )
 from commit_coord.testing.rows.operations import (
     OURS_ALONE,
@@ -347,6 +351,14 @@ def _lands_under_no_name(one: Single, other: Single) -> bool:
         and isinstance(other, CommitFiles)
         and (one.slot, one.named, other.named) == (other.slot, True, False)
     )
+
+
+def _settle() -> None:
+    """Wait until PyIceberg's threads have nothing to do: when one of them fails, it does not wait for the others."""
+    pool: Any = ExecutorFactory.get_or_create()
+    together = threading.Barrier(pool._max_workers)
+    for done in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
+        done.result()
 
 
 def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
@@ -723,6 +735,8 @@ class Run:
             if missing := [path for path in metadata.reachable(self.head) if not os.path.exists(path)]:
                 raise Finding("Orphans took live files", ", ".join(map(os.path.basename, missing)))
         if self.is_stock(operation) or isinstance(operation, WriteFiles):
+            if error is not None:
+                _settle()
             self.left |= self._unreached()  # PyIceberg's own leftovers
         if self.head.location != old.location:
             try:
@@ -922,32 +936,17 @@ class Run:
 def telling(state: State) -> Iterator[Where]:
     """Yield a condition on each column of single values, that some row of the table satisfies if one has a value."""
     rows = sorted(state.of(), key=repr)
-    for at, (path, field_ids) in enumerate(_leaves(state.fields)):
+    for at, (path, field_ids) in enumerate(leaves(state.fields)):
         values = [
             value
             for row in rows
-            if (value := _at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
+            if (value := value_at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
         ]
         turn = (at + len(rows)) % 3
         if not values or turn == 0:
             yield IsNull(path)
         else:
             yield Compare(path, "==" if turn == 1 else "<=", values[at % len(values)])
-
-
-def _leaves(fields: StructType) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for one in fields.fields:
-        if isinstance(one.field_type, StructType):
-            for path, field_ids in _leaves(one.field_type):
-                yield f"{one.name}.{path}", (one.field_id, *field_ids)
-        elif one.field_type.is_primitive:
-            yield one.name, (one.field_id,)
-
-
-def _at(row: Any, field_ids: tuple[int, ...]) -> Any:
-    for key in field_ids:
-        row = None if row is None else dict(row).get(key)
-    return row
 
 
 _LIMITS: dict[str, Callable[[Observed, Where], Iterator[str]]] = {
