@@ -236,7 +236,9 @@ class NoSuchProperty(CommitConflict, KeyError):
 class CommitLockFailed(CommitNotApplied):
     """Nothing was changed: a lock was not granted, or was lost again and again before the swap.
 
-    So ends any call that changes a table or the catalog while the lock service is away.
+    While the lock service can't be reached, so ends every call, job and SQL statement that changes a table or the
+    catalog. A lock that another one holds for too long ends a commit so too; before a change begins it is
+    ``LockTimeout``. What to do: repeat the call when the message's reason is gone.
     """
 
     kind = ErrorKind.COMMIT_LOCK_FAILED

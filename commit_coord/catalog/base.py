@@ -18,7 +18,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
@@ -30,7 +29,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
-from commit_coord.iceberg.rebase import GC_ENABLED
+from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
@@ -130,15 +129,54 @@ class CoordinatedCatalog(MetastoreCatalog):
             LockReentered: This thread holds one of them already.
             LockRefused: The policy is ``deny`` and its retries are used up.
         """
+        return self.acquire_operation(self.lock_request(locks, statement=statement))
+
+    def lock_request(
+        self,
+        locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]],
+        *,
+        statement: str = "",
+        explicit: bool = False,
+    ) -> LockRequest:
+        """Return what :meth:`lock_operation` asks the lock manager for, parents included; nothing is asked yet.
+
+        Args:
+            locks: As for :meth:`lock_operation`.
+            statement: Likewise.
+            explicit: Whether a LOCK statement asks, so that only UNLOCK ends it.
+        """
         pairs = locks.items() if isinstance(locks, Mapping) else locks
-        request = LockRequest.of(
+        return LockRequest.of(
             LockScope.OPERATION,
             escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
             owner=this_owner(statement),
             request_id=str(uuid.uuid4()),
+            explicit=explicit,
             database_parents=self.settings.lock_database_parents,
         )
-        return self.acquire_operation(request)
+
+    def lock_change(
+        self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
+    ) -> Lease:
+        """Take the locks of an operation that changes a table or the catalog; see :meth:`lock_operation`.
+
+        Raises:
+            CommitLockFailed: The lock service could not be reached, as where a commit finds that out: nothing was
+                changed.
+            LockError: As :meth:`lock_operation`.
+        """
+        with _before_a_change():
+            return self.lock_operation(locks, statement=statement)
+
+    def _latch(self, *tables: Identifier, statement: str) -> Lease:
+        """Take the commit latches of *tables* for a change of the catalog; see :meth:`Coordinator.latch`.
+
+        Raises:
+            CommitLockFailed: As :meth:`lock_change`.
+            LockTimeout: Somebody held one of them for too long.
+        """
+        with _before_a_change():
+            return self.coordinator.latch(*tables, statement=statement)
 
     def acquire_operation(self, request: LockRequest) -> Lease:
         """Take what *request* asks for by ``lock.policy``.
@@ -176,8 +214,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             None when ``operation-locks`` asks for nothing, or this thread holds it already.
 
         Raises:
-            CommitLockFailed: The lock service could not be reached, as where a commit finds that out: nothing was
-                changed.
+            CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
@@ -187,10 +224,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         locks = [(self.spelled(resource), mode) for resource, mode in planned]
         if all(self.locks.holds(resource, mode) for resource, mode in locks):
             return None
-        try:
-            return self.lock_operation(locks, statement=statement or operation.value)
-        except LockServiceUnavailable as error:
-            raise CommitLockFailed(f"nothing was changed: {error.message}", **error.details) from error
+        return self.lock_change(locks, statement=statement or operation.value)
 
     def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
         """Hold what :meth:`lock_call` takes on the table or database *name*."""
@@ -238,6 +272,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         if not dry_run:
             self._forced("reap", found, why)
         return found
+
+    def is_on(self, entry: LockEntry, resource: Resource) -> bool:
+        """Return whether *entry* of :meth:`show_locks` is on exactly *resource*; see :meth:`LockManager.listed`."""
+        return any(manager.is_on(entry, self.spelled(resource)) for manager in self._lock_managers())
 
     def is_left(self, entry: LockEntry) -> bool:
         """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
@@ -387,7 +425,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             TableAlreadyExistsError: There is one; nothing was written.
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
-        with self.operating(Operation.CREATE_TABLE, table), self.coordinator.latch(table, statement="create table"):
+        with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
             self._refuse_existing(table)
             self._writing.file = None
             given = self._properties(table, {}, properties)
@@ -421,7 +459,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         table = self._table_identifier(identifier)
         registering = self.operating(Operation.CREATE_TABLE, table, "register table")
-        with registering, self.coordinator.latch(table, statement="register table"):
+        with registering, self._latch(table, statement="register table"):
             self._refuse_existing(table)
             self.coordinator.read(metadata_location)
             return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
@@ -461,7 +499,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         table = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, table),
-            self.coordinator.latch(table, statement="drop table") as latch,
+            self._latch(table, statement="drop table") as latch,
         ):
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
@@ -472,7 +510,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
-        with renaming, self.coordinator.latch(old, new, statement="rename"):
+        with renaming, self._latch(old, new, statement="rename"):
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
@@ -485,7 +523,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         name = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, name, "purge table"),
-            self.coordinator.latch(name, statement="purge table") as latch,
+            self._latch(name, statement="purge table") as latch,
         ):
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             _refuse_shared_files(table)
@@ -614,6 +652,15 @@ class CoordinatedCatalog(MetastoreCatalog):
         return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
 
 
+@contextmanager
+def _before_a_change() -> Iterator[None]:
+    """Have an outage of the lock service end as it ends a commit: nothing was sent that changes anything."""
+    try:
+        yield
+    except LockServiceUnavailable as error:
+        raise CommitLockFailed(f"nothing was changed: {error.message}", **error.details) from error
+
+
 def _levels(namespace: str) -> Identifier:
     """Return the levels of a namespace that is stored as *namespace*.
 
@@ -628,7 +675,7 @@ def _levels(namespace: str) -> Identifier:
 
 def _refuse_shared_files(table: Table) -> None:
     """Refuse to delete the files of a table that says that they are not its own alone."""
-    if not property_as_bool(table.properties, GC_ENABLED, True):
+    if shares_files(table.metadata):
         raise ValidationException(
             f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
             f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"

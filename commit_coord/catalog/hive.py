@@ -471,17 +471,27 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return found is not None and found.parameters.get(LOCK_IMPL) == self._guarded_impl
 
     def _is_left(self, table: tuple[str, ...]) -> bool | None:
-        """Return whether there is no Iceberg table of that name; None where there is one that wants no guard."""
+        """Return whether a guard of *table* is left behind, as :class:`HmsGuards` asks.
+
+        A table that can't be read is there: whatever is wrong with it is no reason to remove what protects it.
+        """
+        try:
+            return self._looked_at(table)
+        except Exception:
+            logger.warning("%s can't be read, so its guard stays", table_name(table), exc_info=True)
+            return False
+
+    def _looked_at(self, table: tuple[str, ...]) -> bool | None:
         try:
             found = self._find(table)
         except NoSuchIcebergTableError:
             return True
         if found is None:
             return True
-        # What the metastore shows may have been reverted by a writer that knows nothing of it; the metadata was not.
-        if self._guarded_impl in (found.parameters.get(LOCK_IMPL), self._declared(found.parameters[METADATA_LOCATION])):
+        if found.parameters.get(LOCK_IMPL) == self._guarded_impl:
             return False
-        return None
+        # What the metastore shows may have been reverted by a writer that knows nothing of it; the metadata was not.
+        return False if self._declared(found.parameters[METADATA_LOCATION]) == self._guarded_impl else None
 
     def is_left(self, entry: LockEntry) -> bool:
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
@@ -493,9 +503,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         """See :meth:`CoordinatedCatalog.unlock`; a guard is freed under the name of a table that is gone, too."""
         freed = list(super().unlock(request_id=request_id, resource=resource, why=why))
         if self._guards is not None and resource is not None:
-            wanted = self.spelled(resource)
-            left = [one for one in self._left_guards() if one.resource == wanted]
-            freed += self._free_guards(left, "unlock", why)
+            freed += self._free_guards(self._left_guards(self.spelled(resource)), "unlock", why)
         return freed
 
     def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
@@ -506,8 +514,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         left = self._left_guards()
         return [*found, *(left if dry_run else self._free_guards(left, "reap", why))]
 
-    def _left_guards(self) -> list[LockEntry]:
-        return [entry for entry in self._metastore_locks().locks(scope=LockScope.COMMIT) if self.is_left(entry)]
+    def _left_guards(self, on: Resource | None = None) -> list[LockEntry]:
+        """Return the guards that are left behind, on exactly *on* or everywhere: each costs a look at its table."""
+        listed = self._metastore_locks().locks(on, scope=LockScope.COMMIT)
+        return [entry for entry in listed if on in (None, entry.resource) and self.is_left(entry)]
 
     def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str) -> list[LockEntry]:
         freed = [one for guard in guards for one in self._metastore_locks().unlock(request_id=guard.request_id)]

@@ -41,14 +41,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
-from commit_coord.iceberg.rebase import GC_ENABLED
+from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.queueing import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
 
@@ -341,7 +340,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
     Raises:
         InvalidArguments: It says so.
     """
-    if not property_as_bool(metadata.properties, GC_ENABLED, True):
+    if shares_files(metadata):
         raise InvalidArguments(
             f"{GC_ENABLED}=false says that other tables may need files of this one, so none is an orphan and nothing "
             f"was deleted; set {GC_ENABLED}=true when no other table uses its files",

@@ -26,8 +26,9 @@ Theory of operation
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -89,12 +90,13 @@ class LostCommit:
     rows: int = 0
     restored: bool = False
     advice: str = ""
-    _attempt: Attempt | None = field(default=None, repr=False)
+    _prepare: Callable[[], Attempt] | None = field(default=None, repr=False, compare=False)
+    """Writes the files that bring it back: looking for lost commits leaves none."""
 
     @property
     def restorable(self) -> bool:
         """Whether :func:`carry_out` brings it back."""
-        return self._attempt is not None
+        return self._prepare is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +171,8 @@ def carry_out(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
         CommitError: As any commit; those before it have landed.
     """
     for commit in repair.restorable:
-        assert commit._attempt is not None
-        coordinator.commit([commit._attempt], restores=True)
+        assert commit._prepare is not None
+        coordinator.commit([commit._prepare()], restores=True)
     if not repair.by_hand:
         forget(coordinator, repair.table)
     return repair.restorable
@@ -297,7 +299,8 @@ class _Finder:
             if advice:
                 judged.append(replace(commit, advice=advice))
             else:
-                judged.append(replace(commit, _attempt=self._attempt(commit, after, snapshots[0], content)))
+                prepare = partial(self._attempt, commit, after, snapshots[0], content)
+                judged.append(replace(commit, _prepare=prepare))
         yield from reversed(judged)
 
     def overlooked(self) -> Iterator[LostCommit]:
@@ -323,15 +326,8 @@ class _Finder:
                 continue
             for manifest in manifest_list.read(self._io, snapshot.manifest_list):
                 if manifests.lacks_sequence_numbers(self._io, manifest):
-                    snapshot_id = self._head.new_snapshot_id()
-                    merge = Merge(
-                        merged=self._numbered(manifest, snapshot_id),
-                        replaced=frozenset({manifest.manifest_path}),
-                        format_version=self._head.format_version,
-                    )
                     source = f"sequence numbers {name} {manifest.manifest_path}"
-                    what = "no sequence numbers"
-                    yield self._written_anew(what, source, name, snapshot, [manifest], snapshot_id, merge)
+                    yield self._written_anew("no sequence numbers", source, name, snapshot, [manifest], self._numbered)
 
     def _written_anew(
         self,
@@ -340,11 +336,38 @@ class _Finder:
         branch: str,
         snapshot: Snapshot,
         affected: Sequence[ManifestFile],
-        snapshot_id: int | None = None,
-        merge: Merge | None = None,
+        merge: Callable[[ManifestFile, int], Merge] | None = None,
     ) -> LostCommit:
-        """Return what an append of nothing to *branch* mends: *affected*, as of its head *snapshot*."""
+        """Return what an append of nothing to *branch* mends: *affected*, as of its head *snapshot*.
+
+        Args:
+            operation: What is wrong.
+            source: Names the repair, so that it lands once, whoever carries it out.
+            branch: Where.
+            snapshot: Its head.
+            affected: The manifests that are mended.
+            merge: Writes the one manifest of *affected* anew, for the snapshot of that id; None: the list alone.
+        """
         request_id = request_uuid(source)
+
+        def prepare() -> Attempt:
+            snapshot_id = self._head.new_snapshot_id()
+            return Attempt(
+                request_id=request_id,
+                table=self._table,
+                table_uuid=str(self._head.table_uuid),
+                base_location=self._location,
+                base_sequence_number=lean.sequence_number(self._head),
+                append=Append(
+                    snapshot_id=snapshot_id,
+                    branch=branch,
+                    manifests=(),
+                    summary={},
+                    schema_id=self._head.current_schema_id,
+                    merge=merge(affected[0], snapshot_id) if merge is not None else None,
+                ),
+            )
+
         return LostCommit(
             location=self._location,
             request_id=request_id,
@@ -353,24 +376,10 @@ class _Finder:
             at_ms=snapshot.timestamp_ms,
             files=sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in affected),
             rows=sum((one.added_rows_count or 0) + (one.existing_rows_count or 0) for one in affected),
-            _attempt=Attempt(
-                request_id=request_id,
-                table=self._table,
-                table_uuid=str(self._head.table_uuid),
-                base_location=self._location,
-                base_sequence_number=lean.sequence_number(self._head),
-                append=Append(
-                    snapshot_id=snapshot_id or self._head.new_snapshot_id(),
-                    branch=branch,
-                    manifests=(),
-                    summary={},
-                    schema_id=self._head.current_schema_id,
-                    merge=merge,
-                ),
-            ),
+            _prepare=prepare,
         )
 
-    def _numbered(self, manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+    def _numbered(self, manifest: ManifestFile, snapshot_id: int) -> Merge:
         """Write the live entries of *manifest*, which is of version 1, as files of sequence number 0."""
         spec = self._head.specs()[manifest.partition_spec_id]
         provider = load_location_provider(self._head.location, self._head.properties)
@@ -384,7 +393,11 @@ class _Finder:
         ) as writer:
             for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=True):
                 writer.existing(entry)
-        return writer.to_manifest_file()
+        return Merge(
+            merged=writer.to_manifest_file(),
+            replaced=frozenset({manifest.manifest_path}),
+            format_version=self._head.format_version,
+        )
 
     def _is_there(self, commit: LostCommit) -> bool:
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):

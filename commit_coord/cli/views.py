@@ -13,6 +13,7 @@ from rich.table import Table
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration
 from commit_coord.coordinator import request_ids
+from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
 from commit_coord.process import is_dead
@@ -111,35 +112,85 @@ def short(request_id: str | None) -> str:
     return (request_id or "")[:8]
 
 
+_OPERATIONS = {"unknown": "unknown (its snapshot may be gone)"}
+"""What the table prints in place of an operation."""
+
+
 # -- commits -----------------------------------------------------------------------------------------------
 
 
 def history(metadata: TableMetadata, location: str) -> list[Record]:
-    """Return the commits of a table for JSON, newest first: its snapshots, and the commits that added none.
+    """Return the commits of a table for JSON, newest first: its snapshots, and the commits of which there is none.
 
-    The latter (creation, schema, properties, rollback) are found in the metadata log, which keeps the newest files.
+    The latter are found in the metadata log, which keeps the newest files. They are ``metadata`` (schema, properties,
+    rollback) or ``create`` where no snapshot is missing, and ``unknown`` where theirs may have been expired.
     """
     snapshots = [commit_record(snapshot, metadata.current_snapshot_id) for snapshot in reversed(metadata.snapshots)]
-    ids = {one for record in snapshots for one in (record["request_id"] or "").split(",")}
-    times = {record["timestamp_ms"] for record in snapshots}
-    files = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
-    others = [
-        _file_record(at_ms, path)
-        for at_ms, path in [*files, (metadata.last_updated_ms, location)]
-        if at_ms not in times and request_ids.named_in(path) not in ids
-    ]
+    log = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
+    log.append((metadata.last_updated_ms, location))
+    numbers, last = _numbers(metadata)
+    there = set(numbers.values())
+    added = _added_by(log, snapshots)
+    others = []
+    for position, (at_ms, path) in enumerate(log):
+        if position not in added:
+            before = max((numbers[one] for other in added if other < position for one in added[other]), default=0)
+            after = min((numbers[one] for other in added if other > position for one in added[other]), default=last + 1)
+            none_is_missing = all(number in there for number in range(before + 1, after))
+            others.append(_file_record(at_ms, path, "metadata" if none_is_missing else "unknown"))
     return sorted(
         snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True
     )
 
 
-def _file_record(at_ms: int, path: str) -> Record:
-    """Return for JSON the commit of a metadata file that added no snapshot."""
+def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
+    """Return the place of each snapshot among all that were ever added, and the last place.
+
+    Format version 1 does not number them. There none is taken to be missing as long as all parents are there, and else
+    one behind each.
+    """
+    if last := lean.sequence_number(metadata):
+        return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last
+    ids = [one.snapshot_id for one in metadata.snapshots]
+    known = set(ids)
+    step = 1 if all(one.parent_snapshot_id in known or _is_first(one) for one in metadata.snapshots) else 2
+    return {number: place * step for place, number in enumerate(ids, 1)}, step * (len(ids) + 1) - 1
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Return whether *snapshot* never had a parent: one whose parent was expired has other files than it added."""
+    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    total, added = (_number(summary.get(f"{key}-data-files"), 0) for key in ("total", "added"))
+    return snapshot.parent_snapshot_id is None and total == added
+
+
+def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> dict[int, list[int]]:
+    """Return the ids of the snapshots that the files of *log* added, by the file's position.
+
+    Our files carry the request id of a snapshot. Other writers' files do not, so the time tells: one file for each of
+    their snapshots.
+    """
+    by_request: dict[str, list[int]] = {}
+    by_time: dict[int, list[int]] = {}
+    for record in snapshots:
+        for request_id in (record["request_id"] or "").split(","):
+            by_request.setdefault(request_id, []).append(record["snapshot_id"])
+        if not record["request_id"]:
+            by_time.setdefault(record["timestamp_ms"], []).append(record["snapshot_id"])
+    added = {}
+    for position, (at_ms, path) in enumerate(log):
+        if found := by_request.get(request_ids.named_in(path) or "-") or by_time.pop(at_ms, None):
+            added[position] = found
+    return added
+
+
+def _file_record(at_ms: int, path: str, operation: str) -> Record:
+    """Return for JSON the commit of a metadata file of which there is no snapshot."""
     nothing = dict.fromkeys(("snapshot_id", "parent_id", "sequence_number", "total_rows", "generation", "writer"))
     return nothing | {
         "when": moment(at_ms),
         "timestamp_ms": at_ms,
-        "operation": "create" if request_ids.version_of(path) == 0 else "metadata",
+        "operation": "create" if request_ids.version_of(path) == 0 else operation,
         "added_rows": 0,
         "deleted_rows": 0,
         "request_id": request_ids.named_in(path),
@@ -181,7 +232,7 @@ def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Table 
         made.add_row(
             record["when"].partition(".")[0],
             snapshot + (" [green]●[/]" if record["current"] else ""),
-            record["operation"] or "–",
+            _OPERATIONS.get(record["operation"], record["operation"]) or "–",
             rows if record["snapshot_id"] is not None else "–",
             _request_ids(record["request_id"], wide) or "[dim]not coordinated[/]",
             "–" if record["generation"] is None else str(record["generation"]),

@@ -257,16 +257,23 @@ def _live_entries(data: bytes, start: int, meta: dict[str, bytes], manifest: Man
             yield entry
 
 
-def _summaries(manifests: Sequence[ManifestFile], partition: StructType) -> list[PartitionFieldSummary]:
-    """Return what the partitions of all of *manifests* have in common, field by field."""
+def _summaries(manifests: Sequence[ManifestFile], partition: StructType) -> list[PartitionFieldSummary] | None:
+    """Return what the partitions of all of *manifests* have in common, field by field; None where one does not say.
+
+    Readers skip a manifest by its summaries. To them a field without bounds has no value but null and NaN, so bounds
+    that are not known can only be left out with all the rest.
+    """
+    if partition.fields and not all(manifest.partitions for manifest in manifests):
+        return None
     found: list[PartitionFieldSummary] = []
     for position, field in enumerate(partition.fields):
         parts = [manifest.partitions[position] for manifest in manifests if manifest.partitions]
         typed: Callable[[bytes], Any] = partial(from_bytes, field.field_type)
+        nan = {part.contains_nan for part in parts}
         found.append(
             PartitionFieldSummary(
                 any(part.contains_null for part in parts),
-                any(part.contains_nan for part in parts),
+                True if True in nan else None if None in nan else False,
                 min((part.lower_bound for part in parts if part.lower_bound is not None), key=typed, default=None),
                 max((part.upper_bound for part in parts if part.upper_bound is not None), key=typed, default=None),
             )

@@ -49,6 +49,11 @@ GC_ENABLED = "gc.enabled"
 """Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
 
 
+def shares_files(metadata: TableMetadata) -> bool:
+    """Return whether other tables may need files of the table: ``gc.enabled=false``."""
+    return not property_as_bool(metadata.properties, GC_ENABLED, True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestListPlan:
     """A manifest list that has to be written before the swap (arguments of ``manifest_list.write_appended``)."""
@@ -134,9 +139,8 @@ def follow(
         return Refused(reason=f"the property {error} is not set")
     except ValueError as error:
         return Refused(reason=str(error))
-    if any(
-        isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates
-    ) and not property_as_bool(changed.properties, GC_ENABLED, True):
+    expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
+    if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
         return Refused(
             reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "

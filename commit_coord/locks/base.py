@@ -346,6 +346,14 @@ class LockManager(ABC):
         for start in range(0, len(entries), PAGE):
             yield entries[start : start + PAGE]
 
+    def listed(self, resource: Resource) -> Resource:
+        """Return *resource* as :meth:`locks` names it: a service that limits names shows a long one cut off."""
+        return resource
+
+    def is_on(self, entry: LockEntry, resource: Resource) -> bool:
+        """Return whether *entry* of :meth:`locks` is on exactly *resource*."""
+        return entry.resource in (resource, self.listed(resource))
+
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Free locks by force, whoever owns them: one request, or every request that locks exactly *resource*.

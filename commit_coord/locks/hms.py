@@ -729,12 +729,12 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         return [*listed, *waiting]
 
     def _listed(self, resource: Resource | None = None, scope: LockScope | None = None) -> list[LockEntry]:
-        depth = len(resource.path) if resource is not None else 0
+        paths = [one.path for one in (resource, self.listed(resource))] if resource is not None else [()]
         return [
             entry
             for standing, blocked_by in self._standing(resource, scope)
             for entry in self._entries(standing, blocked_by)
-            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+            if scope in (None, entry.scope) and any(entry.resource.path[: len(path)] == path for path in paths)
         ]
 
     def _standing(self, resource: Resource | None, scope: LockScope | None) -> list[tuple[_Standing, _Standing | None]]:
@@ -786,6 +786,10 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 blocked_by=blocker.request_id if blocker else None,
             )
 
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockManager.listed`."""
+        return hms_names.listed(resource)
+
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`. Locks of other programs have the ids ``hms-<lock id>``."""
         threads = self._queue.unlock(request_id=request_id, resource=resource)
@@ -793,7 +797,8 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         chosen = {
             entry.generation
             for entry in standing
-            if entry.request_id == request_id or (entry.resource == resource and not entry.guard)
+            if entry.request_id == request_id
+            or (resource is not None and self.is_on(entry, resource) and not entry.guard)
         }
         freed = self._free([entry for entry in standing if entry.generation in chosen])
         return [*freed, *(entry for entry in threads if entry.state is LockState.WAITING)]

@@ -43,9 +43,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockServiceUnavailable, LockTimeout, MetastoreUnavailable
+from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUnavailable
 from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks import hms_names
@@ -72,6 +73,8 @@ class _Guard:
     """When the last confirmed renewal was sent."""
     doubted: bool = False
     """Whether the table was seen once without wanting it."""
+    looked: float = 0.0
+    """When the table was looked at last."""
 
 
 class HmsGuards:
@@ -83,7 +86,8 @@ class HmsGuards:
         interval_ms: A word of the service that is younger than this is good enough; older guards are extended.
         clock: Time and chance.
         wanted: Whether a table is still to be guarded, by what the metastore says of it now.
-        left: Whether there is no table of that name, or (False) one; None for one whose writers want no guard.
+        left: Looks whether a guard is left behind. True: there is no table of that name. False: there is one that wants
+            its guard, or it could not be seen. None: there is one that wants none.
     """
 
     def __init__(
@@ -251,31 +255,51 @@ class HmsGuards:
         )
 
     def _beat(self) -> float | None:
-        """Extend what is due, and set again what was lost."""
-        for table, guard in dict(self._known).items():
-            now = self._clock.now()
-            if guard is not None and now - guard.word < self._interval * 0.9:
-                continue
-            try:
-                with self._metastore.within(self._patience):
-                    self._see_to(table, guard, now + self._interval)
-            except (LockError, MetastoreUnavailable, MetaError, ServerFailed) as error:
-                logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
+        """Extend what is due, or set it again where it was lost; then look which guards nobody wants any more.
+
+        All are extended before the first look: a look may wait for a file store, and guards must outlive its outage.
+        """
+        begun = self._clock.now()
+        due = {
+            table: guard
+            for table, guard in dict(self._known).items()
+            if guard is None or begun - guard.word >= self._interval * 0.9
+        }
+        for table, guard in due.items():
+            self._quietly(table, partial(self._keep, table, guard))
+        for table in sorted(due, key=self._looked):
+            if self._clock.now() - begun > self._interval / 2:
+                break  # the next extension comes first; the next beat goes on with those that waited longest
+            self._quietly(table, partial(self._look_after, table))
         return self._interval if self._known else None
 
-    def _see_to(self, table: Table, guard: _Guard | None, deadline: float) -> None:
-        """Extend the guard of *table*, set it again where it was lost, or remove it where nobody wants it any more."""
-        if guard is not None and self._is_left(table, guard):
-            logger.info("the guard of %s is removed: the table is gone, or its writers want none", table)
-            self.remove(table)
-        elif guard is not None and self._extended(table, guard):
-            return
-        self._again(table, deadline)
+    def _quietly(self, table: Table, step: Callable[[], None]) -> None:
+        """Take *step* for *table*. Whatever goes wrong there must not end what is done for the others."""
+        try:
+            with self._metastore.within(self._patience):
+                step()
+        except Exception as error:  # noqa: BLE001 - of a metastore, or of whatever file store the table is in
+            logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
 
-    def _is_left(self, table: Table, guard: _Guard) -> bool:
+    def _keep(self, table: Table, guard: _Guard | None) -> None:
+        if guard is None or not self._extended(table, guard):
+            self._again(table, self._clock.now() + self._interval)
+
+    def _looked(self, table: Table) -> float:
+        guard = self._known.get(table)
+        return guard.looked if guard is not None else 0.0
+
+    def _look_after(self, table: Table) -> None:
+        """Remove the guard of *table* where nobody wants it any more."""
+        if (guard := self._known.get(table)) is None:
+            return
+        guard.looked = self._clock.now()
         left = self._left(table)
         doubted, guard.doubted = guard.doubted, left is None
-        return bool(left) or (left is None and doubted)
+        if left or (left is None and doubted):
+            logger.info("the guard of %s is removed: the table is gone, or its writers want none", table)
+            self.remove(table)
+            self._again(table, self._clock.now() + self._interval)
 
     def _again(self, table: Table, deadline: float) -> None:
         if self._wanted(table):

@@ -187,18 +187,25 @@ def conflict(wanted: LockPart, other: LockPart) -> bool:
     return bool(other.table) or other.type is not LockType.SHARED_READ
 
 
+def listed(resource: Resource) -> Resource:
+    """Return *resource* as its operation locks name it: one that is too long for the column by table and digest."""
+    text = _partition(resource)
+    if len(text) <= _PARTITION:
+        return resource
+    return Resource((*resource.path[:2], hashlib.sha256(text.encode()).hexdigest()))
+
+
 def _operation(resource: Resource, mode: LockMode) -> LockPart:
-    text = f"r={_encoded(str(resource))}"
-    if len(text) > _PARTITION:
-        # Too long for the column: it excludes as it should, and is listed by its table and a digest.
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        text = f"r={_encoded(str(Resource((*resource.path[:2], digest))))}"
     return LockPart(
         type=LockType.SHARED_READ if mode is LockMode.SHARED else LockType.EXCLUSIVE,
         db=OPERATIONS,
         table=operation_table(resource),
-        partition=text,
+        partition=_partition(listed(resource)),
     )
+
+
+def _partition(resource: Resource) -> str:
+    return f"r={_encoded(str(resource))}"
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.-")

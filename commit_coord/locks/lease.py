@@ -523,14 +523,17 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         below = {"below_from": f"{path}/", "below_to": f"{path}0"}
         return {"clock": self._store.clock_name, "resource": path, **below}
 
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockManager.listed`."""
+        return Resource.parse(stored(resource))
+
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
         standing = self.locks()
-        listed = None if resource is None else Resource.parse(stored(resource))
         chosen = {
             entry.request_id
             for entry in standing
-            if entry.request_id == request_id or (listed is not None and entry.resource == listed)
+            if entry.request_id == request_id or (resource is not None and self.is_on(entry, resource))
         }
         return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
 

@@ -37,6 +37,7 @@ from typing import Any
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
+from commit_coord.locks import hms_names
 from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.hms import Guarded, HmsLockManager
 from commit_coord.locks.telling import Telling
@@ -545,6 +546,10 @@ class MigratingLockManager(LockManager):
             and entry.owner.application != HIVE_APPLICATION
         ]
 
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockManager.listed`: ZooKeeper cuts no name."""
+        return self.hms.listed(resource)
+
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
         return _merged(
@@ -586,11 +591,11 @@ def _names(request: LockRequest) -> Iterator[str]:
         yield f"{request.request_id}-{number}"
 
 
-def _merged(first: Sequence[LockEntry], second: Sequence[LockEntry]) -> list[LockEntry]:
+def _merged(in_hms: Sequence[LockEntry], in_zookeeper: Sequence[LockEntry]) -> list[LockEntry]:
     """Return the entries of both, once each: waiting, where one of the two waits."""
-    by_key = {(entry.request_id, entry.resource, entry.scope): entry for entry in first}
-    for entry in second:
-        key = entry.request_id, entry.resource, entry.scope
+    by_key: dict[tuple[str, Resource, LockScope], LockEntry] = {}
+    for entry in (*in_hms, *in_zookeeper):
+        key = entry.request_id, hms_names.listed(entry.resource), entry.scope
         if key not in by_key or by_key[key].state is not LockState.WAITING:
             by_key[key] = entry
     return sorted(by_key.values(), key=lambda entry: entry.requested_at_ms)

@@ -405,7 +405,7 @@ class QueueingLockManager(LockManager):
 
     def _is_of_this_thread(self, lease: Lease) -> None:
         """Note that this thread holds *lease*, as long as anybody has it."""
-        for held in {id(one): one for one in (self._thread, self._anywhere)}.values():
+        for held in (self._thread, self._anywhere):
             held.leases = [*map(weakref.ref, _live(held)), weakref.ref(lease)]
 
     def _leases_of_this_thread(self) -> list[Lease]:

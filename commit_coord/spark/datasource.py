@@ -220,8 +220,7 @@ class CommitCoordDataSource(DataSource):
             names = schema.fieldNames()
             return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), names, read_at)
         except BaseException:
-            if locked is not None:
-                locked.release(request)
+            _unlock(locked, request)
             raise
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802 - Spark's name
@@ -232,10 +231,15 @@ class CommitCoordDataSource(DataSource):
         writer_id = given.get("writer-id") or given.get("checkpointlocation")
         if writer_id is None:
             raise ConfigError("a stream needs a name", key="writer-id", accepted="any text that no other stream uses")
-        table = given.open_to_write(schema)
-        if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
+        try:
             table = given.open_to_write(schema)
-        return TableStreamWriter(given, self.holder, writer_id, Target.of(table), schema.fieldNames())
+            if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
+                table = given.open_to_write(schema)
+            return TableStreamWriter(given, self.holder, writer_id, Target.of(table), schema.fieldNames())
+        except BaseException:
+            # Also what this job took when it began: without a writer Spark calls neither commit() nor abort().
+            _unlock(self.holder, _stream_claim(writer_id))
+            raise
 
 
 def _stream_claim(writer_id: str) -> str:
@@ -254,6 +258,12 @@ def _lock(
         raise ConfigError("nobody holds the locks of this write: call commit_coord.spark.register(spark) first")
     holder.acquire(claim, given.get("catalog"), given.properties, locks, f"{mode} {'.'.join(table.name())}")
     return holder
+
+
+def _unlock(holder: Address | None, claim: str) -> None:
+    """Have the driver give the locks of *claim* back, if there are any."""
+    if holder is not None:
+        holder.release(claim)
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -383,7 +393,7 @@ class TableWriter(DataSourceArrowWriter):
                     **self._depends(),
                 )
         finally:
-            self._unlock()
+            _unlock(self._holder, self._request)
 
     def _depends(self) -> dict[str, Any]:
         """Return what the rows depend on: the plan that they come from is not to be seen here."""
@@ -398,11 +408,7 @@ class TableWriter(DataSourceArrowWriter):
         try:
             _abandon(self._given, self._target, self._request)
         finally:
-            self._unlock()
-
-    def _unlock(self) -> None:
-        if self._holder is not None:
-            self._holder.release(self._request)
+            _unlock(self._holder, self._request)
 
 
 class LandedWriter(DataSourceArrowWriter):
@@ -451,7 +457,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                         request_id=batch.request_id,
                     )
         finally:
-            self._unlock()
+            _unlock(self._holder, _stream_claim(self._writer_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete what was written for one batch, unless it has landed or may still land."""
@@ -459,23 +465,23 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             for target, batch in self._jobs(messages, batchId):
                 _abandon(self._given, target, batch.request_id)
         finally:
-            self._unlock()
+            _unlock(self._holder, _stream_claim(self._writer_id))
 
     def _jobs(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[tuple[Target, Batch]]:
         """Return the one job that *messages* come from; none when no task had an answer or a row."""
-        writer_id = self._given.get("writer-id")
+        name = self._given.get("writer-id")
+        former = self._given.get("checkpointlocation") if name is None else ""
         found = {
-            message.target.folder: (message.target, Batch(writer_id or message.query_id, message.query_id, number))
+            message.target.folder: (
+                message.target,
+                Batch(name or message.query_id, message.query_id, number, former or ""),
+            )
             for message in messages
             if isinstance(message, Written)
         }
         if any(not batch.writer_id for _, batch in found.values()):
             raise ConfigError("no streaming query runs this: name the stream", key="writer-id")
         return list(found.values()) if _files(messages) else []
-
-    def _unlock(self) -> None:
-        if self._holder is not None:
-            self._holder.release(_stream_claim(self._writer_id))
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:

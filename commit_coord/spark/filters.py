@@ -192,7 +192,7 @@ def _plain(kind: I.IcebergType, value: Any) -> Any:
     """Return *value* as PyIceberg takes it in a literal for *kind*, None when that is not certain."""
     match kind, value:
         case I.TimestamptzType(), dt.datetime():
-            # Spark hands over the instant as a naive datetime in the worker's local zone.
+            # Spark hands over the instant as an aware datetime, in the session's time zone.
             return value.astimezone(dt.UTC).isoformat()
         case I.TimestampType(), dt.datetime():
             return value.isoformat() if value.tzinfo is None else None

@@ -57,6 +57,7 @@ class Address:
         """Return once the driver holds *locks* under the name *claim*; at once when it holds that claim already.
 
         Raises:
+            CommitLockFailed: The lock service could not be reached; nothing was changed.
             LockError: As the lock manager raised it, or the driver could not be reached.
         """
         pairs = [(str(resource), mode.value) for resource, mode in locks.items()]
@@ -167,7 +168,7 @@ class Holder:
             locks = {Resource.parse(path): LockMode(mode) for path, mode in pairs}
             opened = commit_coord.load_catalog(catalog, **properties)
             try:
-                with opened.lock_operation(locks, statement=why):
+                with opened.lock_change(locks, statement=why):
                     mine.granted.set()
                     heard = _tell(connection, None)
                     while heard and not mine.end.wait(_LOOK_S) and not self._stopped():

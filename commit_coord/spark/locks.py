@@ -74,6 +74,7 @@ def holding(
 
     Raises:
         LockTimeout: Somebody holds a conflicting lock. Nothing was written.
+        CommitLockFailed: The lock service could not be reached. Nothing was written.
     """
     catalog: Any = table.catalog
     settings = catalog.settings
@@ -83,7 +84,7 @@ def holding(
     held: AbstractContextManager[Any] = nullcontext()
     if locks:
         with suppress(LockReentered):
-            held = catalog.lock_operation(locks, statement=statement)
+            held = catalog.lock_change(locks, statement=statement)
     with held:
         table.refresh()
         yield

@@ -18,13 +18,14 @@ What could give wrong rows, and what is done:
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import logging
 import pickle
 import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -141,7 +142,7 @@ def read_table(
         needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
     pinned = snapshot_id is not None or as_of_timestamp_ms is not None
-    tag = remember("" if pinned else str(metadata.table_uuid), branch or MAIN_BRANCH, snapshot, condition)
+    tag = tag_of(metadata, branch or MAIN_BRANCH, snapshot, condition, pinned=pinned)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
     return df if columns is None else df.select(*[_quoted(name) for name in columns])
 
@@ -151,36 +152,52 @@ def read_table(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Rows that a DataFrame was made of.
+    """Rows of a branch that a DataFrame was made of.
 
     Args:
-        table_uuid: Of which table; empty when the snapshot was chosen by the caller, who means that one.
-        branch: Of which branch.
-        snapshot_id: As of when; ``NO_SNAPSHOT`` when there was none.
-        sequence_number: Of the snapshot.
+        snapshot_id: As of when; ``NO_SNAPSHOT`` when the branch was empty.
         condition: Which rows.
     """
 
-    table_uuid: str
-    branch: str
     snapshot_id: int
-    sequence_number: int
     condition: BooleanExpression
 
 
-_TAG = "commit_coord_read_"
+_TAG = "commit_coord_read_{read}_{table}_{branch}_{snapshot}"
+_TAGS = re.compile(
+    _TAG.format(
+        read="[0-9a-f]{32}",
+        table="(?P<table>[0-9a-f]{32}|pinned)",
+        branch="(?P<branch>[0-9a-f]{32})",
+        snapshot=r"(?P<snapshot>\d+|none)",
+    )
+)
 _REMEMBERED = 10_000
-_reads: OrderedDict[str, Read] = OrderedDict()
+_conditions: OrderedDict[str, BooleanExpression] = OrderedDict()
+"""What a tag has no place for. A tag that was forgotten has read every row."""
 
 
-def remember(table_uuid: str, branch: str, snapshot: Snapshot | None, condition: BooleanExpression) -> str:
-    """Return a name for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from."""
-    tag = f"{_TAG}{uuid.uuid4().hex}"
-    number = (snapshot.sequence_number or 0) if snapshot is not None else 0
-    at = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
-    _reads[tag] = Read(table_uuid, branch, at, number, condition)
-    while len(_reads) > _REMEMBERED:
-        _reads.popitem(last=False)
+def tag_of(
+    metadata: TableMetadata, branch: str, snapshot: Snapshot | None, condition: BooleanExpression, *, pinned: bool
+) -> str:
+    """Return an alias for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from.
+
+    Args:
+        metadata: Of the table.
+        branch: Of which branch.
+        snapshot: What is read; None: the branch is empty.
+        condition: Which rows.
+        pinned: Whether the caller chose the snapshot, and so means that one, whatever the table has by now.
+    """
+    tag = _TAG.format(
+        read=uuid.uuid4().hex,
+        table="pinned" if pinned else metadata.table_uuid.hex,
+        branch=_digest(branch),
+        snapshot=snapshot.snapshot_id if snapshot is not None else "none",
+    )
+    _conditions[tag] = condition
+    while len(_conditions) > _REMEMBERED:
+        _conditions.popitem(last=False)
     return tag
 
 
@@ -189,20 +206,45 @@ def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
 
     None when it reads none. What was collected, checkpointed or read by another program is not in the plan.
     """
+    metadata = table.metadata
     plan = df._jdf.queryExecution().analyzed().toString()
-    tags = re.findall(_TAG + "[0-9a-f]{32}", plan)
-    found = [read for tag in tags if (read := _reads.get(tag)) is not None]
-    mine = [read for read in found if (read.table_uuid, read.branch) == (str(table.metadata.table_uuid), branch)]
-    if len(found) < len(tags) or re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
-        # Read when the query runs, so not before now; or so long ago that it is forgotten: as of now is the best guess.
-        snapshot = table.metadata.snapshot_by_name(branch)
-        number, at = (snapshot.sequence_number or 0, snapshot.snapshot_id) if snapshot is not None else (0, NO_SNAPSHOT)
-        mine.append(Read(str(table.metadata.table_uuid), branch, at, number, AlwaysTrue()))
-    if not mine:
+    found = [
+        Read(int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue()))
+        for tag in _TAGS.finditer(plan)
+        if (tag["table"], tag["branch"]) == (metadata.table_uuid.hex, _digest(branch))
+    ]
+    if re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
+        # It is read when the query runs, so not before now.
+        found.append(Read(head_of(metadata, branch), AlwaysTrue()))
+    if not found:
         return None
-    oldest = min(mine, key=lambda read: read.sequence_number)
-    either = reduce(Or, [read.condition for read in mine])
-    return replace(oldest, condition=either)
+    at = oldest(metadata, branch, {read.snapshot_id for read in found})
+    return Read(at, reduce(Or, [read.condition for read in found]))
+
+
+def head_of(metadata: TableMetadata, branch: str) -> int:
+    """Return the snapshot at the head of *branch*, ``NO_SNAPSHOT`` when it is empty."""
+    snapshot = metadata.snapshot_by_name(branch)
+    return snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+
+
+def oldest(metadata: TableMetadata, branch: str, snapshot_ids: Collection[int]) -> int:
+    """Return which of *snapshot_ids* was at the head of *branch* first; one that its history lacks, where one does.
+
+    Sequence numbers do not tell: all those of format version 1 are 0.
+    """
+    left = set(snapshot_ids)
+    snapshot = metadata.snapshot_by_name(branch)
+    while snapshot is not None and len(left) > 1:
+        left.discard(snapshot.snapshot_id)
+        parent = snapshot.parent_snapshot_id
+        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
+    return max(left)
+
+
+def _digest(branch: str) -> str:
+    """Return *branch* as a word of an alias."""
+    return hashlib.sha256(branch.encode()).hexdigest()[:32]
 
 
 def travel(

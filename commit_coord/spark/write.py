@@ -18,20 +18,19 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Identifier
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from commit_coord.errors import CommitNotApplied, ConfigError, LockError
+from commit_coord.errors import CommitNotApplied, ConfigError, LockError, StatementError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder, written_files
 from commit_coord.spark.filters import parse
 from commit_coord.spark.locks import Mode, check_inside, holding
-from commit_coord.spark.read import reads_of
+from commit_coord.spark.read import head_of, oldest, reads_of
 from commit_coord.spark.schema import FIELD_ID, beyond_parquet, check_fits, conform, spark_type
 from commit_coord.spark.session import Scratch, require_classic, spark_path
 from commit_coord.spark.transforms import FOLDER, partition_columns
@@ -117,7 +116,9 @@ def write_table(
         reads: Which rows of *table* were read to compute *df*; these must not have changed since *read_at*. None: for
             an overwrite what the plan of *df* reads of it with :func:`read_table`; no row when it reads none.
             Name them when *df* was collected or checkpointed in between.
-        read_at: For *reads*: the snapshot that was read; None is the one that *table* showed when this was called.
+        read_at: For *reads*: the snapshot that was read, ``NO_SNAPSHOT`` for an empty branch. None: the one that
+            *table* showed before this call (an empty branch counts too), or the older one that the plan of *df* reads.
+            A ``(catalog, identifier)`` shows what the table has when this is called.
 
     Returns:
         The table as of this commit.
@@ -135,8 +136,10 @@ def write_table(
     bounds = parse(overwrite_filter)
     if mode == "append" and not isinstance(bounds, AlwaysTrue):
         raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
-    shown = None if isinstance(table, tuple) else table.metadata.snapshot_by_name(branch)
+    # What the caller saw counts, not what is loaded below, nor what is there once the locks are held.
+    shown = None if isinstance(table, tuple) else table.metadata
     found = resolve(table, df.schema if create else None, partition_by, properties or {})
+    seen = head_of(found.metadata if shown is None else shown, branch)
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
     request = None if request_id is None else request_uuid(request_id)
@@ -153,7 +156,7 @@ def write_table(
         target = Target.of(found)
         depends: dict[str, Any] = {}
         if mode != "append" or reads is not None:
-            depends = _depends(df, found, branch, reads, read_at, shown)
+            depends = _depends(df, found, branch, reads, read_at, seen)
         try:
             files = _write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
@@ -185,15 +188,17 @@ def _depends(
     branch: str,
     reads: BooleanExpression | str | None,
     read_at: int | None,
-    shown: Snapshot | None,
+    seen: int,
 ) -> dict[str, Any]:
-    """Return what an overwrite with *df* depends on, as arguments of ``commit_files``."""
+    """Return what a write of *df* depends on, as arguments of ``commit_files``; *seen* is what the caller saw."""
+    if reads is not None and read_at is not None:
+        return {"reads": reads, "read_at": read_at}
+    planned = reads_of(df, table, branch)
     if reads is not None:
-        at = read_at if read_at is not None else shown.snapshot_id if shown is not None else None
-        return {"reads": reads, "read_at": at}
-    if (found := reads_of(df, table, branch)) is not None:
-        return {"reads": found.condition, "read_at": found.snapshot_id}
-    return {"reads": NOTHING}
+        # The rows that are named may have been collected, so that the plan shows nothing of them.
+        known = {seen} if planned is None else {seen, planned.snapshot_id}
+        return {"reads": reads, "read_at": oldest(table.metadata, branch, known)}
+    return {"reads": planned.condition, "read_at": planned.snapshot_id} if planned is not None else {"reads": NOTHING}
 
 
 def resolve(
@@ -408,7 +413,7 @@ def publish(
             check_duplicate_files=False,  # they were written for this call alone
             **arguments,
         )
-    except (CommitNotApplied, CommitFailedException, ValidationException, ConfigError, LockError):
+    except (CommitNotApplied, CommitFailedException, ValidationException, ConfigError, StatementError, LockError):
         delete_folder(target)
         raise
     if landed:
@@ -451,11 +456,13 @@ class Batch:
         query_id: Of the streaming query. Spark keeps it in the checkpoint, so a checkpoint that was deleted has
             another one; empty when no query runs.
         number: Counts from 0 in each checkpoint.
+        former_id: How older versions named the stream, where that was not *writer_id*.
     """
 
     writer_id: str
     query_id: str
     number: int
+    former_id: str = ""
 
     @property
     def request_id(self) -> str:
@@ -470,8 +477,7 @@ class Batch:
     @property
     def properties(self) -> dict[str, str]:
         """The mark: a table property that outlives the snapshot."""
-        query = "" if self.query_id == self.writer_id else self.query_id
-        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {query}".strip()}
+        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {self.query_id}".strip()}
 
     def done(self, table: CoordinatedTable) -> bool:
         """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
@@ -481,13 +487,18 @@ class Batch:
                 written under this number, so they are neither dropped nor written twice.
         """
         mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
+        former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
+        if mark is None and former == str(self.number):
+            mark = former  # of another number it is no replay: Spark repeats the last batch alone
         if mark is None:
             return table.find_commit(self.request_id) is not None
         last, _, query = mark.partition(" ")
-        same = (query or (self.writer_id if self.query_id == self.writer_id else "")) == self.query_id
-        if same and int(last) < self.number:
+        # A mark without a query is of an older version, or no query ran. A checkpoint that starts anew starts with 0.
+        if query in ("", self.query_id) and int(last) < self.number:
             return False
-        if (same and self.query_id and int(last) == self.number) or table.find_commit(self.request_id) is not None:
+        if int(last) == self.number and self._is_last(table, query):
+            return True
+        if table.find_commit(self.request_id) is not None:
             return True
         raise CommitNotApplied(
             "nothing was written: the table has later batches of this stream, or batches from another checkpoint, "
@@ -497,6 +508,14 @@ class Batch:
             query=self.query_id or None,
             mark=mark,
         )
+
+    def _is_last(self, table: CoordinatedTable, query: str) -> bool:
+        """Return whether the mark that *query* left with this number is known to be of this batch."""
+        if known := query or (self.query_id if self.writer_id == self.query_id else ""):
+            return known == self.query_id
+        # 0 is also the first batch after the checkpoint was deleted, and an older version named both alike.
+        former = request_uuid(f"{self.former_id or self.writer_id}/{self.number}")
+        return self.number > 0 and table.find_commit(former) is not None
 
 
 def foreach_batch(

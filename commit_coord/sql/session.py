@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
-from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
-from commit_coord.process import this_owner
+from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
 from commit_coord.sql.names import Names
@@ -102,7 +100,7 @@ class Session:
         while (
             missing := [(one, mode) for one, mode in wanted if not held(spelled(one), mode)]
         ) and self.catalog.settings.operation_locks != "off":
-            with self.catalog.lock_operation(missing, statement=text):
+            with self.catalog.lock_change(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self.names)
                 if planned == wanted:
                     return carry_out(statement, self.names)
@@ -111,17 +109,7 @@ class Session:
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
         locks = locks_of(statement, self.names)
-        return self._request(locks, text).locks if locks else ()
-
-    def _request(self, locks: Iterable[tuple[Resource, LockMode]], text: str, *, explicit: bool = False) -> LockRequest:
-        return LockRequest.of(
-            LockScope.OPERATION,
-            [(self.catalog.spelled(resource), mode) for resource, mode in locks],
-            owner=this_owner(text),
-            request_id=str(uuid.uuid4()),
-            explicit=explicit,
-            database_parents=self.catalog.settings.lock_database_parents,
-        )
+        return self.catalog.lock_request(locks, statement=text).locks if locks else ()
 
     def _show(self, statement: ShowLocks) -> Answer:
         resource = None
@@ -129,7 +117,7 @@ class Session:
             resource = self._resource(statement)
         listed = self.catalog.locks.locks(resource)
         if resource is not None and (statement.database is not None or statement.partition is not None):
-            listed = [entry for entry in listed if entry.resource == resource]  # Not what lies below it.
+            listed = [entry for entry in listed if self.catalog.locks.is_on(entry, resource)]  # Not what lies below it.
         if self.all_columns:
             return show.show_all_columns(listed)
         operations = [entry for entry in listed if entry.scope is LockScope.OPERATION]
@@ -139,13 +127,14 @@ class Session:
 
     def _lock(self, statement: Lock, mode: LockMode, text: str) -> Answer:
         resource = self._resource(statement)
-        request = self._request([(resource, mode)], text, explicit=True)
+        request = self.catalog.lock_request([(resource, mode)], statement=text, explicit=True)
         self.catalog.acquire_operation(request)
         ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
         return show.said(f"locked until {ends}: {request}".replace(",:", ":"))
 
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
+        is_on = self.catalog.locks.is_on
         freed: list[LockEntry] = []
         by_request: dict[str, list[LockEntry]] = {}
         standing = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
@@ -154,11 +143,11 @@ class Session:
                 by_request.setdefault(entry.request_id, []).append(entry)
         for request_id, entries in by_request.items():
             # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
-            if max(entry.resource for entry in entries) == resource:
+            if all(is_on(entry, resource) for entry in entries):
                 freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
         if freed:
             return show.said(f"freed {len(freed)} locks on {resource}")
-        held = next((one for one in standing if one.resource == resource and one.state is LockState.ACQUIRED), None)
+        held = next((one for one in standing if is_on(one, resource) and one.state is LockState.ACQUIRED), None)
         if held is None:
             return show.said(f"nobody has locked {resource}")
         return show.said(

@@ -419,6 +419,20 @@ class LockContract:
                         assert exclusive == blocked(other, again), name
                 assert not other.locks(), name
 
+    def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(self, manager: LockManager, other: LockManager) -> None:
+        """Services show a long name cut off. It is no other name's lock, however alike they begin."""
+        if not manager.guarantees.mutual_exclusion:
+            return
+        for length in (10, 300, 700, 1_600):
+            name, alike = (Resource((*TABLE.path, f"k={'x' * length}{end}")) for end in "ab")
+            with manager.acquire(request((X, name)), deadline=soon()) as lease:
+                assert blocked(other, request((S, name))), "a server that is behind lists it by now"
+                assert [X] == [entry.mode for entry in other.locks(name) if other.is_on(entry, name)], length
+                assert [] == [entry for entry in other.locks() if other.is_on(entry, alike)], length
+                assert [] == list(other.unlock(resource=alike)), length
+                assert lease.request.request_id in {entry.request_id for entry in other.unlock(resource=name)}, length
+            assert [] == list(other.locks()), length
+
     # Order.
 
     def test_requests_are_granted_in_their_order(self, manager: LockManager, other: LockManager) -> None:

@@ -759,6 +759,28 @@ def test_a_filter_that_a_column_can_not_meet_is_refused_with_words(made: Kit, va
     assert made.held() == []
 
 
+def test_reads_of_a_column_that_never_was_are_refused(made: Kit) -> None:
+    """That they have changed could never be found. Of a column that was renamed it can, so that is looked at."""
+    table = made.table(ids(1))
+    for reads in ("nosuch = 1", parse("nosuch = 1")):
+        with pytest.raises(ValueError, match="nosuch"):
+            table.overwrite(ids(9), "id = 1", reads=reads)
+        with pytest.raises(CommitFailedException, match="nosuch"):
+            table.commit_files([], mode="overwrite", reads=reads)
+        with table.transaction() as tx, pytest.raises(ValueError, match="nosuch"):
+            tx.depends_on(reads)
+    assert [1] == row_ids(made.again(table))
+    old = made.again(table)
+    with table.update_schema() as changes:
+        changes.rename_column("s", "text")
+    again = made.again(table)
+    again.overwrite(frame((2, "2")).rename_columns(["id", "text"]), "id = 1", reads="s = '1'")
+    again.append(frame((3, "3")).rename_columns(["id", "text"]))
+    with pytest.raises(CommitConflict):
+        old.overwrite(frame((4, "4")), "id = 1", reads="s = '1'")
+    assert [2, 3] == row_ids(made.again(table))
+
+
 def test_a_time_that_no_clock_shows_matches_nothing() -> None:
     """PyIceberg compares it; the name of its partition, which is locked, can't be told."""
     schema = Schema(NestedField(1, "t", TimeType()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,11 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from commit_coord.config import COALESCE
 from commit_coord.iceberg import manifest_list, manifests
-from tests.catalog.kit import Kit, ids, names, orphans, row_ids
+from tests.catalog.kit import Kit, files_in, ids, names, orphans, row_ids
 from tests.coordinator.test_groups import in_line
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
@@ -79,6 +80,39 @@ def test_what_a_manifest_says_of_its_partitions_is_what_pyiceberg_would_say(
         said.append((merged.existing_files_count, merged.existing_rows_count, merged.min_sequence_number))
         said.append([tuple(summary._data) for summary in merged.partitions or ()])
     assert said[:2] == said[2:]
+
+
+@pytest.mark.parametrize("unsaid", ["summaries", "NaN"])
+def test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_after_a_merge(
+    catalog: Any, unsaid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The specification has other writers leave it out; readers skip what a summary denies."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", DoubleType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))
+    table = catalog.create_table("db.t", schema, partition_spec=spec, properties=MERGING)
+    written = manifests.write_added
+
+    def silent(*arguments: Any, **options: Any) -> ManifestFile:
+        made = written(*arguments, **options)
+        assert made.partitions
+        assert made.partitions is made._data[13]
+        if unsaid == "summaries":
+            made._data[13] = None
+        else:
+            made.partitions[0]._data[1] = None
+        return made
+
+    values = [1.0, math.nan, None, 5.0, 2.0, 2.0, 2.0]
+    for number, value in enumerate(values):
+        with monkeypatch.context() as patched:
+            if number in (1, 3):
+                patched.setattr(manifests, "write_added", silent)
+            table.append(pa.table({"id": [number], "x": pa.array([value], pa.float64())}))
+    assert 5 > len(listed(table))
+    for condition, found in (("x = 5", [3]), ("x > 4", [3]), ("x is nan", [1]), ("x is null", [2]), ("x = 1", [0])):
+        assert found == table.scan(condition).to_arrow()["id"].to_pylist(), condition
+    table.delete("x > 4")
+    assert [0, 1, 2, 4, 5, 6] == sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
 @pytest.mark.parametrize("old", [2, 6], ids=["merged with newer ones", "merged alone"])
@@ -243,6 +277,16 @@ def test_entries_that_were_merged_without_sequence_numbers_are_repaired(fresh: K
     assert [1, 2, 3, 4] == row_ids(fresh.again(table))
     assert () == fresh.catalog.find_lost(table.name()).commits
     assert set() == orphans(fresh.again(table))
+
+
+def test_looking_for_lost_commits_writes_no_file(fresh: Kit, unnumbered: Any) -> None:
+    before = files_in(unnumbered.location())
+    found = [fresh.catalog.find_lost(unnumbered.name()) for _ in range(3)]
+    assert before == files_in(unnumbered.location())
+    for one in found:
+        fresh.catalog.repair(one)
+    assert () == fresh.catalog.find_lost(unnumbered.name()).commits
+    assert set() == orphans(fresh.again(unnumbered)), "who repairs what is repaired takes its manifest back"
 
 
 @pytest.mark.parametrize("how", ["append", "delete", "overwrite"])

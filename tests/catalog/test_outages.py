@@ -13,6 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import commit_coord
 from commit_coord import CommitLockFailed
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.sql import Session
 from tests.catalog.kit import SCHEMA, ids, row_ids
 from tests.contract.proxy import Proxy
 
@@ -116,6 +117,7 @@ CALLS: dict[str, Callable[[CoordinatedCatalog], object]] = {
 def test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does(world: World) -> None:
     """One answer for one outage: nothing was changed. ``except CommitFailedException`` is enough for all of them."""
     catalog = world.open(**{"operation-locks": "hive"})
+    latching = world.open(**{"operation-locks": "off"})
     for namespace in ("db", "empty"):
         catalog.create_namespace(namespace)
     catalog.create_table(("db", "t"), SCHEMA)
@@ -125,10 +127,39 @@ def test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does(worl
         with pytest.raises(CommitLockFailed, match="nothing was changed|did not land"):
             call(catalog)
             pytest.fail(f"{name} was carried out")
+        if "namespace" in name:
+            continue  # without operation locks nothing is asked of the lock service
+        with pytest.raises(CommitLockFailed, match="nothing was changed"):
+            call(latching)
+            pytest.fail(f"{name} was carried out under the latch alone")
     world.proxy.mend()
     assert world.files() == there
     assert sorted(catalog.list_namespaces()) == [("db",), ("empty",)]
     assert catalog.list_tables("db") == [("db", "t")]
+
+
+STATEMENTS = (
+    "DELETE FROM t WHERE id = 1",
+    "ALTER TABLE t ADD COLUMNS (more int)",
+    "CREATE TABLE u (id bigint)",
+    "DROP TABLE t",
+    "INSERT INTO t VALUES (2, 'two')",
+)
+
+
+def test_a_statement_ends_in_an_outage_as_a_commit_does(world: World) -> None:
+    catalog = world.open()
+    catalog.create_namespace("db")
+    catalog.create_table(("db", "t"), SCHEMA).append(ids(1))
+    there = world.files()
+    world.proxy.cut()
+    for statement in STATEMENTS:
+        with pytest.raises(CommitLockFailed, match="nothing was changed|did not land"):
+            Session(catalog, database="db").run(statement)
+            pytest.fail(f"{statement} was carried out")
+    world.proxy.mend()
+    assert world.files() == there
+    assert row_ids(catalog.load_table(("db", "t"))) == [1]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:1"], ids=["refused", "no such name"])

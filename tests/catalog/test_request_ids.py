@@ -84,11 +84,11 @@ def test_files_that_are_in_the_table_are_not_committed_again(shared: Kit) -> Non
     files = written(shared, table, ids(1))
     assert table.commit_files(files)
     for handle in (stale, table):
-        with pytest.raises(StatementError, match="keep the file") as refused:
+        with pytest.raises(FileInTable, match="keep the file") as refused:
             handle.commit_files(files)
         assert not isinstance(refused.value, CommitFailedException)
         # With an id an earlier commit of the same one may have brought them, for all that the journal tells.
-        with pytest.raises((StatementError, CommitStateUnknown)):
+        with pytest.raises((FileInTable, CommitStateUnknown)):
             handle.commit_files(files, request_id=str(uuid.uuid4()), check_duplicate_files=True)
     with pytest.raises(CommitNotApplied, match="twice"):
         table.commit_files([*written(shared, table, ids(2))] * 2)

@@ -196,6 +196,14 @@ def test_unlock(shell: Shell, catalog: CoordinatedCatalog, what: str) -> None:
     assert catalog.locks.locks() == []
 
 
+def test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    name = f"shop/sales/day={'x' * 700}"
+    catalog.lock_operation({Resource(("shop", "sales", name.rpartition("/")[2])): EXCLUSIVE})
+    assert [entry.resource for entry in catalog.show_locks()] != [SALES, Resource.parse(name)], "it is cut off"
+    assert shell("unlock", name, "--yes").exit_code == 0
+    assert catalog.locks.locks() == []
+
+
 def test_unlock_asks(shell: Shell, catalog: CoordinatedCatalog) -> None:
     """It shows what it would free and takes no for an answer."""
     with catalog.lock_operation({SALES: EXCLUSIVE}, statement="busy"):
@@ -287,6 +295,43 @@ def test_commits_without_a_snapshot_are_listed_with_their_request_ids(
     assert schema["request_id"] in table.metadata_location
     assert [commit["operation"] for commit in snapshots] == ["append", "append", "create"]
     assert "metadata" in shell("commits", "shop.sales").stdout
+
+
+def operations(shell: Shell) -> list[str]:
+    return [commit["operation"] for commit in shell.json("commits", "shop.sales")["commits"]]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_append_whose_snapshot_was_expired_is_no_change_of_metadata(
+    shell: Shell, catalog: CoordinatedCatalog, version: str
+) -> None:
+    """It can't be told from one in the metadata log. Where no snapshot is missing around it, a change is certain."""
+    rows = pa.table({"id": [1]})
+    catalog.drop_table("shop.sales")
+    table = catalog.create_table("shop.sales", schema=rows.schema, properties={"format-version": version})
+    for _ in range(3):
+        table.append(rows)
+    with table.transaction() as tx:
+        tx.set_properties({"a": "1"})
+    assert ["metadata", *["append"] * 3, "create"] == operations(shell)
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in table.snapshots()[:2]]).commit()
+    newer = ["metadata", "metadata"] if version == "2" else ["unknown", "unknown"]
+    assert [*newer, "append", "unknown", "unknown", "create"] == operations(shell)
+    assert "its snapshot may be gone" in shell("commits", "shop.sales").stdout
+
+
+def test_commits_of_one_millisecond_are_all_listed(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = catalog.load_table("shop.sales")
+    at_ms = table.metadata.last_updated_ms + 1_000
+    monkeypatch.setattr(time, "time", lambda: at_ms / 1_000)
+    monkeypatch.setattr(time, "time_ns", lambda: at_ms * 1_000_000)
+    table.append(pa.table({"id": [4]}))
+    with table.transaction() as tx:
+        tx.set_properties({"a": "1"})
+    assert table.metadata.last_updated_ms == table.current_snapshot().timestamp_ms  # type: ignore[union-attr]
+    assert ["append", "append", "append", "create", "metadata"] == sorted(operations(shell))
 
 
 def test_the_commit_that_creates_a_table_with_rows_is_one_commit_with_its_request_id(

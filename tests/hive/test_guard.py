@@ -7,8 +7,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.hive import HiveCatalog
@@ -17,18 +18,18 @@ from pyiceberg.exceptions import CommitFailedException
 import commit_coord
 from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks import hms_names
 from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.hms_guard import HmsGuards
+from commit_coord.locks.hms_guard import HmsGuards, _Guard
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import soon, until
 from tests import limits
-from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
+from tests.catalog.kit import SCHEMA, ids, local, orphans, row_ids
 from tests.hive.proxy import Proxy
 
 LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
@@ -512,3 +513,72 @@ def test_a_guard_that_nobody_extends_is_freed_when_its_table_is_gone_and_not_bef
     gone = True
     assert [True] == [entry.guard for entry in free()]
     assert not guards(world)
+
+
+class HandClock(SystemClock):
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class Beats:
+    """A metastore that notes what is extended, and when."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+        self.extended: list[tuple[int, float]] = []
+
+    def within(self, _: float) -> Any:
+        return nullcontext()
+
+    def heartbeat(self, lock_id: int) -> None:
+        self.extended.append((lock_id, self._clock.now()))
+
+
+@pytest.mark.parametrize("outage", ["fails", "takes long"])
+def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
+    """Whether a table wants its guard may have to be read there, after all guards have been extended."""
+    clock = HandClock()
+    metastore = Beats(clock)
+    looked: list[str] = []
+
+    def left(table: tuple[str, ...]) -> bool:
+        looked.append(table[1])
+        if outage == "fails":
+            raise FileNotFoundError("the metadata of the table")
+        clock.seconds += 100
+        return False
+
+    guards = HmsGuards(
+        cast(MetastoreClient, metastore), statement="", interval_ms=1_000, clock=clock, wanted=lambda _: True, left=left
+    )
+    tables = [("db", name) for name in "abc"]
+    guards._known = {table: _Guard(number, -1e9) for number, table in enumerate(tables)}
+    for _ in range(3):
+        metastore.extended.clear()
+        clock.seconds += 2
+        begun = clock.now()
+        assert guards._beat() == 1.0
+        assert metastore.extended == [(number, begun) for number in range(3)]
+    assert set(looked) == {"a", "b", "c"}, "none of them waits for ever to be looked at"
+
+
+def test_a_table_that_can_not_be_read_keeps_its_guard_and_stops_no_other_from_being_freed(world: World) -> None:
+    """Its metadata file is gone, and what the metastore shows of it was reverted by a writer that knows of no guard."""
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    broken = catalog.create_table((world.db, "t"), SCHEMA)
+    broken.append(ids(1))
+    catalog.create_table((world.db, "gone"), SCHEMA).append(ids(1))
+    catalog.close()
+    world.stock().drop_table((world.db, "gone"))
+    shown = world.plain.get_table(world.db, "t")
+    del shown.parameters[LOCK_IMPL]
+    world.plain.alter_table(world.db, "t", shown, expected=None)
+    Path(local(broken.metadata_location)).unlink()
+    assert [] == list(world.catalog.unlock(resource=Resource((world.db, "t"))))
+    assert ["gone"] == [one.resource.path[1] for one in world.catalog.reap() if one.resource.path[0] == world.db]
+    assert guards(world)

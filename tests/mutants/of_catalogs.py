@@ -54,4 +54,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:\n",
         "tests/catalog/test_by_name.py::test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_told",
     ),
+    Mutant(
+        "an-expired-append-is-metadata",
+        "cli/views.py",
+        '"metadata" if none_is_missing else "unknown"',
+        '"metadata"',
+        "tests/cli/test_cli.py::test_an_append_whose_snapshot_was_expired_is_no_change_of_metadata[2]",
+    ),
+    Mutant(
+        "a-commit-hidden-by-its-millisecond",
+        "cli/views.py",
+        '        if not record["request_id"]:\n',
+        "        if True:\n",
+        "tests/cli/test_cli.py::test_commits_of_one_millisecond_are_all_listed",
+    ),
 )

@@ -190,15 +190,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "orphans-of-shared-files",
         "catalog/orphans.py",
-        "    if not property_as_bool(metadata.properties, GC_ENABLED, True):\n",
+        "    if shares_files(metadata):\n",
         "    if False:\n",
         "tests/catalog/test_purging.py::test_no_orphan_of_a_table_that_shares_its_files_is_deleted",
     ),
     Mutant(
         "snapshots-of-shared-files",
         "iceberg/rebase.py",
-        " and not property_as_bool(changed.properties, GC_ENABLED, True)",
-        " and False",
+        "if expires and shares_files(changed)",
+        "if False",
         "tests/catalog/test_purging.py::test_no_snapshot_of_a_table_that_shares_its_files_expires",
     ),
     Mutant(
@@ -319,5 +319,26 @@ MUTANTS: tuple[Mutant, ...] = (
         '    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)\n',
         "",
         "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
+    ),
+    Mutant(
+        "a-merge-denies-what-was-not-said",
+        "iceberg/manifests.py",
+        "    if partition.fields and not all(manifest.partitions for manifest in manifests):\n",
+        "    if False:\n",
+        "tests/catalog/test_merged_manifests.py::test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_after_a_merge[summaries]",
+    ),
+    Mutant(
+        "a-merge-denies-nan",
+        "iceberg/manifests.py",
+        "True if True in nan else None if None in nan else False",
+        "True in nan",
+        "tests/catalog/test_merged_manifests.py::test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_after_a_merge[NaN]",
+    ),
+    Mutant(
+        "a-look-for-lost-commits-leaves-files",
+        "catalog/repair.py",
+        "            _prepare=prepare,\n",
+        "            _prepare=partial(lambda made: made, prepare()),\n",
+        "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
     ),
 )

@@ -170,6 +170,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
     ),
     Mutant(
+        "reads-of-a-column-that-never-was",
+        "table/transaction.py",
+        "        self._refuse_unknown_columns(row_filter, case_sensitive)\n        read =",
+        "        read =",
+        _ISOLATION + "reads_of_a_column_that_never_was_are_refused",
+    ),
+    Mutant(
         "a-change-of-nothing-on-an-old-table-is-acknowledged",
         _TX,
         "            elif not updates:\n                self._note(reads=True)",

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from commit_coord.errors import LockError, LockTimeout
+import commit_coord
+from commit_coord.errors import CommitLockFailed, LockError, LockTimeout
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import datasource as ds
 from commit_coord.spark import read_table, register, write_table
@@ -95,6 +97,27 @@ def test_the_holder_keeps_one_lease_a_claim(
     address.release("c")
     with pytest.raises(LockError):
         Address("/nowhere/locks", b"k").acquire("c", "test", properties, locks, "x")
+
+
+def test_a_job_ends_in_an_outage_of_the_lock_service_as_a_commit_does(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """In the driver and in the holder of a data source's locks: nothing was changed."""
+    del options
+    place = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
+    plain = SqlCatalog("test", **place)
+    plain.create_namespace("db")
+    plain.create_table(("db", "t"), spark.range(1).toArrow().schema)
+    away = {"lock-impl": "zookeeper", "lock.uri": "127.0.0.1:1", "lock.acquire-timeout-ms": "500"}
+    properties = {"py-catalog-impl": "commit_coord.catalog.CoordinatedSqlCatalog", **place, **away}
+    catalog = commit_coord.load_catalog("test", **properties)
+    assert ds._holder is not None
+    with pytest.raises(CommitLockFailed, match="nothing was changed"):
+        write_table(spark.range(5), (catalog, "db.t"), "overwrite")
+    with pytest.raises(CommitLockFailed, match="nothing was changed"):
+        ds._holder.address.acquire("c", "test", properties, {Resource.table(("db", "t")): LockMode.EXCLUSIVE}, "a job")
+    assert not list((tmp_path / "w").rglob("*.parquet"))
+    catalog.close()
 
 
 def test_abort_deletes_only_what_is_proven_not_to_have_landed(

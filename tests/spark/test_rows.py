@@ -21,13 +21,17 @@ from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead
+from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead, StatementError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
 from commit_coord.spark import datasource as ds
+from commit_coord.spark.files import Target
 from commit_coord.spark.filters import parse
+from commit_coord.spark.locks import holding
 from commit_coord.spark.read import reads_of
+from commit_coord.spark.schema import SchemaMismatch
+from commit_coord.spark.write import Batch
 from tests.catalog.kit import orphans
 from tests.spark.conftest import rows
 from tests.spark.test_roundtrip import add_position_deletes
@@ -432,6 +436,24 @@ def test_an_error_before_the_commit_is_sent_leaves_no_file(
     assert set() == orphans(table.refresh())
 
 
+@pytest.mark.parametrize("way", ["function", "format"])
+def test_a_filter_that_a_column_can_not_meet_leaves_no_file(
+    spark: SparkSession, catalog: Any, given: dict[str, str], way: str
+) -> None:
+    df = spark.sql("select 'a' as s")
+    table = write_table(df, (catalog, "db.t"), create=True)
+    if way == "function":
+        with pytest.raises(StatementError, match="does not fit the columns"):
+            write_table(df, table, "overwrite", overwrite_filter="s > 1")
+    else:
+        writer, messages, _ = job(spark, {**given, "overwrite-filter": "s > 1"}, df, overwrite=True)
+        with pytest.raises(StatementError, match="does not fit the columns"):
+            writer.commit(messages)
+        writer.abort(messages)
+    assert set() == orphans(table.refresh())
+    assert [("a",)] == rows(read_table(spark, table))
+
+
 def test_a_write_under_a_lease_of_its_own_does_not_wait_for_it(spark: SparkSession, catalog: Any) -> None:
     table = write_table(spark.range(3), (catalog, "db.t"), create=True)
     with catalog.fenced(catalog.leases.grab_lease([LeaseObject("db", "t")], 60_000)):
@@ -500,6 +522,67 @@ def test_rows_of_an_empty_table_are_nothing_only_as_long_as_it_is_empty(spark: S
         write_table(nothing, table, "overwrite")
 
 
+@pytest.mark.parametrize("given_as", ["table", "name"])
+def test_rows_that_were_named_as_read_from_an_empty_branch_replace_nothing_that_came_since(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch, given_as: str
+) -> None:
+    """What the caller saw counts: of a name what there was at the call, not what is there once the locks are held."""
+    mine = write_table(spark.range(0), (catalog, "db.t"), create=True)
+
+    def waits(*arguments: Any) -> Any:
+        catalog.load_table("db.t").append(pa.table({"id": [77]}))
+        return holding(*arguments)
+
+    with monkeypatch.context() as patched:
+        if given_as == "name":
+            patched.setattr("commit_coord.spark.write.holding", waits)
+        else:
+            catalog.load_table("db.t").append(pa.table({"id": [77]}))
+        with pytest.raises(StaleRead):
+            write_table(
+                spark.range(5), mine if given_as == "table" else (catalog, "db.t"), "overwrite", reads="id >= 0"
+            )
+    assert [(77,)] == rows(read_table(spark, mine.refresh()))
+    assert set() == orphans(mine)
+    write_table(spark.range(1), mine, "overwrite", reads="id >= 0")
+    assert [(0,)] == rows(read_table(spark, mine))
+
+
+def test_rows_that_were_named_count_as_read_when_the_plan_read_them(spark: SparkSession, catalog: Any) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    old = read_table(spark, table)
+    catalog.load_table("db.t").append(pa.table({"id": [77]}))
+    with pytest.raises(StaleRead):
+        write_table(old, table.refresh(), "overwrite", reads="id >= 0")
+    assert 4 == read_table(spark, table.refresh()).count()
+
+
+def test_a_read_counts_also_when_ten_thousand_others_followed(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    monkeypatch.setattr("commit_coord.spark.read._REMEMBERED", 0)
+    old = read_table(spark, table, row_filter="id = 1")
+    catalog.load_table("db.t").append(pa.table({"id": [77]}))
+    with pytest.raises(StaleRead):
+        write_table(old, table.refresh(), "overwrite")
+    assert 4 == read_table(spark, table.refresh()).count()
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_oldest_read_of_a_plan_counts(spark: SparkSession, catalog: Any, version: str) -> None:
+    """Also in format version 1, where all sequence numbers are 0."""
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True, properties={"format-version": version})
+    first = table.metadata.current_snapshot_id
+    old = read_table(spark, table)
+    new = read_table(spark, write_table(spark.range(1), table))
+    for df in (old.unionAll(new), new.unionAll(old)):
+        read = reads_of(df, table, "main")
+        assert read is not None
+        assert first == read.snapshot_id
+        assert reads_of(df, table, "other") is None
+
+
 def test_the_data_source_overwrites_only_what_was_there_when_it_was_planned(
     spark: SparkSession, catalog: Any, given: dict[str, str]
 ) -> None:
@@ -558,6 +641,93 @@ def test_a_mark_without_its_commit_is_an_error(spark: SparkSession, catalog: Any
     assert 3 == read_table(spark, table.refresh()).count()
     with pytest.raises(CommitNotApplied, match="writer id"):
         write(spark.range(3), 0)
+
+
+def landed_by_an_older_version(spark: SparkSession, table: Any, name: str, number: int) -> None:
+    """Write a batch as it was written when marks and request ids said nothing of the query."""
+    mark = {f"commit-coord.stream.{name}": str(number)}
+    write_table(spark.range(3), table, request_id=f"{name}/{number}", table_properties=mark)
+
+
+@pytest.mark.parametrize("name", ["me", "q"], ids=["named", "named by its query"])
+def test_a_stream_of_an_older_version_goes_on(spark: SparkSession, catalog: Any, name: str) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    landed_by_an_older_version(spark, table, name, 5)
+    assert Batch(name, "q", 5).done(table), "the last batch, again"
+    assert not Batch(name, "q", 6).done(table)
+    for unknown in (0, 4):
+        with pytest.raises(CommitNotApplied, match="another checkpoint"):
+            Batch(name, "q", unknown).done(table)
+    write_table(
+        spark.range(1),
+        table,
+        request_id=Batch(name, "q", 6).request_id,
+        table_properties=Batch(name, "q", 6).properties,
+    )
+    assert Batch(name, "q", 6).done(table)
+    assert not Batch(name, "q", 7).done(table)
+    if name == "me":
+        with pytest.raises(CommitNotApplied, match="another checkpoint"):
+            Batch(name, "another", 7).done(table)
+
+
+def test_a_first_batch_after_an_upgrade_is_not_taken_for_that_of_a_checkpoint_that_was_deleted(
+    spark: SparkSession, catalog: Any
+) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    landed_by_an_older_version(spark, table, "me", 0)
+    with pytest.raises(CommitNotApplied, match="another checkpoint"):
+        Batch("me", "q", 0).done(table)
+
+
+def test_a_stream_without_a_name_goes_on_after_an_upgrade(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    """An older version named it by its checkpoint. Only the last batch is ever repeated; others are new."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    landed_by_an_older_version(spark, table, "/checkpoint", 5)
+    options = ds.Options({**given, "checkpointlocation": "/checkpoint"})
+    for number, expected in ((5, 3), (0, 6), (1, 9), (6, 12), (6, 12)):
+        target = Target.of(table)
+        query = "q" if number > 4 else "after the checkpoint was deleted"
+        writer = ds.TableStreamWriter(options, None, "/checkpoint", target, ["id"])
+        message = writer.write(iter(spark.range(3).coalesce(1).toArrow().to_batches()))
+        message.query_id = query
+        writer.commit([message], number)
+        assert expected == read_table(spark, table.refresh()).count(), number
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_writer_that_can_not_be_made_leaves_no_lock(
+    catalog: Any, given: dict[str, str], spark: SparkSession, kind: str
+) -> None:
+    """The column goes while the locks are waited for. Spark calls neither commit() nor abort() then."""
+    table = write_table(spark.sql("select 1 as id, 'a' as s"), (catalog, "db.t"), create=True)
+    schema = spark.sql("select 1 as id, 'a' as s").schema
+    held: list[str] = []
+
+    class Held:
+        def acquire(self, claim: str, *_: Any) -> None:
+            held.append(claim)
+            with table.update_schema() as changes:
+                changes.delete_column("s")
+
+        def release(self, claim: str) -> None:
+            if claim in held:
+                held.remove(claim)
+
+    class Source(ds.CommitCoordDataSource):
+        holder = cast(Any, Held())
+
+    source = Source({**given, "writer-id": "me", "catalog.operation-locks": "hive"})
+    with pytest.raises(SchemaMismatch):
+        source.writer(schema, True) if kind == "batch" else source.streamWriter(schema, False)
+    assert held == []
+    held.append("stream/me")  # what the first streamWriter() of a job took, and the second one fails
+    if kind == "stream":
+        with pytest.raises(SchemaMismatch):
+            source.streamWriter(schema, False)
+        assert held == []
 
 
 # -- compaction -----------------------------------------------------------------------------------------------------

@@ -236,8 +236,9 @@ def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_i
     assert calls == [0, 0]
     table = catalog.load_table("db.t")
     assert ids(spark, table) == [0, 1, 2]
-    (batch,) = [value for key, value in table.properties.items() if key.startswith("commit-coord.stream.")]
-    assert batch == "0"
+    prefix = "commit-coord.stream."
+    ((writer, mark),) = [(key, value) for key, value in table.properties.items() if key.startswith(prefix)]
+    assert mark == f"0 {writer.removeprefix(prefix)}", "the batch and its query, which names the stream too"
     spark.range(5, 7).coalesce(1).write.mode("append").parquet(str(stream_input))
     run()
     assert ids(spark, table) == [0, 1, 2, 5, 6]

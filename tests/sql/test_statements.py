@@ -211,6 +211,35 @@ def test_lock_outlives_its_client_until_unlock(shop: Shop) -> None:
     assert [] == shop.run("SHOW LOCKS t2")
 
 
+@pytest.mark.parametrize("length", [10, 700])
+def test_a_partition_is_unlocked_by_its_name_however_long_that_is(shop: Shop, length: int) -> None:
+    partition = f"t1 PARTITION (p='{'x' * length}')"
+    shop.run(f"LOCK TABLE {partition} EXCLUSIVE")
+    assert 1 == len(shop.run(f"SHOW LOCKS {partition}"))
+    assert ["no LOCK statement"] == [" ".join(shop.run("UNLOCK TABLE t1")[0].split()[:3])]
+    assert shop.run(f"UNLOCK TABLE {partition}")[0].startswith("freed ")
+    assert [] == shop.run("SHOW LOCKS t1")
+
+
+def test_locks_are_explained_as_they_are_taken_where_there_are_too_many(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shop.catalog, "settings", replace(shop.catalog.settings, lock_max_partitions=1))
+    command = "ALTER TABLE t1 DROP PARTITION (p='1'), PARTITION (p='2')"
+    explained = shop.run(f"EXPLAIN LOCKS {command}")
+    taken: list[str] = []
+
+    def watched(*arguments: Any) -> Any:
+        taken.extend(f"{entry.mode.letter} {entry.resource}" for entry in shop.catalog.show_locks())
+        return carry_out(*arguments)
+
+    monkeypatch.setattr("commit_coord.sql.session.carry_out", watched)
+    shop.run(command)
+    where = f"{shop.made.namespace}.t1"
+    assert [f"{where} -> EXCLUSIVE"] == explained[1:]
+    assert f"X {shop.made.namespace}/t1" in taken
+
+
 def test_leases_are_shown_and_ended(shop: Shop) -> None:
     """Of tables and partitions, of some that do not exist too; SHOW LOCKS has them among the locks."""
     if shop.made.impl != "lease":

@@ -8,6 +8,7 @@ keeps its queues and waits by the simulated clock.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -274,7 +275,7 @@ class SimulatedManager(KeepingLockManager[Any]):
 
     def _start_over(self) -> None:
         super()._start_over()
-        self._anywhere = self._thread  # one thread of the interpreter runs all processes
+        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
 
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return SimulatedHeartbeat(self._process, self._beat, idle=idle)
@@ -332,7 +333,7 @@ class SimulatedMemoryManager(MemoryLockManager):
 
     def _start_over(self) -> None:
         super()._start_over()
-        self._anywhere = self._thread  # one thread of the interpreter runs all processes
+        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         self._process.step()

@@ -321,7 +321,7 @@ class _SimulatedThreads(_Threads):
         super()._start_over()
         self._space = _Space()
         self._thread: Any = OfThread(self._process.world)
-        self._anywhere = self._thread
+        self._anywhere = OfThread(self._process.world)
 
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         blocker = super()._enter(request, deadline)
@@ -360,7 +360,7 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
     def _start_over(self) -> None:
         super()._start_over()
         self._thread: Any = OfThread(self._process.world)
-        self._anywhere = self._thread
+        self._anywhere = OfThread(self._process.world)
 
     def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
         ticket, acquired = super()._sent(request, deadline)
