@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable, StatementError
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
