@@ -53,4 +53,25 @@ def _null_as_a_whole(column: Any) -> Any:
 
     if not pa.types.is_struct(column.type) or not len(column) or column.null_count < len(column):
         return column
-    return pa.array([None], column.type).take(pa.array([0] * len(column), pa.int64()))
+    if not column.type.num_fields:
+        return column
+    kept = [_empty(field.type) for field in column.type]
+    none = pa.StructArray.from_arrays(kept, fields=list(column.type), mask=pa.array([True]))
+    return none.take(pa.array([0] * len(column), pa.int64()))
+
+
+def _empty(kind: Any) -> Any:
+    """Return one value of *kind* that is not NULL. Arrow builds none of its own where a uuid lies in it."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _empty(kind.storage_type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return pa.StructArray.from_arrays([_empty(f.type) for f in kind], fields=list(kind))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays([0, 0], pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type), type=kind)
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array([0, 0], pa.int64()), pa.nulls(0, kind.value_type), type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(pa.array([0, 0], pa.int32()), pa.nulls(0, kind.value_type), type=kind)
+    return pa.array([None], pa.struct([pa.field("", kind)])).field(0)

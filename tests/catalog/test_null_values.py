@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import DateType, ListType, LongType, MapType, NestedField, StringType, StructType, UUIDType
 
 from tests.catalog.kit import Kit, rows
 
@@ -64,3 +64,18 @@ def test_a_null_list_map_or_struct_stays_null_when_its_row_is_written_anew(memor
     assert [*expected, (99, None)] == rows(table)
     how(table)
     assert expected == [row for row in rows(memory.again(table)) if row[0] != 99]
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_null_struct_of_a_uuid_that_was_added_later_is_read_and_written_anew(memory: Kit, required: bool) -> None:
+    """Arrow builds no array of such a type out of Python's values."""
+    table = memory.table(schema=Schema(NestedField(1, "k", LongType())))
+    table.append(pa.table({"k": [1, 2]}))
+    kind = StructType(
+        NestedField(12, "u", UUIDType(), required=required), NestedField(13, "us", ListType(14, UUIDType()))
+    )
+    with table.update_schema() as update:
+        update.add_column("x", kind)
+    assert rows(table) == [(1, None), (2, None)]
+    table.delete("k == 1")
+    assert rows(memory.again(table)) == [(2, None)]
