@@ -650,13 +650,14 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
                 by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
+        self._names_columns()
+        self._note(reads=True)  # its columns are found by their names, which may mean others on another head
         self._brings_rows(reads, branch)
         if len(set(file_paths)) < len(file_paths):
             raise ValueError("File paths must be unique")
         if check_duplicate_files:
             self._refuse_files_that_are_there(file_paths, branch)
         if (mapping := grown_mapping(self.table_metadata)) is not None:
-            self._note(reads=True)  # the mapping is grown from the columns and the mapping that the head has
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
         self._append_foreign(file_paths, snapshot_properties, branch)
 
@@ -1043,7 +1044,11 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         try:
             for call in self._staged.calls:
                 call(self)
-        except (CommitNotApplied, StatementError):
+        except CommitNotApplied:
+            raise
+        except StatementError as error:
+            if reason := rows_misfit(head.schema(), self._seen[0].schema()):
+                raise self._conflict(reason) from error
             raise
         except Exception as error:
             raise self._conflict(f"it does not fit the table as it is now ({error})") from error
@@ -1054,7 +1059,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
 
     def _refuse_overlap(self, head: TableMetadata) -> None:
         """Raise if this transaction and the commits between what its caller saw and *head* changed one thing."""
-        seen, base, mine = self._seen[0], self._base[0], self._changed()
+        seen, mine = self._seen[0], self._changed()
         self._refuse_other_columns(head)
         if reason := same_changed(self._staged.changes, seen, head):
             raise self._conflict(reason)
@@ -1062,9 +1067,6 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
                 raise self._conflict(f"the property {key!r} was changed meanwhile")
-        writes = any(producer._added_data_files for producer in self._staged.producers)
-        if writes and (reason := rows_misfit(head.schema(), base.schema())):
-            raise self._conflict(reason)
 
     def _conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         return kind(

@@ -825,6 +825,25 @@ def test_nulls_do_not_land_in_a_column_that_became_required(made: Kit) -> None:
             changes.update_column("s", required=False)
 
 
+@pytest.mark.parametrize("call", ["update_rows", "upsert", "delete", "overwrite"])
+def test_rows_without_null_land_in_a_column_that_became_required(made: Kit, call: str) -> None:
+    table = made.table(ids(1, 2))
+    new = pa.table([[1], ["new"]], pa.schema([("id", pa.int64()), pa.field("s", pa.string(), nullable=False)]))
+    calls: dict[str, Callable[[Any], Any]] = {
+        "update_rows": lambda tx: tx.update_rows(parse("id = 1"), lambda df: df),
+        "upsert": lambda tx: tx.upsert(new, ["id"]),
+        "delete": lambda tx: tx.delete("id = 1"),
+        "overwrite": lambda tx: tx.overwrite(new, "id = 1", reads=NOTHING),
+    }
+    tx = made.again(table).transaction()
+    calls[call](tx)
+    with made.again(table).update_schema(allow_incompatible_changes=True) as changes:
+        changes.update_column("s", required=True)
+    tx.commit_transaction()
+    ones = {"update_rows": [(1, "1")], "delete": []}.get(call, [(1, "new")])
+    assert rows(made.again(table)) == [*ones, (2, "2")]
+
+
 def test_a_delete_brings_no_null_into_a_column_that_became_required(made: Kit) -> None:
     table = made.table(ids(1), ids(2))
     tx = made.again(table).transaction()

@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
@@ -317,6 +318,32 @@ def test_a_name_in_any_case_that_means_another_column_by_now_is_refused(made: Ki
         tx.commit_transaction()
     tx.__exit__(RuntimeError, None, None)
     assert left(made, table) == [(1, 100), (2, 200), (3, 1)]
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["no name mapping", "a name mapping"])
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("staged", [False, True])
+def test_columns_of_foreign_files_are_those_that_had_their_names(
+    made: Kit, tmp_path: Path, staged: bool, check: bool, mapped: bool
+) -> None:
+    table = made.table(pairs((1, 100)), schema=TWO)
+    if mapped:
+        with table.transaction() as changes:
+            changes.set_properties({TableProperties.DEFAULT_NAME_MAPPING: TWO.name_mapping.model_dump_json()})
+    path = str(tmp_path / "foreign.parquet")
+    pq.write_table(pairs((2, 200)), path)
+    tx = made.again(table).transaction()
+    if staged:
+        tx.add_files([path], check_duplicate_files=check)
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        with theirs(made, table).update_schema() as changes:
+            changes.rename_column(old, new)
+    with pytest.raises(CommitConflict, match="is another one now"):
+        if not staged:
+            tx.add_files([path], check_duplicate_files=check)
+        tx.commit_transaction()
+    tx.__exit__(RuntimeError, None, None)
+    assert left(made, table) == [(1, 100)]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])

@@ -289,6 +289,29 @@ MUTANTS: tuple[Mutant, ...] = (
         _CALLS + "what_files_were_computed_from_is_the_column_that_had_the_name",
     ),
     Mutant(
+        "columns-of-foreign-files-are-whatever-has-their-names-by-now",
+        _TX,
+        "        self._names_columns()\n        self._note(reads=True)  # its columns",
+        "        self._note(reads=True)  # its columns",
+        _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
+    ),
+    Mutant(
+        "foreign-files-follow-any-head",
+        _TX,
+        "        self._note(reads=True)  # its columns",
+        "        # its columns",
+        _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
+    ),
+    Mutant(
+        "rows-that-are-computed-again-must-have-fitted-before",
+        _TX,
+        "        seen, mine = self._seen[0], self._changed()\n",
+        "        seen, mine = self._seen[0], self._changed()\n"
+        "        if self._staged.producers and rows_misfit(head.schema(), self._base[0].schema()):\n"
+        "            raise self._conflict('a column is required now')\n",
+        _ISOLATION + "rows_without_null_land_in_a_column_that_became_required",
+    ),
+    Mutant(
         "rows-that-an-update-moves-into-a-filter-are-not-read-by-it",
         _TX,
         "        if self._staged.computes and read_at is None:\n",
