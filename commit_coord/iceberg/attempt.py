@@ -49,6 +49,7 @@ class Append:
         merge: Manifests of the head that ``commit.manifest.*`` asks to be merged, prepared beforehand;
             used only if all of them are still in the head's list.
         inherits: The entries of its manifests leave the snapshot's id open: others may share the snapshot.
+        makes_branch: Whether *branch* may be missing in the head; not so when its caller saw it.
     """
 
     snapshot_id: int
@@ -60,6 +61,7 @@ class Append:
     specs: dict[int, str] = field(default_factory=dict)
     merge: Merge | None = None
     inherits: bool = False
+    makes_branch: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Attempt:
                 "format-version": self.append.merge.format_version,
             },
             "inherits": self.append.inherits,
+            "makes-branch": self.append.makes_branch,
         }
         return orjson.dumps(
             {
@@ -179,6 +182,7 @@ class Attempt:
                     format_version=merge.get("format-version", 0),  # an older version of the writer does not say it
                 ),
                 inherits=append["inherits"],
+                makes_branch=append.get("makes-branch", True),  # an older version of the writer does not say it
             ),
             reads_data=raw["reads-data"],
             properties_read=raw["properties-read"],
@@ -198,7 +202,9 @@ def together(first: Attempt, second: Attempt) -> Attempt | None:
     lost.
     """
     one, other = first.append, second.append
-    if one is None or other is None or not (one.inherits and other.inherits) or one.branch != other.branch:
+    if one is None or other is None or not (one.inherits and other.inherits):
+        return None
+    if (one.branch, one.makes_branch) != (other.branch, other.makes_branch):
         return None
     specs = {**other.specs, **one.specs}
     if (one.schema_id, one.schema) != (other.schema_id, other.schema) or not other.specs.items() <= specs.items():

@@ -9,7 +9,8 @@ these wrongly says "no row matches", rows that match are left behind without an 
 match", rows are deleted that do not. Known mistakes, each mended here:
 
 * "All rows match" is said of ``x != 5`` and ``x NOT IN (5)`` by the bounds and of NaN's negation by the counts, also
-  where there are NULLs; and by a partition that is NULL. The filter of rows takes NULL for ``NOT IN`` anything.
+  where there are NULLs; by a partition that is NULL; and by a file that lacks the column. The filter of rows takes NULL
+  for ``NOT IN`` anything.
 * ``NOT`` is evaluated after its operand, and turns "false, as for every NULL" into true.
 * By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
@@ -77,6 +78,7 @@ from pyiceberg.expressions.literals import (
 from pyiceberg.expressions.visitors import (
     ROWS_MIGHT_NOT_MATCH,
     ResidualVisitor,
+    _ExpressionEvaluationVisitor,
     _StrictMetricsEvaluationVisitor,
     visit,
 )
@@ -98,7 +100,8 @@ def mend(mends: Mends) -> None:
     mends.wrap(LiteralPredicate, "bind", _not_of_null)
     mends.wrap(SetPredicate, "bind", _in_range)
     for name in _NEVER_OF_NULL:
-        mends.wrap(ResidualVisitor, f"visit_{name}", _false_of_null)
+        for values in (ResidualVisitor, _ExpressionEvaluationVisitor):
+            mends.wrap(values, f"visit_{name}", _false_of_null)
     mends.wrap(BoundReference, "eval", _plain)
     mends.wrap(_StrictMetricsEvaluationVisitor, "visit_bound_predicate", _never_of_null)
     for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
@@ -220,7 +223,7 @@ _NEVER_OF_NULL = (
 
 
 def _false_of_null(real: Any) -> Any:
-    def visited(self: ResidualVisitor, term: Any, **literal: Any) -> Any:
+    def visited(self: Any, term: Any, **literal: Any) -> Any:
         return self.visit_false() if term.eval(self.struct) is None else real(self, term, **literal)
 
     return visited

@@ -267,6 +267,8 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return "the table is encrypted, which is not supported"
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
+    if append.branch not in head.refs and not append.makes_branch:
+        return f"the branch {append.branch!r} was removed meanwhile"
     specs = head.specs()
     for manifest in append.manifests:
         spec = specs.get(manifest.partition_spec_id)

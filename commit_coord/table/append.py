@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     TOTAL_DATA_FILES,
     TOTAL_DELETE_FILES,
@@ -123,6 +124,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
             specs={spec_id: digest(spec) for spec_id, spec in written.specs.items()},
             merge=self._merge(metadata, own) if self._merge_enabled else None,
             inherits=inherits,
+            makes_branch=self._target_branch in (None, MAIN_BRANCH) or self._target_branch not in metadata.refs,
         )
 
     def _own_manifests(self, metadata: TableMetadata, *, inherits: bool) -> list[ManifestFile]:

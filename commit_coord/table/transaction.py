@@ -1063,6 +1063,9 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         self._refuse_other_columns(head)
         if reason := same_changed(self._staged.changes, seen, head):
             raise self._conflict(reason)
+        branches = {producer._target_branch for producer in self._staged.producers} - {MAIN_BRANCH}
+        if gone := branches & seen.refs.keys() - head.refs.keys():
+            raise self._conflict(f"the branch {min(gone)!r} was removed meanwhile")
         for key in self._staged.property_keys - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):

@@ -147,6 +147,30 @@ def test_null_is_neither_nan_nor_a_number(catalog: Any, transform: Any) -> None:
     assert table.scan(E.Not(E.EqualTo("x", 2.0))).to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        E.NotEqualTo("x", "a"),
+        E.NotIn("x", {"a", "b"}),
+        E.NotStartsWith("x", "a"),
+        E.Not(E.EqualTo("x", "a")),
+        E.NotEqualTo("s.y", "a"),
+    ],
+    ids=str,
+)
+def test_rows_from_before_a_column_was_added_have_null_in_it(catalog: Any, condition: BooleanExpression) -> None:
+    table = catalog.create_table("db.filtered", Schema(NestedField(1, "k", LongType())))
+    table.append(pa.table({"k": pa.array([1, 2], pa.int64())}))
+    with table.update_schema() as update:
+        update.add_column("x", StringType())
+        update.add_column("s", StructType(NestedField(4, "y", StringType())))
+    new = {"k": 3, "x": "c", "s": {"y": "c"}}
+    table.append(pa.Table.from_pylist([new], table.schema().as_arrow()))
+    assert table.scan(condition).to_arrow()["k"].to_pylist() == [3]
+    table.delete(condition)
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [1, 2]
+
+
 @pytest.mark.parametrize("condition", [E.NotEqualTo("x", 1.5), E.NotIn("x", {1.5, 2.5}), E.IsNaN("x")], ids=str)
 def test_nan_is_another_number_than_its_neighbours(catalog: Any, condition: BooleanExpression) -> None:
     """The bounds of their row group are 1.5, by which Arrow would skip it."""

@@ -282,6 +282,36 @@ def test_a_tag_that_is_removed_beside_rows_is_removed_when_they_are_planned_agai
     assert "v1" not in refs(made.again(table))
 
 
+# Branches.
+
+ON_A_BRANCH: dict[str, Callable[[Any], Any]] = {
+    "append": lambda tx: tx.append(ids(9), branch="b"),
+    "overwrite": lambda tx: tx.overwrite(ids(9), branch="b", reads=NOTHING),
+    "upsert": lambda tx: tx.upsert(ids(9), ["id"], branch="b"),
+    "dynamic": lambda tx: tx.dynamic_partition_overwrite(ids(9), branch="b", reads=NOTHING),
+    "plan": lambda tx: tx.perform(lambda tx: tx.append(ids(9), branch="b")),
+    "two calls": lambda tx: (tx.append(ids(8), branch="b"), tx.append(ids(9), branch="b")),
+}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("call", ON_A_BRANCH)
+def test_a_branch_that_was_removed_is_not_made_again_without_its_rows(made: Kit, call: str, staged: bool) -> None:
+    table = made.table(ids(1), partition_spec=BY_ID)
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "b").commit()
+    tx = made.again(table).transaction()
+    if staged:
+        ON_A_BRANCH[call](tx)
+    theirs(made, table).manage_snapshots().remove_branch("b").commit()
+    with pytest.raises(CommitConflict, match="the branch 'b' was removed meanwhile"):
+        if not staged:
+            ON_A_BRANCH[call](tx)
+        tx.commit_transaction()
+    tx.__exit__(RuntimeError, None, None)
+    assert list(refs(made.again(table))) == ["main"]
+    assert left(made, table) == [(1, "1")]
+
+
 # Names.
 
 TWO = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()))

@@ -162,6 +162,13 @@ MUTANTS += (
         _FILTERS + "null_is_neither_so_nor_otherwise",
     ),
     Mutant(
+        "a-column-that-a-file-lacks-is-another-value",
+        _PREDICATES,
+        "        for values in (ResidualVisitor, _ExpressionEvaluationVisitor):\n",
+        "        for values in (ResidualVisitor,):\n",
+        _FILTERS + "rows_from_before_a_column_was_added_have_null_in_it",
+    ),
+    Mutant(
         "a-null-partition-is-another-value",
         _PREDICATES,
         '    "not_equal",\n    "not_in",\n',

@@ -312,6 +312,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _ISOLATION + "rows_without_null_land_in_a_column_that_became_required",
     ),
     Mutant(
+        "a-branch-that-was-removed-is-made-again-by-an-append",
+        "iceberg/rebase.py",
+        "    if append.branch not in head.refs and not append.makes_branch:\n",
+        "    if append.branch is None and not append.makes_branch:\n",
+        _CALLS + "a_branch_that_was_removed_is_not_made_again_without_its_rows",
+    ),
+    Mutant(
+        "a-branch-that-was-removed-is-made-again-by-a-plan",
+        _TX,
+        "        if gone := branches & seen.refs.keys() - head.refs.keys():\n",
+        "        if gone := branches & set[str]():\n",
+        _CALLS + "a_branch_that_was_removed_is_not_made_again_without_its_rows",
+    ),
+    Mutant(
         "rows-that-an-update-moves-into-a-filter-are-not-read-by-it",
         _TX,
         "        if self._staged.computes and read_at is None:\n",

@@ -9,7 +9,16 @@ from typing import Any
 from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType
 
 from commit_coord.testing.rows.metadata import Observed
-from commit_coord.testing.rows.model import In, IsNull, NotNull, Where, columns_of, constants, parts
+from commit_coord.testing.rows.model import (
+    In,
+    IsNull,
+    NotNull,
+    Where,
+    columns_of,
+    constants,
+    denied,
+    parts,
+)
 
 
 def no_columns(table: Observed, where: Where) -> Iterator[str]:
@@ -35,6 +44,9 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
         yield "a constant beyond the range of ints: in files of ints it is taken for true of NULL"
     if "uuid" in kinds.values():
         yield "a uuid: Arrow compares none"
+    lacking = {key for key in columns if any(key not in schema.field_ids for schema in table.schemas.values())}
+    if any(columns[key] in denied(where) for key in lacking | partitioned & columns.keys()):
+        yield "!= on a column that a file lacks, or that a spec partitions by: it is taken for true of NULL"
     for part in parts(where):
         if isinstance(part, IsNull | NotNull) and table.schema.find_field(part.column).required and "." in part.column:
             yield "a required field of a struct that may be NULL: it is taken for never NULL"

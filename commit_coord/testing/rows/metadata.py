@@ -205,6 +205,16 @@ class Observed:
             yield snapshot_id, self.rows(snapshot_id)
             snapshot_id = self.snapshots[snapshot_id].get("parent-snapshot-id")
 
+    def written(self, snapshot_id: int | None) -> int | None:
+        """Return the newest snapshot from *snapshot_id* back that is no compaction; None if it is gone."""
+        while snapshot_id in self.snapshots:
+            assert snapshot_id is not None
+            snapshot = self.snapshots[snapshot_id]
+            if snapshot.get("summary", {}).get("operation") != "replace":
+                return snapshot_id
+            snapshot_id = snapshot.get("parent-snapshot-id")
+        return None
+
     @cached_property
     def state(self) -> State:
         """Return the state that the table is in."""
@@ -230,6 +240,7 @@ class Observed:
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],
             history=tuple(itertools.islice(self.history(head), 4)),
+            written={name: self.written(ref["snapshot-id"]) for name, ref in refs.items()},
             mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
             files=tuple(
                 (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))

@@ -321,6 +321,22 @@ def parts(where: Where) -> Iterator[Where]:
             yield where
 
 
+def denied(where: Where, *, negated: bool = False) -> set[str]:
+    """Return the columns of which *where* says that they are not a value, or not one of several."""
+    match where:
+        case Not(inner=inner):
+            return denied(inner, negated=not negated)
+        case Stated(inner=inner):
+            return denied(inner, negated=negated)
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return denied(left, negated=negated) | denied(right, negated=negated)
+        case In(column=column) if negated:
+            return {column}
+        case Compare(column=column, op=op) if op == ("==" if negated else "!="):
+            return {column}
+    return set()
+
+
 def constants(where: Where) -> Iterator[Any]:
     """Yield the values that *where* compares with."""
     for one in parts(where):
@@ -363,6 +379,7 @@ class State:
         history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
         mapping: Its name mapping, by which columns are found in files that name no field ids: their paths. Seen, not
             compared.
+        written: By branch and tag, the snapshot that changed its rows last. Seen, not compared.
     """
 
     uuid: str
@@ -379,6 +396,7 @@ class State:
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     mapping: Mapping[str, int] = field(default_factory=dict, compare=False)
+    written: Mapping[str, int | None] = field(default_factory=dict, compare=False)
 
     @property
     def mapped(self) -> bool:
@@ -403,13 +421,17 @@ class State:
         return path_of(column, self.fields)[-1]
 
     def is_like(self, other: State) -> bool:
-        """Return whether nothing differs that a change could rest on: neither structure nor rows, files or settings."""
+        """Return whether nothing differs that a change could rest on: neither structure nor rows, files or settings.
+
+        Rows that were replaced by their like are others: a file shows what is in it, and not what was in another one.
+        """
         return (
             self.same_structure(other)
             and (self.order, self.properties, self.tags) == (other.order, other.properties, other.tags)
             and self.rows.keys() == other.rows.keys()
             and all(Counter(rows) == Counter(other.rows[ref]) for ref, rows in self.rows.items())
             and Counter(self.files) == Counter(other.files)
+            and self.written == other.written
         )
 
     def same_structure(self, other: State) -> bool:

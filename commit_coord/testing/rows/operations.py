@@ -540,6 +540,8 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
             return Expected(_each(_partitions_replaced(rows, view, head) for view in views), late)
         case UpdateRows(where=where, sets=sets, branch=branch):
             return Expected(_each(_updated(where, dict(sets), view, head, branch) for view in views), changed)
+        case SqlUpdate(sets=sets) if not _has_columns(dict(sets), head):
+            return Expected((), "a column is not there, which the statement names also where there is no row")
         case SqlUpdate(where=where, sets=sets):
             return Expected(_each(_updated(where, dict(sets), view, head, MAIN) for view in views), changed)
         case SqlDelete(where=where):
@@ -739,13 +741,20 @@ def _set(row: Row, sets: dict[str, Any], fields: StructType) -> Row:
     return tuple(sorted((key, value) for key, value in values.items() if value is not None))
 
 
+def _has_columns(names: Iterable[str], state: State) -> bool:
+    try:
+        for name in names:
+            path_of(name, state.fields)
+    except Unbound:
+        return False
+    return True
+
+
 def _updated(where: Where, sets: dict[str, Any], view: State, head: State, branch: str) -> State | None:
     if branch not in {MAIN, *head.rows}:
         return None
     try:
         matches = bound(where, view.fields)
-        for column in sets:
-            path_of(column, view.fields)  # also where there is no row
         there = head.rows.get(branch, ())
         changed = [_set(row, sets, view.fields) for row in there if matches(row)]
         kept = [row for row in there if not matches(row)]

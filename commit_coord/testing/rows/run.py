@@ -141,7 +141,7 @@ class Finding(Exception):
 
 
 class Spoilt(Exception):
-    """A late client of PyIceberg's broke the table by itself: nothing more can be said of it."""
+    """Nothing more can be said of the table: above all, a late client of PyIceberg's broke it by itself."""
 
 
 # Clients.
@@ -699,6 +699,8 @@ class Run:
     def _judge(self, operation: Single, base: State, before: State, error: Exception | None) -> None:
         head, kind = self.state, type(operation).__name__
         old = self.head
+        if isinstance(operation, Recreate) and error and in_words(error) and self.clients.pointer(self.name) is None:
+            raise Spoilt(f"the table was dropped, and one like it is refused: {error}")
         try:
             self.head = self._seen()
             now = self.head.state
