@@ -363,8 +363,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-name-mapping-undoes-that-of-others",
         _TX,
-        "            self._note(reads=True)  # the mapping",
-        "            pass  # the mapping",
+        "        self._note(reads=True)  # its columns",
+        "        pass  # its columns",
         _CALLS + "files_without_field_ids_land_while_others_grow_the_name_mapping",
     ),
     Mutant(
