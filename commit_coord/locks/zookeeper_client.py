@@ -731,7 +731,8 @@ class _Opening:
             if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
         except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
-            self.log.last = str(error)
+            if self._problem is not self._STRANGER:
+                self.log.last = str(error)
         finally:
             self.done.set()
 
@@ -755,9 +756,6 @@ class _Opening:
             found = client.exists_async("/").get(timeout=self._access.connection_timeout_ms / 1000)
         except kazoo_errors.NoAuthError:
             found = True
-        except kazoo_errors.AuthFailedError:
-            self._problem = self._STRANGER
-            return False
         if not found:
             self._problem = (
                 f"the chroot {client.chroot} does not exist on the servers",
@@ -788,9 +786,12 @@ class _Opening:
                 session.heard.connecting(self._clock.now())
             try:
                 read_timeout, connect_timeout = connect(*args)
-            except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, kazoo_errors.AuthFailedError):
+            except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError):
                 raise
             except kazoo_errors.KazooException as error:
+                # 1. kazoo says that it is connected, and then authenticates.   2. It is refused, and closes.   3. We
+                # ask for the chroot, and hear of a closed connection alone. So the refusal is noted here, at 2.
+                self._problem = self._STRANGER
                 # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
                 raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
             if (session := self._session()) is not None:
