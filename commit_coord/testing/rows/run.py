@@ -661,12 +661,16 @@ class Run:
         catalog = self.clients.catalogs[race.client]
         owner, name = (catalog, "commit_table") if self.is_stock(race) else (catalog.coordinator, "commit")
         real: Callable[..., Any] = getattr(owner, name)
+        busy = [race.client]
 
         def meanwhile(left: int = 0) -> None:
             self.depth += 1
             try:
-                while len(others) > left:
+                # Not between the calls of a transaction of the same client: what it commits, the transaction has seen.
+                while len(others) > left and others[0].client not in busy:
+                    busy.append(others[0].client)
                     self.step(others.pop(0))
+                    busy.pop()
             except Exception as found:  # noqa: BLE001 - none of the product's: it must not seem to come from there
                 self.nested = self.nested or found
                 others.clear()
