@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.local import HiveMetastore, ServerFailed, ZooKeeperEnsemble
 from commit_coord.testing.faults.cell import Result, run
 from commit_coord.testing.faults.injuries import INJURIES, Injury, why_not_here
 from commit_coord.testing.faults.page import page
@@ -62,7 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         world = World()
         until = time.monotonic() + given.minutes * 60 if given.minutes else float("inf")
         for configuration in configurations:
-            broken += _column(configuration, injuries, world, given, results, until)
+            try:
+                broken += _column(configuration, injuries, world, given, results, until)
+            except ServerFailed as error:  # the other columns are run all the same
+                print(error, flush=True)
+                broken.append(f"{configuration.name}: {error}\n    make faults ARGS='--on {configuration.name}'")
     _keep(given.results, given.page, results)
     for words in broken:
         print(words)
