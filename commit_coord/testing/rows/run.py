@@ -735,8 +735,8 @@ class Run:
         else:
             self._judge_refused(operation, base, head, now, expected, error)
         late = self.is_stock(operation) and base is not head
-        if late and not all(complete(row, now.fields) for rows in now.rows.values() for row in rows):
-            raise Spoilt("a late client left a required value out")
+        if late and not _complete(now):
+            raise Spoilt("a late client left a required value out, or gave a column the id of another one")
         if isinstance(operation, Require) and not all(complete(row, now.fields) for row in now.of()):
             raise Spoilt("a column became required that holds NULL")
         added = self.is_stock(operation) and isinstance(operation, AddFiles) and operation.rows and error is None
@@ -982,6 +982,14 @@ _WORDS = (
         if isinstance(thing, type) and issubclass(thing, Exception)
     ),
 )
+
+
+def _complete(state: State) -> bool:
+    """Return whether each row has what the columns require, and values of their types at all."""
+    try:
+        return all(complete(row, state.fields) for rows in state.rows.values() for row in rows)
+    except (TypeError, ValueError):  # a map where a number is
+        return False
 
 
 def in_words(error: Exception) -> bool:
