@@ -623,7 +623,8 @@ class Run:
 
             def alter(base: str, location: str, lease: Lease = lease) -> SwapResult:
                 lease.ensure_active(0)
-                return client.alter(base, location)
+                with process.deaf():  # else their lock is given back while what they sent is under way
+                    return client.alter(base, location)
 
             with lease:
                 self._put(process, client, mark, alter)
