@@ -157,7 +157,22 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             refuse_mapped_names(before, after.schema(), table_name(self._table.name()))
             if not self._planning:
                 self._note(changes=(*self._staged.changes, Change(before, after, sets_order(updates))))
+        elif not any(isinstance(update, AddSnapshotUpdate) for update in updates):
+            self._refuse_what_does_not_fit()
         return self
+
+    def _refuse_what_does_not_fit(self) -> None:
+        """Raise PyIceberg's ValueError where the staged changes do not fit the table: no other head would help.
+
+        Raises:
+            CommitConflict: They may have fitted the table that the caller saw.
+        """
+        try:
+            self._changed()
+        except ValueError as error:
+            if not self._has_moved():
+                raise
+            raise self._conflict(str(error)) from error
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. What was not called through this transaction can't be called again, but for tags and branches.

@@ -148,6 +148,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _HELD + "a_transaction_that_has_failed_takes_no_lock",
     ),
     Mutant(
+        "a-tag-that-fits-no-table-is-a-conflict",
+        _TX,
+        "            self._refuse_what_does_not_fit()\n",
+        "            pass\n",
+        "tests/catalog/test_pyiceberg_behaviour.py::test_a_call_that_names_no_snapshot_is_a_mistake_and_no_conflict",
+    ),
+    Mutant(
+        "a-tag-that-fits-the-head-no-more-is-a-mistake",
+        _TX,
+        "            if not self._has_moved():\n                raise\n",
+        "            if self._base:\n                raise\n",
+        _ISOLATION + "a_tag_on_a_snapshot_that_has_expired_meanwhile_is_a_conflict",
+    ),
+    Mutant(
         "any-lock-of-a-transaction-is-enough",
         _TX,
         "        return COMMANDS[operation].mode in taken or LockMode.EXCLUSIVE in taken\n",
