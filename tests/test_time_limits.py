@@ -21,6 +21,43 @@ _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""
 
 
+_CLOCKS = {"monotonic", "now", "perf_counter"}
+
+
+def _reads_a_clock(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _CLOCKS
+
+
+def _is_narrow(node: ast.expr, least: float = 1.0) -> bool:
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, int | float) and least < node.value < limits.PATIENCE
+    )
+
+
+def _timed(path: Path) -> list[str]:
+    """Return where *path* asks a clock whether some seconds of its own are over, whatever the machine has to do."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)):
+                narrow = _reads_a_clock(left) and _is_narrow(right, _SHORT)
+            case ast.Compare(left=left, ops=operators, comparators=values):
+                asked = [
+                    (one, limit)
+                    for one, operator, limit in zip([left, *values], operators, values, strict=False)
+                    if isinstance(operator, ast.Lt | ast.LtE)
+                ]
+                narrow = any(
+                    isinstance(one, ast.BinOp) and _reads_a_clock(one.left) and _is_narrow(limit)
+                    for one, limit in asked
+                )
+            case _:
+                continue
+        if narrow:
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
+
+
 def _narrow(path: Path) -> list[str]:
     """Return where *path* gives up a wait after some seconds of its own."""
     found = []
@@ -49,6 +86,12 @@ def _narrow(path: Path) -> list[str]:
 def test_no_wait_for_another_thread_or_process_has_a_narrow_limit_of_its_own() -> None:
     files = [*ROOT.glob("tests/**/*.py"), ROOT / "commit_coord/testing/contract.py"]
     assert [] == [place for path in sorted(files) for place in _narrow(path)]
+
+
+def test_no_clock_is_asked_for_seconds_that_a_busy_machine_needs_more_of() -> None:
+    """What must come is waited for with patience, and what must not take long has a limit that follows the load."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("commit_coord/testing/*.py")]
+    assert [] == [place for path in sorted(files) for place in _timed(path)]
 
 
 def test_a_test_may_take_longer_the_more_the_machine_has_to_do() -> None:

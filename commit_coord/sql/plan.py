@@ -44,6 +44,7 @@ from commit_coord.sql.statement import (
     Truncate,
     Update,
 )
+from commit_coord.table.writable import refuse_unwritable
 
 Tables = Callable[[Name], Table]
 
@@ -63,11 +64,21 @@ _WHOLE_TABLE: Mapping[type, Operation] = {
 }
 
 
-def locks_of(statement: Statement, names: Names) -> list[tuple[Resource, LockMode]]:
+_WRITE_NO_FILE = {Operation.SELECT, Operation.RENAME, Operation.DROP_TABLE}
+"""All others are refused for a table that can only be read."""
+
+
+def locks_of(statement: Statement, names: Names, *, explained: bool = False) -> list[tuple[Resource, LockMode]]:
     """Return the locks of *statement* without parents, reads first; none for what takes no locks by itself.
+
+    Args:
+        statement: It is about to be carried out.
+        names: What its names mean.
+        explained: It is not: it may be what can't be carried out.
 
     Raises:
         StatementError: It names a table, a partition column or a value that can't be.
+        CommitNotApplied: It writes to a table that can only be read.
     """
     match statement:
         case CreateTable(table=name):
@@ -81,6 +92,8 @@ def locks_of(statement: Statement, names: Names) -> list[tuple[Resource, LockMod
             return [*operation_locks(Operation.DROP_DATABASE, Resource((names.database(database),))), *tables]
     taken: list[tuple[Resource, LockMode]] = []
     for operation, table, partitions in _uses(statement, names.table):
+        if not explained and operation not in _WRITE_NO_FILE:
+            refuse_unwritable(table)
         live = len(table.metadata.partition_specs)
         taken += operation_locks(operation, Resource.table(table.name()), partitions, live_specs=live)
     return taken

@@ -108,7 +108,7 @@ class Session:
 
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
-        locks = locks_of(statement, self.names)
+        locks = locks_of(statement, self.names, explained=True)
         return self.catalog.lock_request(locks, statement=text).locks if locks else ()
 
     def _show(self, statement: ShowLocks) -> Answer:

@@ -50,7 +50,8 @@ from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written, has_partitions, mark, rows_misfit
 from commit_coord.locks.base import Lease
-from commit_coord.model import Resource
+from commit_coord.model import LockMode, Resource
+from commit_coord.protocol.hierarchy import COMMANDS
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
@@ -156,7 +157,22 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             refuse_mapped_names(before, after.schema(), table_name(self._table.name()))
             if not self._planning:
                 self._note(changes=(*self._staged.changes, Change(before, after, sets_order(updates))))
+        elif not any(isinstance(update, AddSnapshotUpdate) for update in updates):
+            self._refuse_what_does_not_fit()
         return self
+
+    def _refuse_what_does_not_fit(self) -> None:
+        """Raise PyIceberg's ValueError where the staged changes do not fit the table: no other head would help.
+
+        Raises:
+            CommitConflict: They may have fitted the table that the caller saw.
+        """
+        try:
+            self._changed()
+        except ValueError as error:
+            if not self._has_moved():
+                raise
+            raise self._conflict(str(error)) from error
 
     def _apply(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. What was not called through this transaction can't be called again, but for tags and branches.
@@ -179,13 +195,15 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
     def call(self, again: Callable[[CoordinatedTransaction], Any] | None = None) -> Iterator[None]:
         """Count how deep calls are nested, and remember outermost ones that succeed.
 
-        One that fails stages nothing; in a transaction of one call it leaves no lock and no file. The exception refers
-        to the transaction, and may be kept for as long as the process lives.
+        One that fails stages nothing, and gives back the lock if the transaction had none before; in a transaction of
+        one call it leaves no file. The exception refers to the transaction, and may be kept for as long as the process
+        lives.
 
         Args:
             again: Makes the call once more; None when it can't be made again.
         """
         outermost = self._depth == 0
+        held = self._lease
         if outermost:
             self._follow_the_caller()
             self._before = self._staged
@@ -197,9 +215,11 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
                 with self._files_may_be_gone() if outermost else nullcontext():
                     yield
         except BaseException:
-            if outermost and self._autocommit and not self._sent:
-                self._unlock()
-                self._created.delete(self._table.io)
+            if outermost and not self._sent:
+                if held is None:
+                    self._unlock()
+                if self._autocommit:
+                    self._created.delete(self._table.io)
             raise
         finally:
             self._depth -= 1
@@ -1095,8 +1115,9 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             look: See the table as it is by then.
         """
         catalog: Any = self._target.catalog
-        if self._lease is not None or self._depth > 1 or self._repeating:
+        if self._depth > 1 or self._repeating or self._failed or self._holds(operation):
             return
+        self._unlock()  # S, for which our own X would wait; what others commit in between is found at the commit
         try:
             lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
         except LockReentered:
@@ -1108,11 +1129,12 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         # Under `snapshot` the plan is one for what was read: what others have added since then is not replaced.
         bound = any(read.level is IsolationLevel.SNAPSHOT for read in self._staged.depended)
         if look and not bound and not self._begun():
-            try:
-                self._see_the_head(catalog.coordinator)
-            except BaseException:
-                self._unlock()
-                raise
+            self._see_the_head(catalog.coordinator)
+
+    def _holds(self, operation: Operates) -> bool:
+        """Return whether an earlier call has taken what *operation* takes, or more."""
+        taken = {mode for _, mode in self._lease.request.locks} if self._lease is not None else set()
+        return COMMANDS[operation].mode in taken or LockMode.EXCLUSIVE in taken
 
     def _see_the_head(self, coordinator: Coordinator) -> None:
         """Go on from the table as it is now, unless that is what is seen already.

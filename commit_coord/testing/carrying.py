@@ -254,7 +254,7 @@ class CarryingContract(_TwoClients):
 
         def work(client: LockManager) -> None:
             lease = client.acquire(latch(), deadline=soon())
-            give_up = time.monotonic() + 20
+            give_up = time.monotonic() + PATIENCE
             while not (taken := lease.take(10)) and time.monotonic() < give_up:
                 time.sleep(0.002)
             os._exit(0 if taken else 1)

@@ -37,6 +37,7 @@ import pytest
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
+from commit_coord.local.server import by_load
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import (
@@ -735,7 +736,7 @@ class LockContract:
             manager.close()
             for waiter in waiters:
                 assert isinstance(waiter.ended().error, LockRefused), waiter.error
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < PATIENCE
             assert {held.request.request_id} == standing(other).keys()
         assert not blocked(other, request((X, TABLE)))
         assert {} == standing(other)
@@ -853,7 +854,7 @@ class LockContract:
         os.waitpid(victim, 0)
         started = time.monotonic()
         waiter.release()
-        assert time.monotonic() - started < 3 < manager.settings.lease_ms / 1000  # type: ignore[attr-defined]
+        assert time.monotonic() - started < by_load(3)
 
     def test_a_forked_child_leaves_its_parents_locks_alone(self, service: Service, manager: LockManager) -> None:
         """A child that unwinds through the parent's with block releases nothing, and can take locks of its own."""

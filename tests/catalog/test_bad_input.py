@@ -39,6 +39,7 @@ from commit_coord import (
 )
 from commit_coord.clock import SystemClock
 from commit_coord.model import LockMode, Resource
+from tests import limits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
@@ -161,7 +162,7 @@ def test_a_read_only_database_can_be_read_and_refuses_writes(impl: str) -> None:
             writable.name,
             uri=f"coord+sqlite:///file:{writable.folder}/catalog.db?mode=ro&uri=true",
             warehouse=writable.warehouse,
-            **{"lock-impl": impl, "lock.acquire-timeout-ms": "3000"},
+            **{"lock-impl": impl, "lock.acquire-timeout-ms": "600000"},
         )
         found = read_only.load_table(table.name())
         assert row_ids(found) == [1]
@@ -178,7 +179,7 @@ def test_a_read_only_database_can_be_read_and_refuses_writes(impl: str) -> None:
             with pytest.raises(Exception, match=r"(?i)read-?only") as error:
                 write()
             assert not isinstance(error.value, commit_coord.CommitStateUnknown)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < limits.PATIENCE
         read_only.close()
         still.check()
 

@@ -31,8 +31,9 @@ from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
 from commit_coord.iceberg.rebase import Stale, _append_conflict, follow
 from commit_coord.iceberg.written import Written, digest
+from commit_coord.sql import Session
 from commit_coord.table import rewrite_here
-from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, ids, local, orphans, row_ids, rows
+from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, coordinated, files_in, ids, local, orphans, row_ids, rows
 
 BY_BUCKET = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "bucket"))
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -296,6 +297,21 @@ def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
     with pytest.raises(CommitNotApplied, match="nothing was written: .* can be read, .*format_version='3'"):
         write(table)
     assert before == files_in(table.location())
+
+
+@pytest.mark.parametrize(
+    "statement", ["INSERT INTO {} VALUES (2, 'b')", "DELETE FROM {}", "ALTER TABLE {} CONCATENATE"]
+)
+def test_a_statement_on_a_table_that_can_only_be_read_takes_no_lock(
+    memory: Kit, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = of_version_three(memory)
+    name = ".".join(table.name())
+    monkeypatch.setattr(type(memory.catalog), "lock_change", lambda *_, **__: pytest.fail("a lock was taken"))
+    session = Session(coordinated(memory.catalog))
+    assert session.run(f"EXPLAIN LOCKS {statement.format(name)}").lines
+    with pytest.raises(CommitNotApplied, match="nothing was written: .* can be read, .*format_version='3'"):
+        session.run(statement.format(name))
 
 
 @pytest.mark.parametrize("error", [ValueError("disk"), KeyboardInterrupt()])

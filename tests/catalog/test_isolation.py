@@ -714,6 +714,14 @@ def test_no_lock_stays_while_somebody_keeps_the_error(made: Kit) -> None:
     made.again(table).append(ids(1))
 
 
+def test_a_tag_on_a_snapshot_that_has_expired_meanwhile_is_a_conflict(made: Kit) -> None:
+    table = made.table(ids(1), ids(2))
+    stale, first = made.again(table), table.snapshots()[0].snapshot_id
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    with pytest.raises(CommitConflict, match=str(first)):
+        stale.manage_snapshots().create_tag(first, "kept").commit()
+
+
 def test_a_transaction_follows_a_refresh_of_its_table(made: Kit) -> None:
     """As PyIceberg's do: they share the table object."""
     table = made.table(ids(1))

@@ -18,7 +18,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 import commit_coord
-from commit_coord.errors import LockRefused, LockTimeout
+from commit_coord.errors import CommitConflict, LockRefused, LockTimeout
 from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
@@ -256,6 +256,47 @@ def test_a_builder_waits_for_its_lock_and_builds_on_what_is_there_then(made: Kit
     other.close()
     assert ["id", "s", "theirs", "mine"] == [field.name for field in made.again(table).schema().fields]
     assert [1] == row_ids(made.again(table))
+
+
+def test_a_call_that_fails_gives_back_what_it_took(made: Kit) -> None:
+    """Its exception refers to the transaction, and somebody may keep it: a notebook's ``sys.last_value``."""
+    transaction = made.table(ids(1)).transaction()
+    with pytest.raises(ValueError, match="nothing"):
+        transaction.delete("nothing = 1")
+    assert [] == made.held()
+    transaction.delete("id = 1")
+    held = made.held()
+    with pytest.raises(ValueError, match="nothing"):
+        transaction.delete("nothing = 1")
+    assert held == made.held(), "of the call that has staged its changes"
+    transaction.commit_transaction()
+
+
+def test_a_transaction_that_has_failed_takes_no_lock(made: Kit) -> None:
+    """It can't be committed any more, so nobody would give the lock back."""
+    table = made.table(ids(1))
+    transaction = table.transaction()
+    transaction.set_properties(a="mine")
+    table.catalog.locks.unlock(resource=Resource.table(table.name()))
+    with made.again(table).transaction() as other:
+        other.set_properties(a="theirs")
+    with pytest.raises(CommitConflict):
+        transaction.commit_transaction()
+    transaction.set_properties(b="mine")
+    assert [] == made.held()
+
+
+def test_a_call_that_needs_more_than_the_transaction_holds_takes_it(made: Kit) -> None:
+    """S of a write order does not stand for X of a delete."""
+    table = made.table(ids(1, 2))
+    with table.transaction() as transaction:
+        with transaction.update_sort_order() as order:
+            order.asc("id", IdentityTransform())
+        transaction.delete("id = 1")
+        setting = coordinated(made.catalog).settings.operation_locks
+        modes = {entry.mode for entry in coordinated(made.catalog).show_locks()}
+        assert (set() if setting == "off" else {LockMode.EXCLUSIVE}) == modes
+    assert ([2], 1) == (row_ids(made.again(table)), made.again(table).sort_order().order_id)
 
 
 def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collector_finds_it() -> None:

@@ -615,6 +615,19 @@ def test_statistics_are_set_and_removed(coord: Kit) -> None:
 # History.
 
 
+def test_a_call_that_names_no_snapshot_is_a_mistake_and_no_conflict(coord: Kit) -> None:
+    table = coord.table(ids(1))
+    calls: list[Callable[[], object]] = [
+        lambda: table.manage_snapshots().create_tag(42, "v1").commit(),
+        lambda: table.manage_snapshots().create_branch(42, "dev").commit(),
+        lambda: table.update_statistics().remove_statistics(42).commit(),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="42"):
+            call()
+    assert {"main"} == coord.again(table).refs().keys()
+
+
 def test_branches_and_tags_are_made_and_removed(coord: Kit) -> None:
     table = coord.table(ids(1), ids(2))
     first = table.snapshots()[0].snapshot_id

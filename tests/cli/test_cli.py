@@ -29,7 +29,7 @@ from commit_coord.errors import CommitStateUnknown, LockTimeout
 from commit_coord.local import HiveMetastore
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
-from tests.processes import Process
+from tests.processes import Process, until
 
 ROOT = Path(__file__).parents[2]
 SALES = Resource(("shop", "sales"))
@@ -129,9 +129,7 @@ def test_locks_show_holder_and_waiter(shell: Shell, catalog: CoordinatedCatalog)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    until = time.monotonic() + 20
-    while len(catalog.locks.locks()) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: len(catalog.locks.locks()) >= 2, "a waiter")
     try:
         document = shell.json("locks")
         shown = shell("locks").stdout

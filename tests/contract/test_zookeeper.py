@@ -25,6 +25,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
+from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
 from commit_coord.locks import zookeeper as manager_module
 from commit_coord.locks import zookeeper_client, zookeeper_layout
@@ -48,6 +49,7 @@ from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (
     PART_A,
     PART_B,
+    PATIENCE,
     TABLE,
     Contender,
     Interrupt,
@@ -542,7 +544,7 @@ def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     os.waitpid(victim, 0)
     started = time.monotonic()
     waiter.ended()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < by_load(4)
     assert [waiter.request.request_id] == list(standing(manager))
     waiter.release()
 
@@ -733,7 +735,7 @@ def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> No
         proxy.cut()
         started = time.monotonic()
         lease.release()
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < PATIENCE
         assert LeaseState.RELEASED is lease.state
         assert any(isinstance(event, LockReleaseFailed) for event in far.seen)
         assert near.locks()
@@ -803,7 +805,7 @@ def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monk
         started = time.monotonic()
         for _ in range(4):
             manager.acquire(latch(), deadline=soon()).release()
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < by_load(1.5)
 
 
 # Large requests.
@@ -1193,8 +1195,8 @@ def test_a_server_that_accepts_and_never_answers_is_a_clear_error() -> None:
             opened(f"127.0.0.1:{deaf.getsockname()[1]}", connection_timeout_ms=700) as manager,
             pytest.raises(LockServiceUnavailable, match="can't be reached"),
         ):
-            manager.acquire(latch(), deadline=soon(60))
-        assert time.monotonic() - started < 10
+            manager.acquire(latch(), deadline=soon(2 * PATIENCE))
+        assert time.monotonic() - started < PATIENCE
 
 
 @pytest.mark.zookeeper
@@ -1213,7 +1215,7 @@ def test_a_server_that_stops_answering_keeps_nobody_for_long() -> None:
                 started = time.monotonic()
                 with pytest.raises(LockServiceUnavailable) if attempt != lease.release else _nothing():
                     attempt()
-                assert time.monotonic() - started < 6
+                assert time.monotonic() - started < by_load(6)
         finally:
             zookeeper.servers[0].resume()
         until(lambda: _free(manager), "a server that answers")

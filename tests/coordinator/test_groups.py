@@ -134,7 +134,7 @@ def in_line(catalog: Any, *actions: Action) -> list[Any]:
 
 
 def await_queue(catalog: Any, length: int) -> None:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + limits.PATIENCE
     table = Resource.table(TABLE)  # the service may be a metastore that other tests use too
     while len({entry.request_id for entry in catalog.locks.locks(table, scope=LockScope.COMMIT)}) < length:
         assert time.monotonic() < give_up, f"the queue has no {length} requests"

@@ -23,6 +23,8 @@ from commit_coord.demo.picture import draw, timeline
 from commit_coord.demo.processes import Writer, end_all
 from commit_coord.demo.run import DRIVERS, FEEDS, PROCESSES, TABLES, WRITERS, Run
 from commit_coord.events import CommitEnded, Events
+from tests.limits import PATIENCE
+from tests.processes import until
 
 
 @pytest.fixture
@@ -181,14 +183,11 @@ def test_no_process_stays(run: Run, end: str) -> None:
         assert _is_running(pid)
         parent.kill()
         parent.communicate()
-    until = time.monotonic() + 10
-    while _is_running(pid) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not _is_running(pid)
+    until(lambda: not _is_running(pid), "the end of the child")
 
 
 def _until_ready(run: Run) -> None:
-    tail, until = Tail(run), time.monotonic() + 60
+    tail, give_up = Tail(run), time.monotonic() + PATIENCE
     while not any(record["kind"] == "ready" for record in tail.news()):
-        assert time.monotonic() < until, (run.folder / "logs" / "airports.0.log").read_text()
+        assert time.monotonic() < give_up, (run.folder / "logs" / "airports.0.log").read_text()
         time.sleep(0.05)

@@ -560,7 +560,7 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
         alter(*arguments, **more)
 
         def write_over() -> None:
-            waiting = time.monotonic() + 20
+            waiting = time.monotonic() + limits.PATIENCE
             while len(other.show_locks(db, "t")) < 2 and time.monotonic() < waiting:
                 time.sleep(0.01)  # until ours stands behind it
             read.parameters["metadata_location"] = follower(read.parameters["metadata_location"])

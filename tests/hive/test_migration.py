@@ -313,7 +313,7 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
     locks._states[resource] = State(phase=Phase.BOTH, epoch=1)
     other = world.open()
     assert isinstance(other.locks, MigratingLockManager)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + limits.PATIENCE
     with other.locks.latched_in_zookeeper(resource, "a writer", deadline=other.coordinator.clock.now() + 20):
         waiting = threading.Thread(target=table.append, args=(ids(1),))
         waiting.start()
@@ -429,7 +429,7 @@ def test_operations_that_wait_for_their_locks_do_not_hold_up_a_change_of_the_pha
     granted: list[Lease] = []
     waiting = threading.Thread(target=lambda: granted.append(other.lock_operation(resource)))
     waiting.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + limits.PATIENCE
     while not any(e.state is LockState.WAITING for e in world.locks().hms.locks()) and time.monotonic() < deadline:
         pass
     world.move(Phase.ZOOKEEPER)

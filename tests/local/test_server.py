@@ -201,17 +201,30 @@ def test_server_that_ends_while_it_starts(tmp_path: Path) -> None:
     assert "hello" not in str(failed.value)
 
 
-def test_server_that_never_answers(tmp_path: Path) -> None:
+def test_server_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and the message shows what it said."""
 
     class Silent(Echo):
         _start_timeout_s = 0.3
         code = "import signal; print('waiting', flush=True); signal.pause()"
 
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     server = Silent(tmp_path)
     with pytest.raises(ServerFailed, match=r"did not answer within 0.3 s:\nwaiting"):
         server.start()
     assert not server.running
+
+
+def test_a_server_may_take_longer_to_start_the_more_the_machine_has_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Echo):
+        _start_timeout_s = 0.3
+        code = "import time; time.sleep(1)\n" + Echo.code
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    with Slow(tmp_path) as server:
+        assert server.running
 
 
 def install_java(place: Path, version: str) -> Path:

@@ -262,4 +262,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if kept[token.text] >= -9:\n",
         _REFUSED,
     ),
+    Mutant(
+        "sql-locks-a-table-that-it-can-not-write",
+        "sql/plan.py",
+        "        if not explained and operation not in _WRITE_NO_FILE:\n",
+        "        if operation is None:\n",
+        "tests/catalog/test_evolved_tables.py::test_a_statement_on_a_table_that_can_only_be_read_takes_no_lock",
+    ),
 )

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _TX, _STAGED = "table/transaction.py", "table/staged.py"
 _ISOLATION = "tests/catalog/test_isolation.py::test_"
 _CREATED = "tests/catalog/test_created_files.py::test_"
+_HELD = "tests/catalog/test_operation_locks.py::test_"
 _CALLS = "tests/catalog/test_transactions.py::test_"
 _REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
@@ -121,16 +122,51 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-lock-ends-with-the-collector",
         _TX,
-        "            if outermost and self._autocommit and not self._sent:\n                self._unlock()\n",
-        "            if outermost and self._autocommit and not self._sent:\n",
+        "                if held is None:\n                    self._unlock()\n",
+        "",
         _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
     ),
     Mutant(
-        "a-table-that-was-made-again-keeps-the-lock",
+        "a-call-that-fails-in-a-transaction-keeps-its-lock",
         _TX,
-        "            except BaseException:\n                self._unlock()\n                raise\n\n    def _see",
-        "            except BaseException:\n                raise\n\n    def _see",
-        _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
+        "                if held is None:\n",
+        "                if held is None and self._autocommit:\n",
+        _HELD + "a_call_that_fails_gives_back_what_it_took",
+    ),
+    Mutant(
+        "a-call-that-fails-gives-back-the-lock-of-others",
+        _TX,
+        "                if held is None:\n                    self._unlock()\n",
+        "                self._unlock()\n",
+        _HELD + "a_call_that_fails_gives_back_what_it_took",
+    ),
+    Mutant(
+        "a-transaction-that-has-failed-takes-locks",
+        _TX,
+        " or self._failed or self._holds(operation)",
+        " or self._holds(operation)",
+        _HELD + "a_transaction_that_has_failed_takes_no_lock",
+    ),
+    Mutant(
+        "a-tag-that-fits-no-table-is-a-conflict",
+        _TX,
+        "            self._refuse_what_does_not_fit()\n",
+        "            pass\n",
+        "tests/catalog/test_pyiceberg_behaviour.py::test_a_call_that_names_no_snapshot_is_a_mistake_and_no_conflict",
+    ),
+    Mutant(
+        "a-tag-that-fits-the-head-no-more-is-a-mistake",
+        _TX,
+        "            if not self._has_moved():\n                raise\n",
+        "            if self._base:\n                raise\n",
+        _ISOLATION + "a_tag_on_a_snapshot_that_has_expired_meanwhile_is_a_conflict",
+    ),
+    Mutant(
+        "any-lock-of-a-transaction-is-enough",
+        _TX,
+        "        return COMMANDS[operation].mode in taken or LockMode.EXCLUSIVE in taken\n",
+        "        return bool(taken)\n",
+        _HELD + "a_call_that_needs_more_than_the_transaction_holds_takes_it",
     ),
     Mutant(
         "a-transaction-ignores-a-refresh-of-its-table",

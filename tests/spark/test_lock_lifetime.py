@@ -88,8 +88,9 @@ def test_a_driver_that_is_killed_leaves_no_lock_and_no_row(
 ) -> None:
     """SIGKILL in the middle of an overwrite, with the lock held: the next job waits for nothing."""
     table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    lasting = {**properties, "lock.heartbeat-timeout-ms": str(3 * int(limits.PATIENCE) * 1000)}
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, json.dumps(properties), way],
+        [sys.executable, "-c", DRIVER, json.dumps(lasting), way],
         start_new_session=True,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
@@ -104,7 +105,7 @@ def test_a_driver_that_is_killed_leaves_no_lock_and_no_row(
         driver.wait()
     started = time.monotonic()
     write_table(spark.range(10, 12), table.refresh(), "overwrite")
-    assert time.monotonic() - started < catalog.settings.lock_heartbeat_timeout_ms / 1000
+    assert time.monotonic() - started < limits.PATIENCE
     assert sorted(row.id for row in read_table(spark, table.refresh()).collect()) == [10, 11]
     assert len(table.metadata.snapshots) == 3, "the first rows, their deletion, the new rows"
     assert catalog.locks.locks() == []
