@@ -10,6 +10,7 @@ _CREATED = "tests/catalog/test_created_files.py::test_"
 _HELD = "tests/catalog/test_operation_locks.py::test_"
 _CALLS = "tests/catalog/test_transactions.py::test_"
 _REQUESTS = "tests/catalog/test_request_ids.py::test_"
+_KEPT = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -40,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _TX,
         "        self._seen = seen or self._base\n",
         "        self._seen = self._base\n",
-        _STALE,
+        f"{_KEPT}[a-lock-hides-that-a-handle-is-stale]",
     ),
     Mutant(
         "a-delete-and-an-append-in-one-transaction-are-no-overwrite",
