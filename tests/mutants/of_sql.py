@@ -262,4 +262,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if kept[token.text] >= -9:\n",
         _REFUSED,
     ),
+    Mutant(
+        "sql-counts-deleted-rows",
+        "sql/rows.py",
+        " and not task.delete_files\n",
+        "\n",
+        "tests/catalog/test_row_deletes.py::test_statements_neither_see_nor_count_deleted_rows",
+    ),
 )
