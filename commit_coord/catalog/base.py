@@ -482,14 +482,16 @@ class CoordinatedCatalog(MetastoreCatalog):
         """Return where the table goes.
 
         Raises:
+            NoSuchNamespaceError: The location is asked of a namespace that is not there.
             ValueError: The default location would hold ``?`` or ``#``: file stores cut a location off there, so all
                 files of the table would become one. Or a name is a way out of the warehouse: ``../../etc``.
         """
+        # First, since it says whether there is such a namespace: a metastore has no other look before that.
+        resolved: str = super()._resolve_table_location(location, database_name, table_name)
         if location is None and not {".", ".."}.isdisjoint((*database_name.split("/"), *table_name.split("/"))):
             raise ValueError(
                 f"a location can't hold '.' or '..', choose another with location=: {database_name}.{table_name}"
             )
-        resolved: str = super()._resolve_table_location(location, database_name, table_name)
         if "?" in resolved or "#" in resolved:
             raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {resolved!r}")
         return resolved

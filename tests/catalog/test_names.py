@@ -51,8 +51,9 @@ def test_no_table_is_made_without_a_name(coord: Kit) -> None:
 
 def test_a_table_below_a_level_of_dots_is_not_there(coord: Kit) -> None:
     identifier = ("..", "t")
-    with pytest.raises(NoSuchNamespaceError):
-        coord.catalog.create_table(identifier, SCHEMA)
+    for create in (coord.catalog.create_table, coord.catalog.create_table_transaction):
+        with pytest.raises(NoSuchNamespaceError):
+            create(identifier, SCHEMA)
     for call in ("load_table", "drop_table", "purge_table"):
         with pytest.raises(NoSuchTableError):
             getattr(coord.catalog, call)(identifier)

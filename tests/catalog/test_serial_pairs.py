@@ -256,6 +256,7 @@ PAIRS = [
          overwrite(ids(20), "s = '1'")),
     Pair("schema, overwrite", schema(lambda c: c.add_column("x", LongType())), overwrite(ids(20), "id = 1")),
     Pair("schema: drop, partition by it", schema(lambda c: c.delete_column("s")), spec(lambda c: c.add_identity("s"))),
+    Pair("schema: drop, sort by it", schema(lambda c: c.delete_column("s")), order("s")),
     Pair("spec: two fields", spec(lambda c: c.add_identity("s")), spec(lambda c: c.add_identity("id"))),
     Pair("spec: one field twice", spec(lambda c: c.add_identity("s")), spec(lambda c: c.add_identity("s"))),
     Pair("spec: one name, two columns", spec(lambda c: c.add_field("s", IdentityTransform(), "p")),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hive_metastore.ttypes import LockComponent, LockRequest, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 
 import commit_coord
 from commit_coord import LockTimeout
@@ -147,3 +148,11 @@ def test_a_writer_that_locks_a_name_as_typed_is_reported_with_its_spelling(world
     assert sighting.spelled == spelled
     assert sighting.kind.holds_up
     assert f"1 lock on {spelled}" in str(sighting)
+
+
+def test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location(world: World) -> None:
+    """As with PyIceberg, which asks the metastore for the namespace before it makes a location of the names."""
+    with pytest.raises(NoSuchNamespaceError):
+        world.catalog.create_table(("..", "t"), SCHEMA)
+    with pytest.raises(ValueError, match="choose another with location="):
+        world.catalog.create_table((world.db, ".."), SCHEMA)

@@ -68,4 +68,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if True:\n",
         "tests/cli/test_cli.py::test_commits_of_one_millisecond_are_all_listed",
     ),
+    Mutant(
+        "a-location-is-judged-before-its-namespace",
+        "catalog/base.py",
+        "        resolved: str = super()._resolve_table_location(location, database_name, table_name)\n",
+        "        if location is None and database_name == '..':\n"
+        "            raise ValueError(database_name)\n"
+        "        resolved: str = super()._resolve_table_location(location, database_name, table_name)\n",
+        "tests/hive/test_names.py::test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location",
+    ),
 )

@@ -269,4 +269,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if operation is None:\n",
         "tests/catalog/test_evolved_tables.py::test_a_statement_on_a_table_that_can_only_be_read_takes_no_lock",
     ),
+    Mutant(
+        "sql-counts-deleted-rows",
+        "sql/rows.py",
+        " and not task.delete_files\n",
+        "\n",
+        "tests/catalog/test_row_deletes.py::test_statements_neither_see_nor_count_deleted_rows",
+    ),
 )

@@ -11,6 +11,7 @@ _HELD = "tests/catalog/test_operation_locks.py::test_"
 _CALLS = "tests/catalog/test_transactions.py::test_"
 _REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _KEPT = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
+_DELETES = "tests/catalog/test_row_deletes.py::test_"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -452,5 +453,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if entry is not None and entry.table_uuid == str(head.table_uuid):\n",
         "        if entry is not None:\n",
         _REQUESTS + "a_commit_to_a_table_that_was_dropped_is_not_found_in_the_next_of_its_name",
+    ),
+    Mutant(
+        "a-compaction-brings-deleted-rows-back",
+        _TX,
+        "if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:",
+        "if manifest.content == ManifestContent.DELETES and manifest.sequence_number < read_at:",
+        _DELETES + "a_compaction_is_refused_when_rows_were_deleted_meanwhile",
+    ),
+    Mutant(
+        "a-delete-of-rows-is-no-change",
+        "table/isolation.py",
+        "            return True  # the metrics of deletes are not those of the rows that they delete\n",
+        "            return False\n",
+        _DELETES + "rows_that_were_computed_before_others_deleted_some_are_refused",
+    ),
+    Mutant(
+        "under-snapshot-a-delete-of-rows-is-an-added-file",
+        "table/isolation.py",
+        "entry.status == ManifestEntryStatus.ADDED and entry.data_file.content == DataFileContent.DATA",
+        "entry.status == ManifestEntryStatus.ADDED",
+        _DELETES + "rows_that_were_computed_before_others_deleted_some_are_refused",
+    ),
+    Mutant(
+        "deletes-of-rows-are-merged-with-data",
+        "table/append.py",
+        "            if manifest.content == ManifestContent.DATA:\n",
+        "            if manifest.content in ManifestContent:\n",
+        _DELETES + "deleted_rows_stay_deleted_whatever_a_stale_handle_commits[merging appends]",
     ),
 )

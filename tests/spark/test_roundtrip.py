@@ -12,17 +12,7 @@ import pyarrow.parquet as pq
 import pyspark.sql.types as T
 import pytest
 from pyiceberg import types as I
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo, IsNull
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestWriterV2,
-)
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,6 +20,7 @@ from pyspark.sql import functions as F
 from commit_coord.spark import SchemaMismatch, read_table, write_table
 from commit_coord.spark.arrow import BatchReader
 from commit_coord.spark.read import _through_arrow
+from tests.catalog.row_deletes import add_position_deletes
 
 UTC = dt.UTC
 PLAIN = T.StructType(
@@ -249,46 +240,6 @@ def test_position_deletes(spark: SparkSession, catalog: Any, tmp_path: Any) -> N
     assert read_table(spark, table, row_filter="id > 0").filter("id <> 7").count() == 996
     write_table(spark.range(5).coalesce(1), table)
     assert read_table(spark, table).count() == 1002
-
-
-def add_position_deletes(table: Any, rows: list[int]) -> None:
-    """Commit a position delete file for the only data file of *table*, as another engine would: through PyIceberg."""
-    (task,) = table.scan().plan_files()
-    path = f"{table.location()}/deletes.parquet"
-    schema = pa.schema(
-        [
-            pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"2147483546"}),
-            pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}),
-        ]
-    )
-    columns = [pa.array([task.file.file_path] * len(rows)), pa.array(rows, pa.int64())]
-    with table.io.new_output(path).create() as stream:
-        pq.write_table(pa.Table.from_arrays(columns, schema=schema), stream)
-    deletes = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES, file_path=path, file_format=FileFormat.PARQUET,
-        partition=task.file.partition, record_count=len(rows), file_size_in_bytes=len(table.io.new_input(path)),
-        spec_id=task.file.spec_id, sort_order_id=None, equality_ids=None, key_metadata=None,
-    )  # fmt: skip
-    stock = SqlCatalog("test", uri=table.catalog.properties["uri"]).load_table(table.name())
-    with stock.transaction() as tx:
-        append = tx.update_snapshot().fast_append()
-        data = append._existing_manifests()
-        output = table.io.new_output(f"{table.location()}/metadata/deletes.avro")
-        with _DeleteManifest(table.spec(), table.schema(), output, append._snapshot_id, "null") as writer:
-            writer.add_entry(
-                ManifestEntry.from_args(
-                    status=ManifestEntryStatus.ADDED, snapshot_id=append._snapshot_id, sequence_number=None,
-                    file_sequence_number=None, data_file=deletes,
-                )
-            )  # fmt: skip
-        append._existing_manifests = lambda: [*data, writer.to_manifest_file()]  # type: ignore[method-assign]
-        append.commit()
-    table.refresh()
-
-
-class _DeleteManifest(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
 
 
 def test_odd_partition_values(spark: SparkSession, catalog: Any) -> None:

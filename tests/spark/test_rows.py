@@ -33,8 +33,8 @@ from commit_coord.spark.read import reads_of
 from commit_coord.spark.schema import SchemaMismatch
 from commit_coord.spark.write import Batch
 from tests.catalog.kit import orphans
+from tests.catalog.row_deletes import add_position_deletes
 from tests.spark.conftest import rows
-from tests.spark.test_roundtrip import add_position_deletes
 
 
 @contextmanager

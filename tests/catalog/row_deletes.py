@@ -1,0 +1,82 @@
+"""Deletes of rows, as other engines commit them: files that name rows of data files, by position or by value."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+)
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def add_position_deletes(table: Any, positions: Sequence[int]) -> None:
+    """Delete the rows at *positions* of the only data file of *table*."""
+    (task,) = table.scan().plan_files()
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), nullable=False, metadata={_FIELD_ID: b"2147483546"}),
+            pa.field("pos", pa.int64(), nullable=False, metadata={_FIELD_ID: b"2147483545"}),
+        ]
+    )
+    columns = [pa.array([task.file.file_path] * len(positions)), pa.array(positions, pa.int64())]
+    _commit(table, task.file, DataFileContent.POSITION_DELETES, pa.Table.from_arrays(columns, schema=schema))
+
+
+def add_equality_deletes(table: Any, ids: Sequence[int]) -> None:
+    """Delete the rows with *ids* in column 1 of *table*, which has one data file. PyIceberg can't read it any more."""
+    (task,) = table.scan().plan_files()
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={_FIELD_ID: b"1"})])
+    _commit(
+        table,
+        task.file,
+        DataFileContent.EQUALITY_DELETES,
+        pa.Table.from_arrays([pa.array(ids, pa.int64())], schema=schema),
+        equality_ids=[1],
+    )
+
+
+def _commit(
+    table: Any, data_file: DataFile, content: DataFileContent, rows: pa.Table, equality_ids: list[int] | None = None
+) -> None:
+    path = f"{table.location()}/{uuid.uuid4()}-deletes.parquet"
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(rows, stream)
+    deletes = DataFile.from_args(
+        content=content, file_path=path, file_format=FileFormat.PARQUET,
+        partition=data_file.partition, record_count=len(rows), file_size_in_bytes=len(table.io.new_input(path)),
+        spec_id=data_file.spec_id, sort_order_id=None, equality_ids=equality_ids, key_metadata=None,
+    )  # fmt: skip
+    uri = table.catalog.properties["uri"].removeprefix("coord+")
+    stock = SqlCatalog(table.catalog.name, uri=uri).load_table(table.name())
+    with stock.transaction() as tx:
+        append = tx.update_snapshot().fast_append()
+        data = append._existing_manifests()
+        output = table.io.new_output(f"{table.location()}/metadata/{uuid.uuid4()}-deletes.avro")
+        with _DeleteManifest(table.spec(), table.schema(), output, append._snapshot_id, "null") as writer:
+            writer.add_entry(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=append._snapshot_id, sequence_number=None,
+                    file_sequence_number=None, data_file=deletes,
+                )
+            )  # fmt: skip
+        append._existing_manifests = lambda: [*data, writer.to_manifest_file()]  # type: ignore[method-assign]
+        append.commit()
+    table.refresh()
+
+
+class _DeleteManifest(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES

@@ -1,0 +1,111 @@
+"""Rows that another engine has deleted by a delete file stay deleted, whatever lands beside it or behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+
+from commit_coord import NOTHING
+from commit_coord.errors import CommitConflict, StaleRead
+from commit_coord.sql import Session
+from commit_coord.table import CoordinatedTable, rewrite_here
+from commit_coord.table.compaction import Group
+from tests.catalog.kit import Kit, frame, ids, orphans, rows
+from tests.catalog.row_deletes import add_equality_deletes, add_position_deletes
+
+MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+DELETES: dict[str, Callable[[Any], None]] = {
+    "by position": lambda table: add_position_deletes(table, [1]),
+    "by value": lambda table: add_equality_deletes(table, [2]),
+}
+
+
+@pytest.mark.parametrize("how", DELETES)
+def test_a_compaction_is_refused_when_rows_were_deleted_meanwhile(memory: Kit, how: str) -> None:
+    """Its new files have them: what was written later is not reached by the delete."""
+    table = memory.table(ids(1, 2, 3))
+    add_position_deletes(table, [0])
+
+    def overtaken(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+        new = rewrite_here(table, groups)
+        DELETES[how](memory.again(table))
+        return new
+
+    with pytest.raises(CommitConflict, match="rows were deleted"):
+        table.compact(rewrite=overtaken)
+
+    seen = memory.again(table)
+    assert ["append", "append", "append"] == [snapshot.summary.operation.value for snapshot in seen.snapshots()]
+    assert set() == orphans(seen)
+    assert [] == memory.held()
+
+
+@pytest.mark.parametrize("level", ["serializable", "snapshot"])
+@pytest.mark.parametrize("how", DELETES)
+def test_rows_that_were_computed_before_others_deleted_some_are_refused(memory: Kit, how: str, level: str) -> None:
+    table = memory.table(ids(1, 2, 3), properties={"write.update.isolation-level": level})
+    DELETES[how](memory.again(table))
+    with pytest.raises(StaleRead, match="may have been removed"):
+        table.overwrite(frame((2, "computed")), "id = 2")
+    assert 2 == len(memory.again(table).snapshots())
+
+
+def by_update(table: Any) -> None:
+    with table.transaction() as tx:
+        tx.update_rows("id > 0", lambda found: found.set_column(1, "s", pa.array(["new"] * len(found))))
+
+
+def by_merging_appends(table: Any) -> None:
+    for number in range(4, 8):
+        table.append(ids(number))
+
+
+CALLS: dict[str, tuple[Callable[[Any], Any], list[tuple[int, str]]]] = {
+    "append": (lambda table: table.append(ids(4)), [(1, "1"), (3, "3"), (4, "4")]),
+    "merging appends": (by_merging_appends, [(n, str(n)) for n in (1, 3, 4, 5, 6, 7)]),
+    "delete": (lambda table: table.delete("id = 1"), [(3, "3")]),
+    "overwrite": (lambda table: table.overwrite(ids(4), "id = 1", reads=NOTHING), [(3, "3"), (4, "4")]),
+    "upsert": (lambda table: table.upsert(frame((3, "new")), ["id"]), [(1, "1"), (3, "new")]),
+    "upsert of the deleted row": (
+        lambda table: table.upsert(frame((2, "new")), ["id"]),
+        [(1, "1"), (2, "new"), (3, "3")],
+    ),
+    "update": (by_update, [(1, "new"), (3, "new")]),
+    "compact": (lambda table: table.compact(), [(1, "1"), (3, "3")]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_deleted_rows_stay_deleted_whatever_a_stale_handle_commits(memory: Kit, call: str) -> None:
+    """It is carried out on the table as it is, with the deletes, also where it writes rows of their file anew."""
+    change, expected = CALLS[call]
+    table = memory.table(ids(1, 2, 3), properties=MERGING)
+    add_position_deletes(memory.again(table), [1])
+    change(table)
+    seen = memory.stock.load_table(table.name())
+    assert expected == rows(seen)
+    for manifest in seen.current_snapshot().manifests(seen.io):
+        of_data = manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(seen.io):
+            assert of_data == (entry.data_file.content == DataFileContent.DATA), "other engines read them by their kind"
+
+
+@pytest.mark.parametrize(
+    "text, said, left",
+    [
+        ("UPDATE {} SET s = 'new'", "2 rows of {} updated", [(1, "new"), (3, "new")]),
+        ("DELETE FROM {}", "2 rows deleted from {}", []),
+        ("INSERT OVERWRITE TABLE {0} SELECT id, s FROM {0}", "2 rows put in the place", [(1, "1"), (3, "3")]),
+    ],
+)
+def test_statements_neither_see_nor_count_deleted_rows(memory: Kit, text: str, said: str, left: list[Any]) -> None:
+    table = memory.table(ids(1, 2, 3))
+    add_position_deletes(table, [1])
+    name = ".".join(table.name())
+    (line,) = Session(memory.catalog).run(text.format(name)).lines
+    assert line.startswith(said.format(name))
+    assert left == rows(memory.stock.load_table(table.name()))
