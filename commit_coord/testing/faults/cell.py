@@ -177,7 +177,7 @@ def _await(what: Callable[[], bool], patience_s: float) -> bool:
 
 
 def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
-    """Return the locks that are left when one more writer has come, and has had its turn within one lease and 5 s."""
+    """Return the locks that stand a lease after one more writer has had its turn; it has within one lease and 5 s."""
     left: list[str] = []
     if isinstance(catalog, CoordinatedCatalog):
         coordinator = catalog.coordinator
@@ -188,16 +188,20 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, the next writer was not served
             left.append(f"the next writer waited in vain: {error}")
-        # A release that is confirmed late may still be under way.
-        _await(lambda: not catalog.locks.locks(), 1)
-        left += [str(entry) for entry in catalog.locks.locks()]
+        # What was sent before its sender ended may come now: a release, or a request, which stands for a lease.
+        _await(lambda: not _standing(catalog, rig), LEASE_S + 1)
     else:
         time.sleep(LEASE_S if rig.metastore is not None else 0)
+    return [*left, *_standing(catalog, rig)]
+
+
+def _standing(catalog: Catalog, rig: Rig) -> list[str]:
+    standing = [str(entry) for entry in catalog.locks.locks()] if isinstance(catalog, CoordinatedCatalog) else []
     if rig.metastore is not None:
         with client_of({"uri": rig.metastore.uri}, timeout_ms=10_000) as client:
-            left += [
+            standing += [
                 f"in the metastore: {lock.lock_id}"
                 for lock in client.show_locks(*TABLE)
                 if lock.part.type is LockType.EXCLUSIVE
             ]
-    return left
+    return standing
