@@ -418,6 +418,7 @@ class LockContract:
                     again = LockRequest.of(wanted.scope, pairs, owner=owner, request_id=uuid.uuid4().hex)
                     with lease:
                         assert exclusive == blocked(other, again), name
+                    assert not blocked(other, again), "a server that is behind lists it no more"
                 assert not other.locks(), name
 
     def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(self, manager: LockManager, other: LockManager) -> None:

@@ -349,12 +349,14 @@ def made(kit: Kit, pair: Pair) -> Any:
     return table
 
 
-_serial: dict[str, list[tuple[dict[str, Any], list[bool]]]] = {}
+_serial: dict[tuple[str, str], list[tuple[dict[str, Any], list[bool]]]] = {}
+"""By catalog, since new tables of a metastore have a property of their own, and pair."""
 
 
 def serial(kit: Kit, pair: Pair) -> list[tuple[dict[str, Any], list[bool]]]:
     """Return (state, which of the two made sense) for each order: the oracle."""
-    if pair.name not in _serial:
+    known = (kit.name, pair.name)
+    if known not in _serial:
         found = []
         for first, second in ((0, 1), (1, 0)):
             table = made(kit, pair)
@@ -362,8 +364,8 @@ def serial(kit: Kit, pair: Pair) -> list[tuple[dict[str, Any], list[bool]]]:
             for turn in (first, second):
                 landed[turn] = outcome((pair.one, pair.two)[turn], kit.again(table)) is None
             found.append((visible(kit.again(table)), landed))
-        _serial[pair.name] = found
-    return _serial[pair.name]
+        _serial[known] = found
+    return _serial[known]
 
 
 def alone(kit: Kit, pair: Pair, which: int) -> dict[str, Any]:
