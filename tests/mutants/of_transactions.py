@@ -190,9 +190,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-column-that-partitions-need-is-dropped-in-vain",
         _TX,
+        "            after = self.table_metadata  # PyIceberg's",
+        "            after = before  # PyIceberg's",
+        _ISOLATION + "a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error",
+    ),
+    Mutant(
+        "what-a-call-changes-is-not-noted",
+        _TX,
         "self.table_metadata if changes_table(updates) else None",
         "None",
-        _ISOLATION + "a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error",
+        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
     ),
     Mutant(
         "a-branch-stands-on-nothing",
