@@ -43,11 +43,12 @@ MUTANTS += (
         "        if made.field_id not in ():\n",
     ),
     _found("in-with-a-zero", _PREDICATES, "and 0.0 in literals:", "and None in literals:"),
-    _found(
+    Mutant(
         "a-null-partition-is-not-greater",
         _PREDICATES,
         "if term.eval(self.struct) is None else",
         "if term.eval(self.struct) is self else",
+        _FILTERS + "null_is_neither_so_nor_otherwise",
     ),
     _found("the-day-after-the-last-one", _PREDICATES, "except OverflowError:", "except ZeroDivisionError:"),
     _found("a-new-struct-with-a-required-field", "iceberg/nulls.py", "or not len(column) or", "or len(column) or"),
@@ -65,8 +66,12 @@ MUTANTS += (
         " and not self._overlooks(head):\n",
         ":\n",
     ),
-    _found(
-        "an-added-file-with-null-beside-a-value", _FOREIGN, "from_batches([batch])", "from_batches([batch]).slice(0, 1)"
+    Mutant(
+        "an-added-file-with-null-beside-a-value",
+        _FOREIGN,
+        "from_batches([batch])",
+        "from_batches([batch]).slice(0, 1)",
+        "tests/catalog/test_row_filters.py::TestAddedFiles::test_one_whose_rows_lie_in_two_partitions_is_refused",
     ),
     _found(
         "an-added-file-of-nan",
