@@ -270,6 +270,13 @@ _ZOOKEEPER = (
         "test_a_thread_does_not_wait_for_what_it_holds_by_another_client[memory]",
     ),
     Mutant(
+        "a-name-that-no-service-can-store",
+        "model.py",
+        '"".join(self.path).encode()',
+        '"".join(self.path).encode(errors="surrogatepass")',
+        "tests/unit/test_lock_model.py::test_a_name_that_is_no_text_is_refused_in_words",
+    ),
+    Mutant(
         "a-pickled-catalog-forgets-the-environment",
         "config.py",
         "origins=origins, given=given",

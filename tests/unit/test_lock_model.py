@@ -119,6 +119,13 @@ def test_many_partitions_escalate_to_their_prefixes() -> None:
     assert ((TABLE, X), (other, S)) == escalate(mixed, 1)
 
 
+def test_a_name_that_is_no_text_is_refused_in_words() -> None:
+    """Half of a surrogate pair: what comes of undecodable bytes, or is cut out of a longer text."""
+    for name in ("k=a\ud800b", "k=\udcff"):
+        with pytest.raises(ValueError, match="a name holds half of a surrogate pair, which no service can lock"):
+            Resource((*TABLE.path, name))
+
+
 def test_a_request_of_thousands_is_told_in_a_line() -> None:
     """Errors and logs carry it."""
     many = [(Resource((*TABLE.path, f"day={number:05d}")), X) for number in range(10_000)]
