@@ -178,6 +178,15 @@ def by_load(seconds: float) -> float:
     return seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
+def _stands(pid: int) -> bool:
+    """Return whether every thread of a process is stopped or has ended; True where the system does not say."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            states.append(stat.read_bytes().rpartition(b") ")[2][:1])
+    return all(state in (b"T", b"t", b"Z", b"X") for state in states)
+
+
 class LocalServer(Server):
     """A server on a loopback port, with its files in a folder. Leaves both alone when it is stopped and started again.
 
@@ -260,6 +269,9 @@ class LocalServer(Server):
     def pause(self) -> None:
         """Make it stand still (SIGSTOP): connections stay open, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        # On a busy machine its threads go on, and answer, until one of them has had the processor and taken the signal.
+        while not _stands(self.pid):
+            time.sleep(_POLL_S)
 
     def resume(self) -> None:
         """Let it go on after :meth:`pause`."""

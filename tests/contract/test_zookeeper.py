@@ -1425,11 +1425,11 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
             waiting = Contender(waiter, request((X, TABLE)), seconds=120).queued()
             time.sleep(delay)  # the pings go on: at another moment of each
             held.ensure_active(0)
-            os.kill(follower.pid, signal.SIGSTOP)
+            follower.pause()
             try:
                 until(waiting.granted.is_set, "the grant")
                 assert held.state is LeaseState.LOST
             finally:
-                os.kill(follower.pid, signal.SIGCONT)
+                follower.resume()
             waiting.release()
             until(follower.healthy, "a follower that goes on")
