@@ -55,6 +55,8 @@ from commit_coord.testing.rows.model import (
     columns_of,
     complete,
     constants,
+    denied,
+    parts,
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag
@@ -554,6 +556,10 @@ def _spark_limit(table: Kept, look: Look) -> Iterator[str]:
         yield "a time of day: Spark has no such type"
     elif any(str(kind) == "time" for schema in table.observed.schemas.values() for kind in _kinds(schema)):
         yield "a time of day that was dropped: its reader stumbles over the column in old files"
+    identities = {p.source for spec in table.observed.specs.values() for p in spec if p.transform == "identity"}
+    partitions = {f.name for f in table.schema.fields if f.field_id in identities}
+    if columns_of(look.where) <= partitions and denied(look.where) and len(list(parts(look.where))) > 1:
+        yield "!= beside another condition, all on columns that a spec partitions by: it is taken for true of NULL"
 
 
 def _kinds(schema: Schema) -> Iterator[IcebergType]:
