@@ -32,7 +32,6 @@ _SEES += "which PyIceberg tells by a warning"
 _MAPPED = "the table has a name mapping, by which a file without field ids would show a dropped column as the new one"
 _OWN = "a transaction follows what its own table object commits meanwhile, so both columns are added"
 _NAN = "NaN is unequal to every number, as the scan with this filter shows: it is replaced with the rows that match"
-_ABSENT = "a property that the table does not have is looked for at the commit, so removing it is a CommitConflict"
 _DECLARED = "a new table on a metastore says in a property of its own which lock manager its writers use"
 
 DEVIATIONS: dict[str, dict[str, str]] = {
@@ -70,7 +69,6 @@ DEVIATIONS: dict[str, dict[str, str]] = {
     "hive": {
         f"{_CATALOG}test_update_table_spec_conflict": _SPECS,
         f"{_READS}test_hive_locking": "refused with the same error class, in words of ours that name the lock holder",
-        f"{_READS}test_hive_native_properties_cannot_be_deleted_via_iceberg": _ABSENT,
         f"{_READS}test_table_properties": _DECLARED,
         f"{_READS}test_table_properties_dict": _DECLARED,
     },
