@@ -17,6 +17,7 @@ from commit_coord.coordinator.request_ids import landed
 from commit_coord.coordinator.stores import Committed, PointerStore, Replanner, Table, delete_quietly
 from commit_coord.errors import InternalError
 from commit_coord.events import Events
+from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.cache import MetadataCache
@@ -62,6 +63,7 @@ class Coordinator:
         self.store = store
         self.locks = locks
         self.cache = MetadataCache()
+        self.lists = manifest_list.Written()
         self.clock = clock
         self.events = events
         self.overwrites = Overwrites(self.read, events)

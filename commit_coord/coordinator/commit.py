@@ -573,8 +573,7 @@ class Commit:
                 output.write(part)
         self._coordinator.cache.put(location, payload.metadata, sum(map(len, parts)))
 
-    @staticmethod
-    def _write_list(payload: Payload, follows: Follows) -> None:
+    def _write_list(self, payload: Payload, follows: Follows) -> None:
         listed = follows.manifest_list
         if listed is not None:
             payload.written.append(listed.location)
@@ -593,6 +592,7 @@ class Commit:
                 snapshot_id=listed.snapshot_id,
                 parent_snapshot_id=listed.parent_snapshot_id,
                 sequence_number=listed.sequence_number,
+                known=self._coordinator.lists,
             )
             if listed.merge is not None and not (merge and used):
                 payload.unused.append(listed.merge.merged.manifest_path)

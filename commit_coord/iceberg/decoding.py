@@ -116,14 +116,19 @@ def _closed_after_a_failure(real: Any) -> Any:
 
 def _null_is_optional(real: Any) -> Any:
     def partition_type(self: PartitionSpec, schema: Schema) -> StructType:
+        made: StructType = real(self, schema)
+        if not any(field.required for field in made.fields):
+            return made
         there = {
             field.field_id
             for field in self.fields
             if not isinstance(field.transform, VoidTransform) and always_there(schema.as_struct(), field.source_id)
         }
-        fields = real(self, schema).fields
         return StructType(
-            *(f if f.field_id in there or not f.required else f.model_copy(update={"required": False}) for f in fields)
+            *(
+                field if field.field_id in there or not field.required else field.model_copy(update={"required": False})
+                for field in made.fields
+            )
         )
 
     return partition_type

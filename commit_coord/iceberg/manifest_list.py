@@ -104,6 +104,32 @@ def check_whole(io: FileIO, manifests: Iterable[ManifestFile]) -> None:
             raise ValueError(f"the manifest {manifest.manifest_path} is damaged")
 
 
+class Written:
+    """The lists that were written last. Thread safe.
+
+    A list never changes, and the next commit of the same writer grows it. So it need not be read again, which would be
+    done under the latch.
+    """
+
+    _KEPT = 8
+    _LARGEST = 4 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self._lists: dict[str, bytes] = {}
+        """By location. Each step below is one of the interpreter's, so threads need no lock."""
+
+    def take(self, location: str) -> bytes | None:
+        """Return the list at *location* and forget it, None when it is not here."""
+        return self._lists.pop(location, None)
+
+    def keep(self, location: str, data: bytes) -> None:
+        """Keep the list at *location*, if it is not too large, and forget the oldest one."""
+        if len(data) <= self._LARGEST:
+            self._lists[location] = data
+            for oldest in list(self._lists)[: -self._KEPT]:
+                self._lists.pop(oldest, None)
+
+
 def write_appended(
     io: FileIO,
     location: str,
@@ -117,6 +143,7 @@ def write_appended(
     snapshot_id: int,
     parent_snapshot_id: int | None,
     sequence_number: int,
+    known: Written | None = None,
 ) -> bool:
     """Write at *location* the manifest list *head* with *added*.
 
@@ -136,17 +163,19 @@ def write_appended(
         snapshot_id: The snapshot whose list this is.
         parent_snapshot_id: Its parent.
         sequence_number: Its sequence number; 0 in version 1.
+        known: May have *head*, and gets the new list.
     """
+    known = known or Written()
     added = [numbered(manifest, sequence_number) for manifest in added]
     kept = read(io, head) if head is not None and (clean or merged is not None) else None
     use_merged = kept is not None and replaced <= {manifest.manifest_path for manifest in kept}
     if head is not None and not use_merged and not clean:
-        data = _grown(
-            _content(io, head), added, metadata.format_version, snapshot_id, parent_snapshot_id, sequence_number
-        )
+        old = known.take(head) or _content(io, head)
+        data = _grown(old, added, metadata.format_version, snapshot_id, parent_snapshot_id, sequence_number)
         if data is not None:
             with io.new_output(location).create() as output:
                 output.write(data)
+            known.keep(location, data)
             return False
         kept = kept if kept is not None else read(io, head)
     if use_merged and merged is not None:
@@ -261,8 +290,10 @@ def _grown(
     if not _REQUIRED[format_version] <= names.keys() or codec not in avro.CODECS:
         return None
     sync = old[start - 16 : start]
-    old = avro.without_empty_blocks(old)
     blocks = list(avro.blocks(old, start))
+    if not all(block.records for block in blocks):
+        old = avro.without_empty_blocks(old)
+        blocks = list(avro.blocks(old, start))
     records = stdio.BytesIO()
     kept_end, count = len(old), 0
     if len(blocks) >= _FOLD and all(block.records == 1 for block in blocks[-_FOLD:]):

@@ -41,7 +41,7 @@ from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro
 from commit_coord.iceberg.manifest_list import schema_and_names
-from commit_coord.iceberg.written import partition_schema
+from commit_coord.iceberg.written import partition_schema, text_of
 
 
 def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target_bytes: int) -> list[ManifestFile]:
@@ -127,7 +127,7 @@ def write_added(
     """
     schema = partition_schema(metadata, spec)
     codec = metadata.properties.get("write.avro.compression-codec", "gzip")
-    form = _form(metadata.format_version, schema.model_dump_json(), spec.model_dump_json(), codec)
+    form = _form(metadata.format_version, text_of(schema), text_of(spec), codec)
     records = stdio.BytesIO()
     encoder = BinaryEncoder(records)
     for file in files:

@@ -17,12 +17,14 @@ import contextlib
 import gzip
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar, overload
 
 import orjson
 from pydantic import BaseModel, PrivateAttr, field_serializer
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import (
     TableMetadata,
@@ -356,12 +358,20 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
         data = gzip.decompress(data)
     raw, snapshots, snapshot_log = _read_history(data, known)
     metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
-    metadata = TableMetadataUtil.parse_obj(raw)
+    metadata = TableMetadataUtil.parse_obj(
+        {**raw, "schemas": [_schema(orjson.dumps(s)) for s in raw.get("schemas") or ()]}
+    )
     fields = dict(metadata.__dict__)
     fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log, "metadata_log": metadata_log}
     made = _LEAN[metadata.format_version].model_construct(**fields)
     made._extras = {key: value for key, value in raw.items() if key not in _KNOWN[metadata.format_version]}
     return made
+
+
+@lru_cache(maxsize=64)
+def _schema(text: bytes) -> Schema:
+    """Return the schema that *text* says; the versions of a table share it, since none can change it."""
+    return Schema.model_validate_json(text)
 
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['

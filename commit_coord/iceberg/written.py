@@ -7,6 +7,7 @@ earlier one.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,10 +17,24 @@ from pyiceberg.schema import Schema, _index_parents, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 
+_TEXTS: dict[int, tuple[weakref.ref[Schema | PartitionSpec], str]] = {}
+"""Schemas and specs by their address, and their texts: a commit needs each several times, and the next one does too."""
+
+
+def text_of(said: Schema | PartitionSpec) -> str:
+    """Return *said*, which never changes, as JSON."""
+    address = id(said)
+    known = _TEXTS.get(address)
+    if known is not None and known[0]() is said:
+        return known[1]
+    text = said.model_dump_json()
+    _TEXTS[address] = weakref.ref(said, lambda _: _TEXTS.pop(address, None)), text
+    return text
+
 
 def digest(said: Schema | PartitionSpec) -> str:
     """Return a short text that only an equal schema or spec has."""
-    return hashlib.blake2b(said.model_dump_json().encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(text_of(said).encode(), digest_size=8).hexdigest()
 
 
 def mark(metadata: TableMetadata, files: Iterable[DataFile]) -> None:

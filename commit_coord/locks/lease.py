@@ -614,8 +614,10 @@ def stored(resource: Resource) -> str:
     An index of PostgreSQL takes 2,704 bytes. A name that is longer excludes as it should, by its digest, and is listed
     cut off. Each name is cut by itself, so that what it lies in is still its beginning.
     """
-    text = "/".join(_cut(name, _LONGEST_NAME) for name in str(resource).split("/"))
-    return _cut(text, _LONGEST)
+    text = str(resource)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return _cut("/".join(_cut(name, _LONGEST_NAME) for name in text.split("/")), _LONGEST)
 
 
 def _cut(text: str, longest: int) -> str:

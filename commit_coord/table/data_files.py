@@ -6,6 +6,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from pyiceberg.io import FileIO
@@ -14,13 +15,13 @@ from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, TableProperties, WriteTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.utils.config import Config
 from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.required import complete
-from commit_coord.iceberg.written import partition_schema
+from commit_coord.iceberg.written import partition_schema, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ def data_files(
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
     rows = complete(rows, metadata.schema().as_struct())
-    if metadata.spec().is_unpartitioned() or not isinstance(rows, pa.Table):
+    if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
     return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))
 
@@ -60,7 +61,7 @@ def _tasks(
     metadata: TableMetadata, rows: pa.Table, write_uuid: uuid.UUID, counter: itertools.count[int]
 ) -> Iterator[WriteTask]:
     """Yield what to write, file by file."""
-    from pyiceberg.io.pyarrow import bin_pack_arrow_table, pyarrow_to_schema
+    from pyiceberg.io.pyarrow import bin_pack_arrow_table
 
     target_bytes = property_as_int(
         metadata.properties,
@@ -69,11 +70,24 @@ def _tasks(
     )
     schema, spec = metadata.schema(), metadata.spec()
     downcast = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE) or False
-    given = pyarrow_to_schema(rows.schema, schema.name_mapping, downcast, metadata.format_version)
-    for partition, part in split(rows, spec, schema):
-        key = cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
+    arrow = rows.schema.serialize().to_pybytes()  # with the fields' ids, which equal schemas of Arrow need not share
+    given = _given(arrow, text_of(schema), downcast, metadata.format_version)
+    parts: Iterable[tuple[Record | None, pa.Table]]
+    parts = [(None, rows)] if spec.is_unpartitioned() else split(rows, spec, schema)
+    for partition, part in parts:
+        key = None if partition is None else cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
         for batches in bin_pack_arrow_table(part, cast(int, target_bytes)):
             yield WriteTask(write_uuid, next(counter), given, batches, partition_key=key)
+
+
+@lru_cache(maxsize=64)
+def _given(arrow: bytes, schema: str, downcast: bool, format_version: TableVersion) -> Schema:
+    """Return rows of the schema *arrow* as columns of *schema*, which is JSON. Appends repeat themselves."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    mapping = Schema.model_validate_json(schema).name_mapping
+    return pyarrow_to_schema(pa.ipc.read_schema(pa.py_buffer(arrow)), mapping, downcast, format_version)
 
 
 @dataclass(frozen=True, slots=True)

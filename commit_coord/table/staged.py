@@ -172,7 +172,9 @@ class StagingTransaction(Transaction):
         self._note(producers=(*self._staged.producers, producer))
 
     def _note(self, **what: Any) -> None:
-        self._staged = replace(self._staged, **what)
+        before = self._staged
+        if any(getattr(before, name) is not value for name, value in what.items()):
+            self._staged = replace(before, **what)
 
     def _changed(self) -> TableMetadata:
         """Return the table with the staged changes, but for an append that nothing has looked at."""

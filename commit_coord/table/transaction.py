@@ -626,8 +626,9 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
         """
         self._note_names(case_sensitive, seen)
-        shown = self._base[0] if self._staged.pending else self.table_metadata
-        _bind(shown.schema(), row_filter, case_sensitive)
+        if not isinstance(row_filter, AlwaysTrue):
+            shown = self._base[0] if self._staged.pending else self.table_metadata
+            _bind(shown.schema(), row_filter, case_sensitive)
 
     def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
         self._note(by_name=True, folds_case=self._staged.folds_case or not case_sensitive)

@@ -116,3 +116,25 @@ def test_a_manifest_survives_json() -> None:
     for content in ManifestContent:
         made = manifest(3, content)
         assert manifest_list.from_json(manifest_list.to_json(made))._data == made._data
+
+
+def test_a_writer_grows_the_list_that_it_wrote_without_reading_it_again(tmp_path: Path) -> None:
+    known = manifest_list.Written()
+    head, _ = grow(tmp_path, None, 1, known=known)
+    head, _ = grow(tmp_path, head, 2, known=known)
+    for number in range(3, 101):
+        Path(head).unlink()
+        head, _ = grow(tmp_path, head, number, known=known)
+        assert sorted(m.added_snapshot_id or 0 for m in manifest_list.read(IO, head)) == list(range(1, number + 1))
+
+
+def test_a_list_that_is_large_or_was_written_long_ago_is_read_again(tmp_path: Path) -> None:
+    known = manifest_list.Written()
+    heads = []
+    for number in range(1, 12):
+        (tmp_path / f"{number}").mkdir()
+        heads.append(grow(tmp_path / f"{number}", None, number)[0])
+        known.keep(heads[-1], Path(heads[-1]).read_bytes())
+    assert [known.take(head) is None for head in heads] == [True] * 3 + [False] * 8
+    known.keep("large", bytes(5 * 1024 * 1024))
+    assert known.take("large") is None
