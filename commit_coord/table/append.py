@@ -108,9 +108,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
     def prepare(self) -> Append:
         """Write the manifest of the added files and return the append."""
         metadata = self._transaction.table_metadata
-        parent, self._parent_snapshot_id = self._parent_snapshot_id, None
-        with_totals = self._summary(self.snapshot_properties)
-        self._parent_snapshot_id = parent
+        summary = self.summary_without_totals(self.snapshot_properties).additional_properties
         inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
         own = self._own_manifests(metadata, inherits=inherits)
         written = self.written or Written.of(metadata, self._added_data_files)
@@ -118,7 +116,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
             manifests=tuple(own),
-            summary={key: value for key, value in with_totals.additional_properties.items() if key not in _TOTALS},
+            summary={key: value for key, value in summary.items() if key not in _TOTALS},
             schema_id=written.schema.schema_id,
             schema=digest(written.schema),
             specs={spec_id: digest(spec) for spec_id, spec in written.specs.items()},

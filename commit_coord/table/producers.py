@@ -132,6 +132,15 @@ class BySpec(_SnapshotProducer[Any]):
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         metadata = self._transaction.table_metadata
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            summary=self.summary_without_totals(snapshot_properties),
+            previous_summary=parent.summary if parent is not None else None,
+        )
+
+    def summary_without_totals(self, snapshot_properties: dict[str, str]) -> Summary:
+        """Return what the snapshot adds and removes, beside *snapshot_properties*; totals depend on its parent."""
+        metadata = self._transaction.table_metadata
         limit = property_as_int(
             metadata.properties,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
@@ -147,11 +156,7 @@ class BySpec(_SnapshotProducer[Any]):
                 schema = self.schema_of(spec)
                 for data_file in found:
                     count(data_file=data_file, partition_spec=spec, schema=schema)
-        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        return update_snapshot_summaries(
-            summary=Summary(operation=self._operation, **{**snapshot_properties, **collector.build()}),
-            previous_summary=parent.summary if parent is not None else None,
-        )
+        return Summary(operation=self._operation, **{**snapshot_properties, **collector.build()})
 
 
 def by_spec(found: Iterable[Any], file_of: Callable[[Any], DataFile]) -> dict[int, list[Any]]:
