@@ -230,6 +230,20 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_PARTITIONED}test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader",
     ),
     Mutant(
+        "schemas-known-by-their-address-alone",
+        "iceberg/written.py",
+        "    _TEXTS[address] = weakref.ref(said, lambda _: _TEXTS.pop(address, None)), text\n",
+        "    _TEXTS[address] = (lambda: said), text\n",
+        "tests/unit/test_written.py::test_texts_of_schemas_that_are_gone_are_not_kept",
+    ),
+    Mutant(
+        "every-written-list-is-kept",
+        "iceberg/manifest_list.py",
+        "list(self._lists)[: -self._KEPT]",
+        "list(self._lists)[:0]",
+        "tests/unit/test_manifest_list.py::test_a_list_that_is_large_or_was_written_long_ago_is_read_again",
+    ),
+    Mutant(
         "what-is-not-known-of-a-null-is-deleted",
         "table/deletion.py",
         "~pc.coalesce(matches, pa.scalar(False))",
