@@ -39,7 +39,7 @@ class Phases:
             (Transaction, "append", "prepare: append(): PyIceberg"),
             (pyiceberg.io.pyarrow, "write_file", "prepare: append(): write data file"),
             (CoordinatedTransaction, "_attempt", "prepare: attempt"),
-            (PureAppend, "_own_manifest", "prepare: attempt: write manifest"),
+            (PureAppend, "_own_manifests", "prepare: attempt: write manifest"),
             (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),
             (committing, "follow", f"{latched}plan: follow"),
