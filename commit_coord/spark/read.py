@@ -345,17 +345,20 @@ def _rows(
 
 def _column_of(schema: Schema) -> Callable[[int], Column]:
     """Return a function from a field id, at any depth of structs, to its column."""
-    columns: dict[int, Column] = {}
+    paths: dict[int, tuple[str, ...]] = {}
 
-    def visit(struct: I.StructType, parent: Column | None) -> None:
+    def visit(struct: I.StructType, above: tuple[str, ...]) -> None:
         for field in struct.fields:
-            column = F.col(_quoted(field.name)) if parent is None else parent.getField(field.name)
-            columns[field.field_id] = column
+            paths[field.field_id] = (*above, field.name)
             if isinstance(field.field_type, I.StructType):
-                visit(field.field_type, column)
+                visit(field.field_type, paths[field.field_id])
 
-    visit(schema.as_struct(), None)
-    return columns.__getitem__
+    def column(field_id: int) -> Column:
+        first, *rest = paths[field_id]
+        return reduce(Column.getField, rest, F.col(_quoted(first)))
+
+    visit(schema.as_struct(), ())
+    return column
 
 
 def _divide(
@@ -450,12 +453,17 @@ def _through_parquet(
         rest = _without_deleted(spark, io, with_deletes, rows)
         df = rest if df is None else df.unionAll(rest)
     assert df is not None
-    # Where a struct is inside, the cast also keeps Spark from pruning it, which would drop the ids.
-    return df.alias(tag).select(
-        *[
-            F.col(_quoted(name(field))).cast(nullable(spark_type(field.field_type))).alias(field.name)
+    # The cast gives the fields of a struct their names. It also keeps Spark from pruning it, which would drop the ids.
+    return scratch.select(
+        df.alias(tag),
+        [
+            (
+                _quoted(name(field)),
+                field.name,
+                None if field.field_type.is_primitive else nullable(spark_type(field.field_type)),
+            )
             for field in schema.fields
-        ]
+        ],
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from commit_coord.errors import ConfigError
 
@@ -42,9 +42,10 @@ class Scratch:
     def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
         self._spark = spark
         self._session: Any = spark._jsparkSession.cloneSession()
-        self._datasets: Any = spark._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+        self._datasets = self._jvm("org.apache.spark.sql.classic.Dataset")
+        conf = self._session.conf()
         for key, value in settings.items():
-            self._session.conf().set(key, value)
+            conf.set(key, value)
 
     def write(self, df: DataFrame, path: str, *, partition_by: Sequence[str], options: Mapping[str, str]) -> None:
         """Write the rows of *df* as Parquet into the new folder *path*. Returns after the job was committed."""
@@ -64,9 +65,36 @@ class Scratch:
         plan = reader.parquet(self._strings(paths)).queryExecution().analyzed()
         return DataFrame(self._datasets.ofRows(self._spark._jsparkSession, plan), self._spark)
 
+    def select(self, df: DataFrame, columns: Sequence[tuple[str, str, DataType | None]]) -> DataFrame:
+        """Return *columns* of *df*, without the metadata that Spark keeps of a column.
+
+        As ``df.select`` does, in a tenth of the time: PySpark asks the JVM for its settings and its stack with each
+        step of each column, which takes longer than all else that the planning of a read does.
+
+        Args:
+            df: Of the caller's session.
+            columns: Of each its name in *df* (quoted), its name in the result, and what to cast it to, if to anything.
+        """
+        functions = self._jvm("org.apache.spark.sql.functions")
+        none = self._jvm("org.apache.spark.sql.types.Metadata").empty()
+        made = []
+        for name, shown, kind in columns:
+            column = functions.col(name)
+            if kind is not None:
+                column = column.cast(self._session.parseDataType(kind.json()))
+            made.append(getattr(column, "as")(shown, none))
+        return DataFrame(df._jdf.select(self._array("org.apache.spark.sql.Column", made)), self._spark)
+
     def _strings(self, values: Sequence[str]) -> Any:
+        return self._array("java.lang.String", values)
+
+    def _jvm(self, name: str) -> Any:
+        """Return a class of the JVM; asked for step by step, each package in front of it is another question."""
+        return getattr(self._spark._jvm, name)
+
+    def _array(self, kind: str, values: Sequence[Any]) -> Any:
         gateway: Any = self._spark.sparkContext._gateway
-        array = gateway.new_array(gateway.jvm.java.lang.String, len(values))
+        array = gateway.new_array(self._jvm(kind), len(values))
         for position, value in enumerate(values):
             array[position] = value
         return array
