@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.testing.rows import far, kept, many
+from commit_coord.testing.rows import far
 from commit_coord.testing.rows.run import ALONE
+from integration.row_programs import apart, on_spark, read_by_all
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -46,27 +46,19 @@ def test_rows_are_right_with_clients_in_processes(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_rows_are_right_with_a_client_on_spark() -> None:
     """``make rows ARGS=--spark``: DataFrames and streams, by the functions and the format, raced by other clients."""
-    from commit_coord.testing.rows.spark_client import SparkRig
+    kinds, counts, said = apart(on_spark, range(202611240000, 202611240000 + 20))
 
-    with ExitStack() as stack:
-        said: list[str] = []
-        seeds = range(202611240000, 202611240000 + 20)
-        done = many.run_many(
-            seeds, 1, lambda one: said.append(f"{one.seed} {one.text}\n{one.program}"), SparkRig(stack)
-        )
-
-    assert all(kind.startswith(ALONE) for kind in done.kinds), "\n\n".join(said)
-    assert min(done.counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 2
-    assert min(done.counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 2
+    assert all(kind.startswith(ALONE) for kind in kinds), "\n\n".join(said)
+    assert min(counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 2
+    assert min(counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 2
 
 
 @pytest.mark.jvm
 @pytest.mark.spark
 def test_engines_agree_on_the_tables_that_programs_leave(tmp_path: Path) -> None:
     """PyIceberg, DuckDB, Iceberg's JVM reader and Spark."""
-    said: list[str] = []
-    made, findings = kept.run_and_keep(tmp_path / "kept", range(20271123, 20271123 + 30))
+    made, findings, differences = apart(read_by_all, tmp_path / "kept", range(20271123, 20271123 + 30))
 
     assert not findings
     assert made > 20
-    assert not kept.read_all(tmp_path / "kept", list(kept.ENGINES), said.append), "\n".join(said)
+    assert not differences, "\n".join(differences)

@@ -54,6 +54,7 @@ from commit_coord.spark.schema import (
     FIELD_ID,
     bare_schema,
     beyond_parquet,
+    child,
     nested,
     nullable,
     same_by_name,
@@ -333,8 +334,7 @@ def _rows(
         parts.append(_through_arrow(spark, BatchReader.of(metadata, io, schema, condition), arrow, tag))
     if parquet:
         df = _through_parquet(spark, io, schema, parquet, layouts, tag)
-        kept = spark_filter(condition, schema, _column_of(schema))
-        parts.append(df if kept is None else df.filter(kept))
+        parts.append(_matching(df, schema, condition))
     if not parts:
         return spark.createDataFrame([], bare_schema(schema)).alias(tag).toDF(*[f.name for f in schema.fields])
     result = parts[0]
@@ -343,19 +343,34 @@ def _rows(
     return result
 
 
-def _column_of(schema: Schema) -> Callable[[int], Column]:
-    """Return a function from a field id, at any depth of structs, to its column."""
-    paths: dict[int, tuple[str, ...]] = {}
+def _matching(df: DataFrame, schema: Schema, condition: BooleanExpression) -> DataFrame:
+    """Return the rows of *df* that match *condition*."""
+    names = [field.name for field in schema.fields]
+    # Names that differ by case alone are one to a session that folds case.
+    shown = names if len({name.lower() for name in names}) == len(names) else [f"f{n}" for n in range(len(names))]
+    kept = spark_filter(condition, schema, _column_of(schema, shown))
+    if kept is None:
+        return df
+    return df.filter(kept) if shown is names else df.toDF(*shown).filter(kept).toDF(*names)
 
-    def visit(struct: I.StructType, above: tuple[str, ...]) -> None:
-        for field in struct.fields:
-            paths[field.field_id] = (*above, field.name)
+
+def _column_of(schema: Schema, names: Sequence[str]) -> Callable[[int], Column]:
+    """Return a function from a field id, at any depth of structs, to its column; the top ones are shown as *names*."""
+    found: dict[int, tuple[int, ...]] = {}
+
+    def visit(struct: I.StructType, above: tuple[int, ...]) -> None:
+        for position, field in enumerate(struct.fields):
+            found[field.field_id] = (*above, position)
             if isinstance(field.field_type, I.StructType):
-                visit(field.field_type, paths[field.field_id])
+                visit(field.field_type, found[field.field_id])
 
     def column(field_id: int) -> Column:
-        first, *rest = paths[field_id]
-        return reduce(Column.getField, rest, F.col(_quoted(first)))
+        top, *below = found[field_id]
+        result, kind = F.col(_quoted(names[top])), nullable(spark_type(schema.fields[top].field_type))
+        for position in below:
+            assert isinstance(kind, T.StructType)
+            result, kind = child(result, kind, position), kind.fields[position].dataType
+        return result
 
     visit(schema.as_struct(), ())
     return column

@@ -157,6 +157,17 @@ def nullable(kind: T.DataType, *, ids: bool = True) -> T.DataType:
     return kind
 
 
+def child(column: Column, kind: T.StructType, position: int) -> Column:
+    """Return the field at *position* of the struct *column*; also where another one differs from it by case alone.
+
+    A session that folds case finds neither of the two by its name.
+    """
+    if len({field.name.lower() for field in kind.fields}) == len(kind.fields):
+        return column.getField(kind.fields[position].name)
+    fields = [T.StructField(f"f{number}", field.dataType, True) for number, field in enumerate(kind.fields)]
+    return column.cast(T.StructType(fields)).getField(f"f{position}")
+
+
 def bare_schema(schema: Schema) -> T.StructType:
     """Return *schema* for Spark with everything nullable and without ids."""
     return T.StructType(
@@ -287,7 +298,7 @@ def conform(columns: Sequence[Column], source: T.StructType, schema: Schema, cas
                 parts.append(F.lit(None).cast(spark_type(field.field_type)).alias(field.name))
                 continue
             part = have.fields[at[field.field_id]]
-            inner = column.getField(part.name)
+            inner = child(column, have, at[field.field_id])
             parts.append(required(inner, part, field, path, column).alias(field.name))
         return F.when(column.isNotNull(), F.struct(*parts))
 
@@ -304,7 +315,8 @@ def conform(columns: Sequence[Column], source: T.StructType, schema: Schema, cas
     at = pick(source.fieldNames(), schema.as_struct(), case_sensitive)
     result = []
     for field, safe_field in zip(schema.fields, safe.fields, strict=True):
-        kind = spark_type(safe_field.field_type)
+        # What was checked for null may be null to Spark still, and a cast to what may not be null is refused.
+        kind = nullable(spark_type(safe_field.field_type))
         if field.field_id in at:
             position = at[field.field_id]
             column = required(columns[position], source.fields[position], field, "").cast(kind)
