@@ -260,6 +260,27 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_a_stream_without_a_name_goes_on_after_an_upgrade",
     ),
     Mutant(
+        "spark-casts-to-what-may-not-be-null",
+        "spark/schema.py",
+        "kind = nullable(spark_type(safe_field.field_type))",
+        "kind = spark_type(safe_field.field_type)",
+        f"{_ROWS}test_a_struct_that_is_null_and_has_a_required_number_is_written[function]",
+    ),
+    Mutant(
+        "spark-fields-by-a-name-that-two-have",
+        "spark/schema.py",
+        "    if len({field.name.lower() for field in kind.fields}) == len(kind.fields):\n",
+        "    if True:\n",
+        f"{_ROWS}test_names_that_differ_by_case_alone_are_written_and_filtered",
+    ),
+    Mutant(
+        "spark-filters-by-a-name-that-two-have",
+        "spark/read.py",
+        "    shown = names if len({name.lower() for name in names}) == len(names) else [",
+        "    shown = names if True else [",
+        f"{_ROWS}test_names_that_differ_by_case_alone_are_written_and_filtered",
+    ),
+    Mutant(
         "spark-outage-in-other-words",
         "spark/locks.py",
         "held = catalog.lock_change(locks, statement=statement)",
