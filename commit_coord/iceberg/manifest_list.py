@@ -119,7 +119,7 @@ class Written:
         """By location. Each step below is one of the interpreter's, so threads need no lock."""
 
     def take(self, location: str) -> bytes | None:
-        """Return the list at *location* and forget it, None when it is not here."""
+        """Return the list at *location*, None when it is not here; forget it, since the next commit grows another."""
         return self._lists.pop(location, None)
 
     def keep(self, location: str, data: bytes) -> None:

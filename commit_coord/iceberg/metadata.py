@@ -358,9 +358,10 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
         data = gzip.decompress(data)
     raw, snapshots, snapshot_log = _read_history(data, known)
     metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
-    metadata = TableMetadataUtil.parse_obj(
-        {**raw, "schemas": [_schema(orjson.dumps(s)) for s in raw.get("schemas") or ()]}
-    )
+    given = raw
+    if isinstance(schemas := raw.get("schemas"), list):  # what is none is left to PyIceberg, which refuses it in words
+        given = {**raw, "schemas": [_schema(orjson.dumps(schema)) for schema in schemas]}
+    metadata = TableMetadataUtil.parse_obj(given)
     fields = dict(metadata.__dict__)
     fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log, "metadata_log": metadata_log}
     made = _LEAN[metadata.format_version].model_construct(**fields)
@@ -371,7 +372,7 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
 @lru_cache(maxsize=64)
 def _schema(text: bytes) -> Schema:
     """Return the schema that *text* says; the versions of a table share it, since none can change it."""
-    return Schema.model_validate_json(text)
+    return Schema.model_validate(orjson.loads(text))
 
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['

@@ -25,6 +25,7 @@ def text_of(said: Schema | PartitionSpec) -> str:
     """Return *said*, which never changes, as JSON."""
     address = id(said)
     known = _TEXTS.get(address)
+    # 1. A schema is collected.   2. Another one is made at its address. So the address alone tells nothing.
     if known is not None and known[0]() is said:
         return known[1]
     text = said.model_dump_json()

@@ -255,3 +255,12 @@ def test_what_was_cut_off_is_found_neither_there_nor_behind_what_is_added() -> N
     assert added is not None
     assert added.parent_snapshot_id == 4
     assert whole.snapshot_by_id(5).snapshot_id == 5
+
+
+@pytest.mark.parametrize("schemas", [5, "text", {"a": 1}, [5], ["text"], [None]])
+def test_metadata_with_schemas_that_are_none_is_refused_as_by_pyiceberg(schemas: Any) -> None:
+    broken = raw(3) | {"schemas": schemas}
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever PyIceberg says
+        TableMetadataUtil.parse_obj(copy.deepcopy(broken))
+    with pytest.raises(type(theirs.value)):
+        lean.parse(json.dumps(broken).encode(), "x.metadata.json")

@@ -125,7 +125,7 @@ class SparkSelect(Elsewhere):
         if self.mode == "append":
             return meaning(Append(self.client, written), base, head, {})
         changed = base.fields == head.fields and Counter(found) != Counter(filter(matches, head.of().elements()))
-        if changed and not (self.mode == "dynamic" and not written):  # of no row it replaces no partition, at any time
+        if changed and (written or self.mode == "overwrite"):  # no row replaces no partition, whatever has changed
             return Expected((), "rows that it was computed from have changed")
         if self.mode == "overwrite":
             made = meaning(Overwrite(self.client, written, given=True), base, head, {})
