@@ -15,6 +15,8 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 * By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:
   also where the column is a double by now, in files that were written before.
+* A file that was written before its column became a double is asked in floats, so ``d == 1e-300`` finds its 0.0. A
+  number with more digits than its column, or an older file, has room for fails in Arrow.
 * A number that is compared with a ``float`` is the nearest ``float`` to the rows, but a double to the bounds of files
   and to partitions: ``f == 0.1`` leaves out a file whose bounds are both the ``float`` 0.1.
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
@@ -33,14 +35,17 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from ctypes import c_float
+from decimal import Decimal
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
@@ -60,6 +65,7 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     LiteralPredicate,
     Not,
+    NotEqualTo,
     NotNull,
     Or,
     Reference,
@@ -69,21 +75,24 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import (
     AboveMax,
     BelowMin,
+    DecimalLiteral,
     DoubleLiteral,
     FloatAboveMax,
     FloatBelowMin,
     FloatLiteral,
+    LongLiteral,
     StringLiteral,
 )
 from pyiceberg.expressions.visitors import (
     ROWS_MIGHT_NOT_MATCH,
     ResidualVisitor,
+    _ColumnNameTranslator,
     _ExpressionEvaluationVisitor,
     _StrictMetricsEvaluationVisitor,
     visit,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, StructType, UUIDType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
 if TYPE_CHECKING:
@@ -94,11 +103,14 @@ def mend(mends: Mends) -> None:
     """Have PyIceberg evaluate row filters exactly, but for rows of Arrow."""
     for literal in (DoubleLiteral, StringLiteral):
         mends.wrap_case(vars(literal)["to"].dispatcher, FloatType, _narrowed)
+    for number in (DecimalLiteral, DoubleLiteral, LongLiteral, StringLiteral):
+        mends.wrap_case(vars(number)["to"].dispatcher, DecimalType, _within_its_digits)
     mends.wrap_case(visit, Not, _of_the_opposite)
     mends.wrap(FloatLiteral, "__init__", _of_32_bits)
     mends.wrap(Reference, "bind", _null_with_its_struct)
     mends.wrap(LiteralPredicate, "bind", _not_of_null)
     mends.wrap(SetPredicate, "bind", _in_range)
+    mends.wrap(_ColumnNameTranslator, "visit_bound_predicate", _of_a_file_of_floats)
     for name in _NEVER_OF_NULL:
         for values in (ResidualVisitor, _ExpressionEvaluationVisitor):
             mends.wrap(values, f"visit_{name}", _false_of_null)
@@ -138,6 +150,79 @@ def _of_32_bits(real: Any) -> Any:
         real(self, c_float(value).value if math.isfinite(value) and abs(value) <= FloatType.max else value)
 
     return made
+
+
+class _DecimalAboveMax(DecimalLiteral, AboveMax):  # type: ignore[type-arg]
+    """More than a decimal of some precision can be."""
+
+
+class _DecimalBelowMin(DecimalLiteral, BelowMin):  # type: ignore[type-arg]
+    """Less than a decimal of some precision can be."""
+
+
+def _within_its_digits(real: Any) -> Any:
+    def converted(literal: Any, kind: DecimalType) -> Any:
+        found = real(literal, kind)
+        if found.value.copy_abs() < Decimal(10) ** (kind.precision - kind.scale):
+            return found
+        return (_DecimalAboveMax if found.value > 0 else _DecimalBelowMin)(found.value)
+
+    return converted
+
+
+def _of_a_file_of_floats(real: Any) -> Any:
+    def visited(self: _ColumnNameTranslator, predicate: Any) -> Any:
+        found = real(self, predicate)
+        field, there = predicate.term.ref().field, self.file_schema
+        promoted = isinstance(field.field_type, DoubleType) and field.field_id in there.field_ids
+        return _asked_of_floats(found) if promoted and there.find_type(field.field_id) == FloatType() else found
+
+    return visited
+
+
+def _asked_of_floats(condition: Any) -> Any:
+    """Return the condition that is true of the same floats as *condition*, an unbound one, with floats to compare."""
+    match condition:
+        case SetPredicate(term=term, literals=literals):
+            floats: Any = type(condition)(term, {one for one in literals if _is_float(one.value)})
+            return floats if floats != AlwaysTrue() else NotNull(term=term)  # it is in no empty set
+        case LiteralPredicate(term=term, literal=literal) if not _is_float(literal.value):
+            below, above = _nearest_floats(literal.value)
+            operator, beside = _BETWEEN_FLOATS.get(type(condition), (None, 0))
+            if operator is not None:
+                return operator(term, literal=(below, above)[beside])
+            return NotNull(term=term) if isinstance(condition, NotEqualTo) else AlwaysFalse()
+    return condition
+
+
+_BETWEEN_FLOATS: dict[type, tuple[Any, int]] = {
+    LessThan: (LessThanOrEqual, 0),
+    LessThanOrEqual: (LessThanOrEqual, 0),
+    GreaterThan: (GreaterThanOrEqual, 1),
+    GreaterThanOrEqual: (GreaterThanOrEqual, 1),
+}
+"""What a comparison with a number between two floats is: with the float below it, or with the one above."""
+
+
+def _is_float(value: float) -> bool:
+    return c_float(value).value == value
+
+
+def _nearest_floats(value: float) -> tuple[float, float]:
+    """Return the floats of 32 bits right below and above *value*, which is none."""
+    nearest = c_float(value).value
+    beyond = _next_float(nearest, up=nearest < value)
+    return (nearest, beyond) if nearest < value else (beyond, nearest)
+
+
+def _next_float(value: float, *, up: bool) -> float:
+    if value == 0:
+        return math.copysign(_LEAST_FLOAT, 1 if up else -1)
+    (bits,) = struct.unpack("<i", struct.pack("<f", value))  # the magnitudes of floats are ordered as their bits
+    return float(struct.unpack("<f", struct.pack("<i", bits + (1 if up == (value > 0) else -1)))[0])
+
+
+_LEAST_FLOAT = 2.0**-149
 
 
 def _null_with_its_struct(real: Any) -> Any:

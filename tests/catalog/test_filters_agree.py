@@ -73,7 +73,16 @@ SCHEMA = Schema(
         ),
     ),
     T.NestedField(15, "req", T.IntegerType(), required=True),
+    T.NestedField(16, "from_int", T.LongType()),
+    T.NestedField(17, "from_float", T.DoubleType()),
+    T.NestedField(18, "from_9_digits", T.DecimalType(18, 2)),
 )
+NARROW: dict[str, T.IcebergType] = {
+    "from_int": T.IntegerType(),
+    "from_float": T.FloatType(),
+    "from_9_digits": T.DecimalType(9, 2),
+}
+"""What columns were before they were promoted."""
 VALUES: dict[str, list[Any]] = {
     "i": [0, 1, 5, LEAST, GREATEST],
     "f": [0.0, -0.0, 0.1, 1.5, INF, -INF, NAN, MAX_FLOAT],
@@ -88,15 +97,26 @@ VALUES: dict[str, list[Any]] = {
     "st.r": [1, 5],
     "st.f": [0.0, -0.0, 1.5, NAN],
     "req": [1, 5],
+    "from_int": [0, 5, LEAST, GREATEST],
+    "from_float": [0.0, -0.0, 1.5, INF, -INF, NAN, MAX_FLOAT, -(2.0**-149)],
+    "from_9_digits": [Decimal("1.50"), Decimal("-0.01"), Decimal("9999999.99")],
 }
 BEYOND: dict[str, list[Any]] = {
     "i": [2**31, 2**31 + 1, LEAST - 1],
     "f": [1e300, -1e300],
     "s": ["aa", "c"],
-    "dec": [Decimal("0.00")],
+    "dec": [Decimal("0.00"), Decimal("10000000.00"), Decimal("-10000000.00")],
     "u": [UUID(int=0)],
     "st.x": [2**31, 3],
     "req": [2**31, LEAST - 1, 3],
+    "from_int": [2**31, LEAST - 1, 2**63, 3],
+    "from_float": [0.1, 1e300, -1e300, 5e-324, -5e-324, math.nextafter(1.5, 0), math.nextafter(1.5, 2), -1.5000000001],
+    "from_9_digits": [
+        Decimal("10000000.00"),
+        Decimal("-10000000.00"),
+        Decimal("1" + 16 * "0" + ".00"),
+        Decimal("0.00"),
+    ],
 }
 """Constants that no row has, some of them beyond what the column can have."""
 
@@ -239,6 +259,13 @@ LATE = st.sets(st.sampled_from([*ALONE, "st", "st.x", "st.f"]), max_size=3)
 """Columns that were added to the table after its files were written."""
 
 
+def of_files(schema: Schema, late: set[str], narrow: bool) -> Schema:
+    """Return *schema* from before the columns *late* were added and, if *narrow*, from before some were promoted."""
+    fields = without(schema.as_struct(), late).fields
+    kinds = NARROW if narrow else {}
+    return Schema(*(f.model_copy(update={"field_type": kinds.get(f.name, f.field_type)}) for f in fields))
+
+
 def without(struct: T.StructType, late: set[str], around: str = "") -> T.StructType:
     """Return *struct* without the columns *late*."""
     kept = [field for field in struct.fields if around + field.name not in late]
@@ -288,7 +315,9 @@ class Written:
     files: list[tuple[DataFile, list[dict[str, Any]]]]
 
 
-def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]], late: set[str]) -> Written:
+def written(
+    folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]], late: set[str], narrow: bool
+) -> Written:
     metadata = new_table_metadata(
         SCHEMA, spec, UNSORTED_SORT_ORDER, f"file://{folder}", {"write.metadata.metrics.default": metrics}
     )
@@ -296,7 +325,7 @@ def written(folder: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str
     late = {name for name in late if not any(source == name or source.startswith(f"{name}.") for source in sources)}
     numbered = [{"k": number, **of_old(row, late)} for number, row in enumerate(rows)]
     plain = [{**row, "u": row["u"] and row["u"].bytes} for row in numbered]
-    before = metadata.model_copy(update={"schemas": [Schema(*without(metadata.schema().as_struct(), late).fields)]})
+    before = metadata.model_copy(update={"schemas": [of_files(metadata.schema(), late, narrow)]})
     table = pa.Table.from_pylist(plain, schema_to_pyarrow(before.schema()))
     try:
         files = list(data_files(before, table, IO))
@@ -371,13 +400,20 @@ def check(table: Written, drawn: Any) -> None:
     rows=st.lists(records(), min_size=1, max_size=6),
     drawn=st.lists(FILTERS, min_size=1, max_size=8),
     late=LATE,
+    narrow=st.booleans(),
 )
 @settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_bounds_partitions_and_rows_agree_on_every_filter(
-    tmp_path: Path, spec: PartitionSpec, metrics: str, rows: list[dict[str, Any]], drawn: list[Any], late: set[str]
+    tmp_path: Path,
+    spec: PartitionSpec,
+    metrics: str,
+    rows: list[dict[str, Any]],
+    drawn: list[Any],
+    late: set[str],
+    narrow: bool,
 ) -> None:
-    table = written(tmp_path, spec, metrics, rows, late)
+    table = written(tmp_path, spec, metrics, rows, late, narrow)
     for one in drawn:
         check(table, one)

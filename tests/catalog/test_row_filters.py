@@ -228,6 +228,31 @@ def test_only_infinity_is_beyond_the_greatest_float(catalog: Any, promoted: bool
     assert repr(left(table)) == "[None, nan]"
 
 
+@pytest.mark.parametrize(
+    "condition, there",
+    [
+        (compared("==", 1e-300), []),
+        (compared("!=", 1e-300), [0.0, 1.0]),
+        (compared("<", 1e-300), [0.0]),
+        (compared("<=", 1.00000001), [0.0, 1.0]),
+        (compared(">", 0.99999999), [1.0]),
+        (compared(">=", 5e-324), [1.0]),
+        (among([1e-300, 0.99999999]), []),
+        (among([1e-300, 1.0, 0.99999999]), [1.0]),
+        (~among([1e-300, 0.99999999]), [0.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_a_file_of_floats_is_asked_in_doubles(catalog: Any, condition: BooleanExpression, there: list[float]) -> None:
+    table = made(catalog, FloatType(), None, 0.0, 1.0)
+    with table.update_schema() as change:
+        change.update_column("x", DoubleType())
+    assert sorted(table.scan(condition).to_arrow().column("x").to_pylist()) == there
+    if there:
+        table.delete(condition)
+        assert len(left(table)) == 3 - len(there)
+
+
 def test_infinity_is_a_float(catalog: Any) -> None:
     table = made(catalog, FloatType(), math.inf, -math.inf, 1.0, math.nan, None)
     table.delete("x < 'inf'")

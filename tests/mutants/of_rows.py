@@ -216,6 +216,27 @@ MUTANTS += (
         "tests/catalog/test_rows_by_partition.py::test_a_number_whose_partition_is_out_of_range_is_refused",
     ),
     Mutant(
+        "a-file-of-floats-is-asked-for-the-nearest-one",
+        _PREDICATES,
+        "return _asked_of_floats(found) if promoted and",
+        "return found if promoted and",
+        "tests/catalog/test_filters_agree.py",
+    ),
+    Mutant(
+        "no-number-between-two-floats-is-in-a-set",
+        _PREDICATES,
+        "            return floats if floats != AlwaysTrue() else",
+        "            return floats if floats is not condition else",
+        _FILTERS + "a_file_of_floats_is_asked_in_doubles",
+    ),
+    Mutant(
+        "a-decimal-has-room-for-any-number-of-digits",
+        _PREDICATES,
+        "        if found.value.copy_abs() < Decimal(10)",
+        "        if kind.scale < Decimal(10)",
+        "tests/catalog/test_filters_agree.py",
+    ),
+    Mutant(
         "not-in-of-null",
         _PREDICATES,
         '    mends.wrap(converter, "visit_not_in", _of_values)\n',

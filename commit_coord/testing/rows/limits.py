@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from ctypes import c_float
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType
@@ -33,8 +36,11 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
     columns = {table.schema.find_field(column).field_id: column for column in columns_of(where)}
     kinds = {key: str(table.schema.find_type(key)) for key in columns}
     floats, ints = ({key for key in columns if _has_been(table, key, kind)} for kind in (FloatType, IntegerType))
-    if floats and any(abs(v) > _MOST for v in constants(where) if isinstance(v, float)):
-        yield "a constant beyond the range of floats: it finds no infinity there, and each in files of floats"
+    if floats and any(math.isinf(v) or c_float(v).value != v for v in constants(where) if isinstance(v, float)):
+        yield "a constant that no float is: files of floats are compared with the nearest one, and hold no infinity"
+    digits = [_digits(table, key) for key, kind in kinds.items() if kind.startswith("decimal")]
+    if any(v.copy_abs() >= Decimal(10) ** most for most in digits for v in constants(where) if isinstance(v, Decimal)):
+        yield "a decimal with more digits than a file has room for: it fails in Arrow"
     if any(isinstance(v, float) and v == 0 for one in parts(where) if isinstance(one, In) for v in one.values):
         yield "IN with a zero: it tells 0.0 from -0.0"
     partitioned = {p.source for spec in table.specs.values() for p in spec if p.transform == "identity"}
@@ -57,10 +63,13 @@ def _has_been(table: Observed, key: int, kind: type[IcebergType]) -> bool:
     return any(isinstance(schema.find_type(key), kind) for schema in table.schemas.values() if key in schema.field_ids)
 
 
-_INTS = 2**31
+def _digits(table: Observed, key: int) -> int:
+    """Return how many digits before its point the column had room for when it had the least."""
+    kinds = (schema.find_type(key) for schema in table.schemas.values() if key in schema.field_ids)
+    return min(kind.precision - kind.scale for kind in kinds if isinstance(kind, DecimalType))
 
-_MOST = 3.4028234663852886e38
-"""The greatest float of 32 bits."""
+
+_INTS = 2**31
 
 
 def duckdb(table: Observed, where: Where) -> Iterator[str]:

@@ -467,13 +467,23 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
     if dice.chance(15):
         pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
-    compared = dice.value(str(kind))
+    compared = dice.one(_BETWEEN[str(kind)]) if str(kind) in _BETWEEN and dice.chance(25) else dice.value(str(kind))
     if isinstance(compared, float) and math.isnan(compared):
         return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
     if not isinstance(kind, FloatType | DoubleType) and dice.chance(10):
         return Compare(name, "!=", compared)
     return Compare(name, dice.one(ops), compared)
+
+
+_BETWEEN: dict[str, tuple[Any, ...]] = {
+    "int": (2**40, -(2**40)),
+    "long": (2**40, -(2**40)),
+    "double": (1e-300, -1e-300, 1.5000000001, -2.2500000001, 1e300, -1e300),
+    "decimal(9, 2)": (Decimal("12345678.00"), Decimal("-12345678.00")),
+    "decimal(18, 2)": (Decimal("12345678.00"), Decimal("-12345678.00")),
+}
+"""Constants that a column, or its files from before it was promoted, can't have."""
 
 
 def simple_where(dice: Dice, state: State) -> Where:

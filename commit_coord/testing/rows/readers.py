@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg import expressions as E
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, MapType, StructType
 
 from commit_coord.testing.rows.model import (
     Always,
@@ -240,6 +240,11 @@ def _literal(value: Any, kind: IcebergType) -> str:
     name = {"long": "BIGINT", "timestamptz": "TIMESTAMPTZ", "string": "VARCHAR", "binary": "BLOB"}.get(
         str(kind), str(kind).upper()
     )
+    match value, kind:
+        case int(), IntegerType() if abs(value) >= 2**31:
+            name = "BIGINT"
+        case Decimal(), DecimalType():
+            name = f"DECIMAL({max(kind.precision, len(value.as_tuple().digits))}, {kind.scale})"
     match value:
         case bytes():
             text = "".join(f"\\x{byte:02X}" for byte in value)
