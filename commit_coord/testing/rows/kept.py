@@ -58,7 +58,7 @@ from commit_coord.testing.rows.model import (
     denied,
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
-from commit_coord.testing.rows.readers import Bag
+from commit_coord.testing.rows.readers import Bag, with_room
 from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
 
 STEPS = (4, 12)
@@ -465,9 +465,10 @@ def column(where: Where, schema: Schema) -> Any:
             return found.isNull()
         case NotNull():
             return found.isNotNull()
-    cast = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}.get(kind, kind)
 
     def constant(value: Any) -> Any:
+        cast = str(with_room(schema.find_type(where.column), value))
+        cast = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}.get(cast, cast)
         return functions.lit(value if isinstance(value, bool | int) else _text(value)).cast(cast)
 
     if isinstance(where, In):

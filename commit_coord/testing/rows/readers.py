@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg import expressions as E
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
-from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, MapType, StructType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, LongType, MapType, StructType
 
 from commit_coord.testing.rows.model import (
     Always,
@@ -236,15 +236,21 @@ def _sql(where: Where, schema: Schema) -> str:
     return f"({number}{column} {where.op} {_literal(where.value, kind)})"
 
 
+def with_room(kind: IcebergType, value: Any) -> IcebergType:
+    """Return *kind*, or a wider type where *value* does not fit: a constant may be greater than any row."""
+    match kind, value:
+        case IntegerType(), int() if abs(value) >= 2**31:
+            return LongType()
+        case DecimalType(precision=precision, scale=scale), Decimal():
+            return DecimalType(max(precision, len(value.as_tuple().digits)), scale)
+    return kind
+
+
 def _literal(value: Any, kind: IcebergType) -> str:
+    kind = with_room(kind, value)
     name = {"long": "BIGINT", "timestamptz": "TIMESTAMPTZ", "string": "VARCHAR", "binary": "BLOB"}.get(
         str(kind), str(kind).upper()
     )
-    match value, kind:
-        case int(), IntegerType() if abs(value) >= 2**31:
-            name = "BIGINT"
-        case Decimal(), DecimalType():
-            name = f"DECIMAL({max(kind.precision, len(value.as_tuple().digits))}, {kind.scale})"
     match value:
         case bytes():
             text = "".join(f"\\x{byte:02X}" for byte in value)
