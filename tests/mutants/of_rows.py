@@ -220,7 +220,7 @@ MUTANTS += (
         _PREDICATES,
         "return _asked_of_floats(found) if promoted and",
         "return found if promoted and",
-        "tests/catalog/test_filters_agree.py",
+        _FILTERS + "a_file_of_floats_is_asked_in_doubles",
     ),
     Mutant(
         "no-number-between-two-floats-is-in-a-set",
