@@ -621,9 +621,11 @@ class CoordinatedCatalog(MetastoreCatalog):
         return self
 
     def close(self) -> None:
-        """Give back every lock of this client and close every connection."""
-        self.locks.close()
-        super().close()
+        """Give back every lock of this client and close every connection, also where one fails to close."""
+        try:
+            self.locks.close()
+        finally:
+            super().close()
 
     def _refuse_existing(self, table: Identifier) -> None:
         if self.coordinator.store.pointer(table) is not None:

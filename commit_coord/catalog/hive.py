@@ -28,7 +28,7 @@ import logging
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -859,13 +859,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, _Tables):
         return table
 
     def close(self) -> None:
-        """Give back every lock of this client and close every connection."""
-        super().close()
-        if self._guards is not None:
-            self._guards.close()
-        if self._hms_locks is not None:
-            self._hms_locks.close()
-        self.metastore.close()
+        """Give back every lock of this client and close every connection, also where one fails to close."""
+        with closing(self.metastore), ExitStack() as ending:
+            for locks in (self._hms_locks, self._guards):
+                if locks is not None:
+                    ending.callback(locks.close)
+            super().close()
 
 
 def _column_change_refused(error: Exception) -> InvalidOperation:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -100,6 +101,18 @@ def test_a_closed_catalog_leaves_nothing_open(properties: dict[str, str], before
     catalog.close()
     assert opened() <= before
     assert threads_of_ours() <= threads
+
+
+def test_a_lock_manager_that_fails_to_close_leaves_nothing_else_open(
+    properties: dict[str, str], before: set[str]
+) -> None:
+    catalog = used(properties)
+    gone = OSError("the lock service is gone")
+    with patch.object(catalog.locks, "close", side_effect=gone), pytest.raises(OSError, match="is gone"):
+        catalog.close()
+    of_locks = opened() - before
+    catalog.locks.close()
+    assert opened() <= before, of_locks
 
 
 def test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected(
