@@ -540,17 +540,15 @@ def as_of(metadata: TableMetadata, snapshot_id: int) -> TableMetadata:
 
 
 def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMetadata:
-    """Return *metadata* without *snapshot_ids*; refs and statistics of them go along.
+    """Return *metadata* without *snapshot_ids*; refs and statistics of them go along. One that is gone stays gone.
 
     Source: Iceberg specification, "Snapshot log": entries of expired snapshots are removed; Java
     ``TableMetadata.Builder.removeSnapshots``.
     """
+    snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
+    snapshot_ids = {snapshot_id for snapshot_id in snapshot_ids if snapshots.by_id(snapshot_id) is not None}
     if not snapshot_ids:
         return metadata
-    snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
-    missing = [snapshot_id for snapshot_id in snapshot_ids if snapshots.by_id(snapshot_id) is None]
-    if missing:
-        raise ValueError(f"Snapshot with snapshot id {missing[0]} does not exist")
 
     def orphaned(item: Any) -> Any:
         if isinstance(item, dict):

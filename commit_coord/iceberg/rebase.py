@@ -217,7 +217,7 @@ def _fitted(
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
         protected = {ref.snapshot_id for ref in head.refs.values()}
-        kept = [i for i in update.snapshot_ids if i not in protected and head.snapshot_by_id(i) is not None]
+        kept = [i for i in update.snapshot_ids if i not in protected]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
 
@@ -269,6 +269,8 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
         return f"the branch {append.branch!r} was removed meanwhile"
+    if not append.manifests:
+        return None  # no row can fail to fit
     specs = head.specs()
     for manifest in append.manifests:
         spec = specs.get(manifest.partition_spec_id)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import LongType
 
 from commit_coord.errors import CommitNotApplied, InternalError, InvalidArguments
 from commit_coord.iceberg import avro, manifest_list
@@ -123,3 +124,12 @@ def test_orphans_refuses_a_table_that_holds_the_data_of_another(memory: Kit) -> 
         with pytest.raises(InvalidArguments, match="another table lies in the location"):
             memory.catalog.find_orphans(one.name(), older_than_ms=0, force=True)
         memory.catalog.drop_table(other.name())
+
+
+def test_no_rows_fit_whatever_has_become_required(memory: Kit) -> None:
+    table = memory.table()
+    stale = memory.again(table)
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("late", LongType(), required=True)
+    stale.append(NOTHING)
+    assert memory.again(table).current_snapshot() is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +42,15 @@ def test_a_stale_expiry_spares_the_snapshots_that_others_refer_to_meanwhile(memo
     assert second not in {snapshot.snapshot_id for snapshot in after.snapshots()}
     for ref in refs:
         assert after.scan().use_ref(ref).to_arrow().num_rows == {first: 1, third: 3}[refs[ref].snapshot_id]
+
+
+def test_a_stale_expiry_by_age_lands_where_others_expired_some_of_it(tmp_path: Path) -> None:
+    """Its operation lock brings it up to date after it has chosen what to expire."""
+    kit = Kit(tmp_path, "lease", **{"operation-locks": "hive"})
+    table = kit.table()
+    for number in (1, 2, 3):
+        table.append(ids(number))
+    stale = kit.again(table)
+    table.maintenance.expire_snapshots().by_id(table.snapshots()[1].snapshot_id).commit()
+    stale.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    assert len(kit.again(table).snapshots()) == 1

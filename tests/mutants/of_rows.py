@@ -216,6 +216,20 @@ MUTANTS += (
         "tests/catalog/test_rows_by_partition.py::test_a_number_whose_partition_is_out_of_range_is_refused",
     ),
     Mutant(
+        "no-rows-must-fit",
+        "iceberg/rebase.py",
+        "    if not append.manifests:\n",
+        "    if append.manifests is None:\n",
+        "tests/catalog/test_empty_appends.py::test_no_rows_fit_whatever_has_become_required",
+    ),
+    Mutant(
+        "a-snapshot-that-is-gone-can-not-be-expired",
+        "iceberg/metadata.py",
+        "for snapshot_id in snapshot_ids if snapshots.by_id(snapshot_id) is not None}",
+        "for snapshot_id in snapshot_ids if snapshots.by_id(snapshot_id).snapshot_id}",
+        "tests/catalog/test_expiry.py::test_a_stale_expiry_by_age_lands_where_others_expired_some_of_it",
+    ),
+    Mutant(
         "a-file-of-floats-is-asked-for-the-nearest-one",
         _PREDICATES,
         "return _asked_of_floats(found) if promoted and",

@@ -174,9 +174,12 @@ def test_expiring_gives_what_pyiceberg_gives_but_a_log_without_gaps(ids: set[int
     assert ours.refs == theirs.refs
 
 
-def test_expiring_an_unknown_snapshot_is_an_error() -> None:
-    with pytest.raises(ValueError, match="77 does not exist"):
-        lean.apply_updates(parsed(2), (RemoveSnapshotsUpdate(snapshot_ids=[77]),))
+def test_a_snapshot_that_is_gone_can_be_expired_again() -> None:
+    """As in Java; who asks for it by its id is refused by PyIceberg's call, when it was gone already."""
+    without = lean.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[2]),))
+    assert lean.apply_updates(without, (RemoveSnapshotsUpdate(snapshot_ids=[2]),)) == without
+    left = lean.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[1, 2, 77]),)).snapshots
+    assert [snapshot.snapshot_id for snapshot in left] == [3]
 
 
 def test_an_upgrade_to_version_2_stays_lean() -> None:

@@ -7,6 +7,7 @@ their order says nothing, and two equal rows are two rows.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import struct
 from collections import Counter
@@ -22,6 +23,8 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     StructType,
+    TimestampType,
+    TimestamptzType,
 )
 
 Value = Any
@@ -57,6 +60,8 @@ def canonical(value: Any, kind: IcebergType) -> Value:
             return _float(struct.unpack("<f", struct.pack("<f", value))[0])
         case DoubleType():
             return _float(value)
+        case TimestampType() | TimestamptzType():  # as Arrow casts one to the other
+            return value.replace(tzinfo=dt.UTC if isinstance(kind, TimestamptzType) else None)
     return value
 
 

@@ -12,12 +12,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, ClassVar, Literal
+from uuid import UUID
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -491,6 +494,54 @@ Slots = dict[str, tuple[State, tuple[Row, ...]]]
 
 def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
+    found = _meaning(operation, base, head, slots)
+    if found.refusable or all(_is_of(base.fields, name, value) for name, value in _values(operation)):
+        return found
+    return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
+
+
+def _values(operation: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the column and the value of each that *operation* writes."""
+    match operation:
+        case Transact(calls=calls):
+            for call in calls:
+                yield from _values(call)
+        case Insert(columns=columns, values=lines):
+            for line in lines:
+                yield from zip(columns, line, strict=True)
+        case SqlUpdate(sets=sets) | UpdateRows(sets=sets):
+            yield from sets
+        case _:
+            for row in getattr(operation, "rows", ()):
+                yield from row.items()
+
+
+def _is_of(fields: StructType, name: str, value: Any) -> bool:
+    kinds = [str(f.field_type).partition("(")[0].partition("[")[0] for f in fields.fields if f.name == name]
+    if value is None or not kinds or kinds[0] not in _PYTHON:
+        return True
+    zoned = getattr(value, "tzinfo", None) is not None
+    return type(value) is _PYTHON[kinds[0]] and zoned == (kinds[0] == "timestamptz")
+
+
+_PYTHON: dict[str, type] = {
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "decimal": Decimal,
+    "string": str,
+    "binary": bytes,
+    "date": dt.date,
+    "time": dt.time,
+    "timestamp": dt.datetime,
+    "timestamptz": dt.datetime,
+    "uuid": UUID,
+}
+
+
+def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     if isinstance(operation, WriteFiles | Refresh):
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
@@ -641,7 +692,7 @@ def on_snapshot(after: State | None, serial: tuple[State, ...], base: State, hea
         branch: Where.
     """
     late = "the table has changed"
-    if after is None or not base.same_structure(head):
+    if after is None or base.fields != head.fields:
         return Expected(serial, late)  # rows are no more told apart by their values
     old, new = base.of(branch), after.of(branch)
     if (old - new) - head.of(branch):
