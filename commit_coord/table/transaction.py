@@ -627,8 +627,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         """
         self._note_names(case_sensitive, seen)
         if not isinstance(row_filter, AlwaysTrue):
-            shown = self._base[0] if self._staged.pending else self.table_metadata
-            _bind(shown.schema(), row_filter, case_sensitive)
+            _bind(self._changed().schema(), row_filter, case_sensitive)  # with columns that this transaction adds
 
     def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
         self._note(by_name=True, folds_case=self._staged.folds_case or not case_sensitive)

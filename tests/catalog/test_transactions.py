@@ -646,3 +646,23 @@ def test_an_append_that_merges_manifests_of_a_table_that_was_made_again_is_refus
         with pytest.raises(CommitConflict, match="changed since it was read"):
             tx.commit_transaction()
         assert rows(made.again(table)) == []
+
+
+@pytest.mark.parametrize("call", ["delete", "overwrite", "update_rows"])
+def test_a_filter_names_columns_as_the_transaction_itself_has_changed_them(made: Kit, call: str) -> None:
+    """Behind an append that is not planned yet."""
+    table = made.table()
+    table.append(ids(1))
+    with table.transaction() as tx:
+        with tx.update_schema() as change:
+            change.add_column("c", LongType())
+            change.rename_column("s", "text")
+        new = pa.table({"id": [5, 6], "text": ["5", "6"], "c": [5, 6]})
+        tx.append(new)
+        if call == "delete":
+            tx.delete("c = 5 and text = '5'")
+        elif call == "overwrite":
+            tx.overwrite(new.slice(1), "c = 5 and text = '5'")
+        else:
+            tx.update_rows(parse("c = 5 and text = '5'"), lambda found: found.slice(0, 0))
+    assert row_ids(made.again(table)) == [1, *([6] if call == "overwrite" else []), 6]

@@ -17,6 +17,13 @@ _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a-filter-names-columns-of-the-table-alone",
+        "table/transaction.py",
+        "            _bind(self._changed().schema(), row_filter, case_sensitive)",
+        "            _bind(self._base[0].schema(), row_filter, case_sensitive)",
+        "tests/catalog/test_transactions.py::test_a_filter_names_columns_as_the_transaction_itself_has_changed_them",
+    ),
+    Mutant(
         "an-expiry-knows-the-refs-of-its-base-alone",
         "iceberg/rebase.py",
         "protected = {ref.snapshot_id for ref in head.refs.values()}",
