@@ -19,8 +19,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-filter-names-columns-of-the-table-alone",
         "table/transaction.py",
-        "            _bind(self._changed().schema(), row_filter, case_sensitive)",
-        "            _bind(self._base[0].schema(), row_filter, case_sensitive)",
+        "_bind(self._changed().schema(), row_filter, case_sensitive)  # with",
+        "_bind(self._base[0].schema(), row_filter, case_sensitive)  # with",
         "tests/catalog/test_transactions.py::test_a_filter_names_columns_as_the_transaction_itself_has_changed_them",
     ),
     Mutant(
