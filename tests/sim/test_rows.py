@@ -31,7 +31,7 @@ def test_a_seed_repeats_its_history() -> None:
     "check, instead, seed, promise",
     [
         ("_refuse_stale", None, 13, "Rows"),
-        ("_look_again", None, 5, "AcknowledgedStays"),
+        ("_look_again", None, 65, "AcknowledgedStays"),
     ],
 )
 def test_a_check_that_is_taken_away_is_missed(
