@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pyiceberg import transforms as X
 from pyiceberg import types as T
@@ -199,7 +199,13 @@ def by_compaction(table: Any, rows: pa.Table) -> None:
 def by_upsert(table: Any, rows: pa.Table) -> None:
     half = rows.num_rows // 2
     table.append(rows.slice(half))
-    table.upsert(rows, join_cols=["k"])
+    try:
+        table.upsert(rows, join_cols=["k"])
+    except pa.ArrowNotImplementedError:
+        # PyIceberg's upsert asks for a table of no rows, which Arrow can't make of a uuid in a struct.
+        with pytest.raises(pa.ArrowNotImplementedError):
+            rows.schema.empty_table()
+        reject()
 
 
 def by_dynamic_overwrite(table: Any, rows: pa.Table) -> None:

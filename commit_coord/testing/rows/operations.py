@@ -521,24 +521,25 @@ def _is_of(fields: StructType, name: str, value: Any) -> bool:
     if value is None or not kinds or kinds[0] not in _PYTHON:
         return True
     zoned = getattr(value, "tzinfo", None) is not None
-    return type(value) is _PYTHON[kinds[0]] and zoned == (kinds[0] == "timestamptz")
+    return type(value) in _PYTHON[kinds[0]] and zoned == (kinds[0] == "timestamptz")
 
 
-_PYTHON: dict[str, type] = {
-    "boolean": bool,
-    "int": int,
-    "long": int,
-    "float": float,
-    "double": float,
-    "decimal": Decimal,
-    "string": str,
-    "binary": bytes,
-    "date": dt.date,
-    "time": dt.time,
-    "timestamp": dt.datetime,
-    "timestamptz": dt.datetime,
-    "uuid": UUID,
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (float, int),
+    "double": (float, int),
+    "decimal": (Decimal, int),
+    "string": (str,),
+    "binary": (bytes,),
+    "date": (dt.date,),
+    "time": (dt.time,),
+    "timestamp": (dt.datetime,),
+    "timestamptz": (dt.datetime,),
+    "uuid": (UUID,),
 }
+"""Whose values fit a column: a whole number fits every column of numbers, so it must land."""
 
 
 def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
