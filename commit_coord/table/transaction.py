@@ -670,13 +670,13 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
                 by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
-        self._names_columns()
-        self._note(reads=True)  # its columns are found by their names, which may mean others on another head
-        self._brings_rows(reads, branch)
         if len(set(file_paths)) < len(file_paths):
             raise ValueError("File paths must be unique")
         if check_duplicate_files:
             self._refuse_files_that_are_there(file_paths, branch)
+        self._names_columns()
+        self._note(reads=True)  # its columns are found by their names, which may mean others on another head
+        self._brings_rows(reads, branch)
         if (mapping := grown_mapping(self.table_metadata)) is not None:
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
         self._append_foreign(file_paths, snapshot_properties, branch)
@@ -750,15 +750,22 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
                 producer.append_data_file(data_file)
 
     def _refuse_files_that_are_there(self, paths: Sequence[str], branch: str | None) -> None:
+        there = self._live_among(paths, branch)
+        if there and not self._begun():
+            self._see_the_head(self._target.catalog.coordinator)  # type: ignore[attr-defined]
+            there = self._live_among(paths, branch)
         self._note(reads=True)
-        snapshot = self.table_metadata.snapshot_by_name(branch)
-        if there := live_among(paths, self._table.io, [snapshot] if snapshot is not None else []):
+        if there:
             # No CommitNotApplied: after one of these the files may be deleted.
             raise FileInTable(
                 "a file is already referenced by the table, so nothing was committed: keep the file",
                 table=table_name(self._table.name()),
                 file=", ".join(there),
             )
+
+    def _live_among(self, paths: Sequence[str], branch: str | None) -> list[str]:
+        snapshot = self.table_metadata.snapshot_by_name(branch)
+        return live_among(paths, self._table.io, [snapshot] if snapshot is not None else [])
 
     @recorded
     def delete_partitions(

@@ -533,6 +533,16 @@ def test_a_file_is_added_to_a_branch_once(made: Kit, branch: str, tmp_path: Path
     assert row_ids(made.again(table), other) == [1, 7]
 
 
+def test_a_file_that_was_deleted_is_added_again_also_by_who_saw_it_there(made: Kit, tmp_path: Path) -> None:
+    table, path = made.table(ids(1)), str(tmp_path / "given.parquet")
+    pq.write_table(ids(7), path)
+    made.again(table).add_files([path])
+    stale = made.again(table)
+    made.again(table).delete("id = 7")
+    stale.add_files([path])
+    assert row_ids(made.again(table)) == [1, 7]
+
+
 def test_files_without_field_ids_land_while_others_grow_the_name_mapping(made: Kit, tmp_path: Path) -> None:
     table = made.table()
     paths = [str(tmp_path / f"{number}.parquet") for number in (1, 2)]

@@ -497,4 +497,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if manifest.content in ManifestContent:\n",
         _DELETES + "deleted_rows_stay_deleted_whatever_a_stale_handle_commits[merging appends]",
     ),
+    Mutant(
+        "a-file-is-there-for-who-saw-it-there",
+        _TX,
+        "if there and not self._begun():",
+        "if there and self._begun() is None:",
+        "tests/catalog/test_transactions.py::test_a_file_that_was_deleted_is_added_again_also_by_who_saw_it_there",
+    ),
 )

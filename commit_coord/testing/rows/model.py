@@ -12,19 +12,31 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
+    IntegerType,
     ListType,
+    LongType,
     MapType,
     NestedField,
+    StringType,
     StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
 Value = Any
@@ -264,11 +276,13 @@ def truth(where: Where, fields: StructType, *, stated: bool = False) -> Truth:
         case NotNull():
             return lambda row: value(row) is not None
         case In(values=values) if stated:
-            sizes = [_size(item, kind, where.column) for item in values]
-            return lambda row: None if value(row) is None else _size(value(row), kind, where.column) in sizes
+            sizes = [_size(_typed(item, kind, where.column)) for item in values]
+            return lambda row: None if value(row) is None else _size(value(row)) in sizes
         case Compare(op=op, value=other) if stated:
-            size, ordered = _size(other, kind, where.column), _COMPARED[op]
-            return lambda row: None if value(row) is None else ordered(_size(value(row), kind, where.column), size)
+            if isinstance(kind, BooleanType) and op not in {"==", "!="}:
+                raise Unbound(f"{where.column} has no order")
+            size, ordered = _size(_typed(other, kind, where.column)), _COMPARED[op]
+            return lambda row: None if value(row) is None else ordered(_size(value(row)), size)
         case In(values=values):
             wanted = [_constant(item, kind, where.column) for item in values]
             return lambda row: None if value(row) is None else not _is_nan(value(row)) and value(row) in wanted
@@ -283,19 +297,108 @@ def truth(where: Where, fields: StructType, *, stated: bool = False) -> Truth:
 
 
 def _constant(value: Any, kind: IcebergType, column: str) -> Value:
-    if not kind.is_primitive:
-        raise Unbound(f"{column} has no constants")
+    """Return the constant *value* as PyIceberg takes it for a column of type *kind*.
+
+    Raises:
+        Unbound: It does not compare the two.
+    """
+    match value, kind:
+        case (bool(), BooleanType()) | (str(), StringType()) | (bytes(), BinaryType()) | (dt.time(), TimeType()):
+            return value
+        case bool(), _:
+            pass
+        case ((int() | float() | Decimal()), (FloatType() | DoubleType())):
+            with suppress(OverflowError):  # a number that no float reaches stays as it is
+                return canonical(float(value), kind)
+            return float(value)
+        case ((int() | Decimal()), (IntegerType() | LongType())):
+            return int(value)
+        case int(), DecimalType():
+            return Decimal(value)
+        case float(), DecimalType(scale=scale):
+            with suppress(InvalidOperation):
+                return Decimal(value).quantize(Decimal((0, (1,), -scale)), rounding=ROUND_HALF_UP)
+        case Decimal(), DecimalType(scale=scale) if value.as_tuple().exponent == -scale:
+            return value
+        case int(), DateType() | TimeType() | TimestampType() | TimestamptzType():
+            return _counted(value, kind)
+        case dt.datetime(), DateType():
+            return value.date()
+        case dt.datetime(), TimestampType() | TimestamptzType():
+            return canonical(value, kind)
+        case dt.date(), DateType() if not isinstance(value, dt.datetime):
+            return value
+        case UUID(), UUIDType():
+            return value
+    raise Unbound(f"{column} has no value {value!r}")
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """What lies after, or before, all values of a type."""
+
+    after: bool
+
+    def __gt__(self, value: Value) -> bool:
+        return self.after
+
+    def __lt__(self, value: Value) -> bool:
+        return not self.after
+
+    __ge__, __le__ = __gt__, __lt__
+
+
+def _counted(number: int, kind: IcebergType) -> Value:
+    """Return the date, time or timestamp that is so many days or microseconds after the beginning of 1970."""
+    unit = dt.timedelta(days=1) if isinstance(kind, DateType) else dt.timedelta(microseconds=1)
+    beginning = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - canonical() gives it a zone
     try:
-        return canonical(value, kind)
-    except (TypeError, struct.error) as error:
-        raise Unbound(f"{column} has no value {value!r}") from error
+        found = beginning + number * unit
+    except OverflowError:
+        return _Beyond(number > 0)
+    match kind:
+        case DateType():
+            return found.date()
+        case TimeType():
+            return found.time() if found.date() == beginning.date() else _Beyond(number > 0)
+    return canonical(found, kind)
 
 
-def _size(value: Any, kind: IcebergType, column: str) -> tuple[bool, Any]:
+def _typed(value: Any, kind: IcebergType, column: str) -> Value:
+    """Return the constant *value* as SQL takes it for a column of type *kind*: it is not rounded.
+
+    Raises:
+        Unbound: It does not compare the two.
+    """
+    zoned = getattr(value, "tzinfo", None) is not None
+    if isinstance(kind, StringType | BinaryType) and (zoned or isinstance(value, dt.time)):
+        value = str(value)  # it is typed in quotes
+    match value, kind:
+        case (bool(), _) | (_, BooleanType()):
+            pass
+        case ((int() | float() | Decimal()), (FloatType() | DoubleType())):
+            return float(value)
+        case float(), (IntegerType() | LongType() | DecimalType()) if math.isfinite(value):
+            return Decimal(repr(value))
+        case ((int() | Decimal()), (IntegerType() | LongType() | DecimalType())):
+            return value
+        case (float(), DecimalType()) | (int(), DateType() | TimeType() | TimestampType() | TimestamptzType()):
+            raise Unbound(f"{column} has no value {value!r}")
+        case str(), BinaryType():
+            return value.encode()
+        case dt.datetime(), DateType():
+            raise Unbound(f"{column} has no value {value!r}")
+        case dt.datetime(), TimestampType() if zoned:
+            raise Unbound(f"{column} has no value {value!r}")
+        case dt.date(), TimestampType() | TimestamptzType() if not isinstance(value, dt.datetime):
+            return canonical(dt.datetime.combine(value, dt.time()), kind)
+    return _constant(value, kind, column)
+
+
+def _size(value: Value) -> tuple[bool, Value]:
     """Return what orders *value* as SQL does."""
-    if isinstance(value, float):
-        return (math.isnan(value), 0.0 if math.isnan(value) else value)
-    return (False, _constant(value, kind, column))
+    nan = _is_nan(value)
+    return (nan, 0.0 if nan else value)
 
 
 def _is_nan(value: Value) -> bool:

@@ -217,7 +217,7 @@ class Dice:
 
     def value(self, pool: str) -> Any:
         """Return a value of a pool."""
-        return self.favourite(pool, _POOLS[pool], 3)
+        return self.favourite(pool, POOLS[pool], 3)
 
     def column(self, fields: Sequence[NestedField]) -> NestedField:
         """Return one of *fields*, mostly one whose name this program prefers."""
@@ -242,7 +242,7 @@ class Dice:
 
 # Values that have broken something before, or might. Not the least ones: truncate[10] has no place for them.
 
-_POOLS: dict[str, tuple[Any, ...]] = {
+POOLS: dict[str, tuple[Any, ...]] = {
     "boolean": (True, False),
     "int": (0, 1, 2, -1, 7, 2**31 - 1, 8 - 2**31),
     "long": (0, 1, 2, 3, 4, 5, -1, 2**31, 2**63 - 1, 8 - 2**63),
@@ -326,7 +326,7 @@ def value(dice: Dice, kind: IcebergType) -> Any:
                 for _ in range(dice.number(0, 2))
             ]
         case MapType():
-            keys = dice.some(_POOLS[str(kind.key_type)], 0, 2)
+            keys = dice.some(POOLS[str(kind.key_type)], 0, 2)
             return [
                 (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
                 for key in keys
@@ -465,7 +465,7 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
     if not kind.is_primitive or dice.chance(15):
         return IsNull(name) if dice.chance(50) else NotNull(name)
     if dice.chance(15):
-        pool = [v for v in _POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
+        pool = [v for v in POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
     compared = dice.one(_BETWEEN[str(kind)]) if str(kind) in _BETWEEN and dice.chance(25) else dice.value(str(kind))
     if isinstance(compared, float) and math.isnan(compared):

@@ -1,0 +1,69 @@
+"""The oracle of rows compares columns with constants of every type as PyIceberg does, and as SQL does.
+
+A column that was swapped with another one meets constants that were chosen for that one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, NestedField
+
+from commit_coord.sql import filters
+from commit_coord.sql.parse import parse
+from commit_coord.testing.rows import readers
+from commit_coord.testing.rows.model import Compare, Stated, Unbound, bound, canonical
+from commit_coord.testing.rows.program import POOLS
+from commit_coord.testing.rows.run import literal
+
+CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
+
+Found = list[Any] | str
+
+
+def by_pyiceberg(condition: Compare, schema: Schema, rows: pa.Table) -> Any:
+    found = bind(schema, readers.expression(condition), case_sensitive=True)
+    return rows.filter(expression_to_pyarrow(found, schema))
+
+
+def by_sql(condition: Compare, schema: Schema, rows: pa.Table) -> Any:
+    text = f"c {condition.op.replace('==', '=')} {literal(condition.value)}"
+    statement: Any = parse(f"DELETE FROM t WHERE {text}")
+    return rows.filter(filters.truth(filters.bound(statement.where, schema), rows))
+
+
+def asked(
+    how: Callable[[Compare, Schema, pa.Table], pa.Table], condition: Compare, schema: Schema, rows: pa.Table
+) -> Found:
+    """Return the rows that satisfy *condition*; "refused" when it is."""
+    try:
+        found = how(condition, schema, rows)
+    except Exception:  # noqa: BLE001 - each says that the two can't be compared
+        return "refused"
+    return sorted(repr(canonical(row, schema.as_struct())) for row in found.to_pylist())
+
+
+@pytest.mark.parametrize("how", [by_pyiceberg, by_sql])
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_column_meets_constants_of_every_type(kind: str, how: Any) -> None:
+    schema = Schema(NestedField(1, "c", IcebergType.model_validate(kind), required=False))
+    values = [{"c": value} for value in (*POOLS[kind], None)]
+    rows = pa.Table.from_pylist(values, schema=schema_to_pyarrow(schema, include_field_ids=False))
+    differ = []
+    for condition in (Compare("c", op, value) for value in CONSTANTS for op in ("==", "<=", ">")):
+        real = asked(how, condition, schema, rows)
+        try:
+            holds = bound(Stated(condition) if how is by_sql else condition, schema.as_struct())
+            ours: Found = sorted(repr(row) for value in values if holds(row := canonical(value, schema.as_struct())))
+        except Unbound:
+            ours = "refused"
+        if real != ours:
+            differ.append(f"{condition}: the model says {ours}, not {real}")
+    assert differ == []
