@@ -29,7 +29,6 @@ import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.protocol.migration import Phase
-from commit_coord.testing.operators import move_dying
 from commit_coord.testing.plain import Tidier
 from integration.conftest import Java, Metastore, Servers
 from integration.writers import (
@@ -50,6 +49,7 @@ from integration.writers import (
     watched,
     write_java,
 )
+from tests.proof.operators import move_dying
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.timeout(3600)]
 

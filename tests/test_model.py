@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.testing.model.page import digest, page
-from commit_coord.testing.model.tlc import check
-from commit_coord.testing.model.variants import FREE, LIVE, VARIANTS
+from tests.proof.model.page import digest, page
+from tests.proof.model.tlc import check
+from tests.proof.model.variants import FREE, LIVE, VARIANTS
 
 ROOT = Path(__file__).parents[1]
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()

@@ -16,7 +16,7 @@ Where the server ignores the condition
 
 Beside writers that know nothing of us
     With the `hms` lock manager we hold the lock that they take, too. A table whose writers lock elsewhere says so
-    (``declaration``), and is guarded against them (``locks/hms_guard``), unless the server ignores the condition.
+    (``declaration``), and is guarded against them (``locks/hms/guard``), unless the server ignores the condition.
     Whatever slips through is noticed at the next commit of any client, by what the lock service remembers; with `hms`
     and `none`, which remember nothing, at the next load or commit of a client that knew what was overwritten.
 """
@@ -74,9 +74,9 @@ from commit_coord.hms.probe import Capabilities, CompareAndSet, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.interrupts import to_its_end
 from commit_coord.locks.base import Lease, LockManager
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.hms_guard import HmsGuards
-from commit_coord.locks.migrating import MigratingLease, MigratingLockManager
+from commit_coord.locks.hms.guard import HmsGuards
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.migration.manager import MigratingLease, MigratingLockManager
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner

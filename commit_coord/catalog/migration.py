@@ -31,8 +31,8 @@ from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnk
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.locks.migrating import MigratingLockManager
-from commit_coord.locks.writers import Writer
+from commit_coord.locks.migration.manager import MigratingLockManager
+from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State

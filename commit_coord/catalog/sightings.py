@@ -15,8 +15,8 @@ from pyiceberg.table.metadata import TableMetadata
 from commit_coord.clock import Clock
 from commit_coord.hms.client import ListedLock, LockType, MetastoreClient
 from commit_coord.iceberg.rebase import REQUEST_ID
-from commit_coord.locks import hms_names
-from commit_coord.locks.writers import Writer
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import Owner
 
 _EVERY = 0.1

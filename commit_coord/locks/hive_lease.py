@@ -50,10 +50,10 @@ from commit_coord.errors import (
     LockServiceUnavailable,
     LockTimeout,
 )
-from commit_coord.locks import lease_sql
 from commit_coord.locks.base import BRIEFLY, Lease, LockManager
-from commit_coord.locks.lease import LeaseLockManager, stored
-from commit_coord.locks.lease_store import Step, id_list
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.manager import LeaseLockManager, stored
+from commit_coord.locks.sql.store import Step, id_list
 from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 

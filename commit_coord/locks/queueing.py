@@ -44,7 +44,7 @@ from commit_coord.errors import (
 )
 from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.locks.telling import Telling
+from commit_coord.locks.event_emitter import Telling
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest

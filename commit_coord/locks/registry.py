@@ -16,10 +16,10 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
     {
         "none": "commit_coord.locks.none:NoneLockManager",
         "memory": "commit_coord.locks.memory:MemoryLockManager",
-        "lease": "commit_coord.locks.lease:LeaseLockManager",
-        "hms": "commit_coord.locks.hms:HmsLockManager",
-        "zookeeper": "commit_coord.locks.zookeeper:ZooKeeperLockManager",
-        "hms-to-zookeeper": "commit_coord.locks.migrating:MigratingLockManager",
+        "lease": "commit_coord.locks.sql.manager:LeaseLockManager",
+        "hms": "commit_coord.locks.hms.manager:HmsLockManager",
+        "zookeeper": "commit_coord.locks.zookeeper.manager:ZooKeeperLockManager",
+        "hms-to-zookeeper": "commit_coord.locks.migration.manager:MigratingLockManager",
     }
 )
 

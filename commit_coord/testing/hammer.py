@@ -69,7 +69,7 @@ TABLE = ("hammer", "t")
 _IMPORTED = [
     "commit_coord.catalog.sql",
     "commit_coord.catalog.hive",
-    "commit_coord.locks.zookeeper",
+    "commit_coord.locks.zookeeper.manager",
     "pyiceberg.io.pyarrow",
     "pandas",
     "pyarrow.pandas_compat",

@@ -32,11 +32,11 @@ from commit_coord import (
 from commit_coord.clock import SystemClock
 from commit_coord.local import PostgresServer
 from commit_coord.local.server import by_load
-from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.lease_store import Connection, SqliteStore, Step
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.store import Connection, SqliteStore, Step
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until

@@ -20,12 +20,14 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.local.server import by_load
-from commit_coord.locks import lease, lease_sql, lease_store
 from commit_coord.locks.base import Interrupted, LockManager, LockSettings
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.lease_store import _postgres_text
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.sql import manager as lease
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql import store as lease_store
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.store import _postgres_text
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (

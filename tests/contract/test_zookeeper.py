@@ -27,14 +27,15 @@ from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
-from commit_coord.locks import zookeeper as manager_module
-from commit_coord.locks import zookeeper_client, zookeeper_layout
 from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.zookeeper import ZooKeeperLockManager
-from commit_coord.locks.zookeeper_client import Create, Session
-from commit_coord.locks.zookeeper_journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper import client as zookeeper_client
+from commit_coord.locks.zookeeper import layout as zookeeper_layout
+from commit_coord.locks.zookeeper import manager as manager_module
+from commit_coord.locks.zookeeper.client import Create, Session
+from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.model import (
     JournalEntry,
     LeaseState,

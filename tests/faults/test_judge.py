@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import commit_coord
-from commit_coord.testing.faults.judge import Findings, Image, Snapshot, image_of, judge, recovered_s, replay, stalled_s
-from commit_coord.testing.faults.writers import MARK, ROWS, SCHEMA, Ack, Log, Place, read_log
+from tests.proof.faults.judge import Findings, Image, Snapshot, image_of, judge, recovered_s, replay, stalled_s
+from tests.proof.faults.writers import MARK, ROWS, SCHEMA, Ack, Log, Place, read_log
 
 A, B = "append.0.100.0", "append.1.101.0"
 

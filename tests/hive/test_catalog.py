@@ -35,7 +35,7 @@ from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
 from commit_coord.local import HiveMetastore
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
 from tests import limits

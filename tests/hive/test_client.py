@@ -19,7 +19,7 @@ from commit_coord.hms.client import FailedOver, LockPart, LockType, MetastoreCli
 from commit_coord.hms.connection import Access, LostReply, MetaError, NoSuchObject, NotSent
 from commit_coord.hms.probe import CompareAndSet, Probe, lock_service
 from commit_coord.local import HiveMetastore
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.testing.contract import PATIENCE, latch, soon
 from tests.hive.proxy import Proxy
 

@@ -23,9 +23,9 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.locks import hms_names
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.hms_guard import HmsGuards, _Guard
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.guard import HmsGuards, _Guard
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import soon, until
 from tests import limits

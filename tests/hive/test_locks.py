@@ -18,9 +18,9 @@ from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access, LostReply
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
-from commit_coord.locks import hms_names
 from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
 from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (

@@ -30,10 +30,10 @@ from commit_coord.errors import OfferLost
 from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.locks import migrating
 from commit_coord.locks.base import Lease
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.migrating import MigratingLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.migration import manager as migrating
+from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
@@ -41,9 +41,9 @@ from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import TABLE as LOCKED
 from commit_coord.testing.contract import Service, latch, soon, until
 from commit_coord.testing.hammer import TABLE, hammer
-from commit_coord.testing.operators import End, bring, killed_at, move_dying
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.proof.operators import End, bring, killed_at, move_dying
 from tests.threads import elsewhere
 
 LOCK_ENABLED = "engine.hive.lock-enabled"

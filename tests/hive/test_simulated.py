@@ -15,7 +15,7 @@ from commit_coord.hms.client import LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import Access, Connection, NoSuchLock
 from commit_coord.hms.pool import Pool
 from commit_coord.local import HiveMetastore
-from commit_coord.testing.sim.metastore import LockTable
+from tests.proof.sim.metastore import LockTable
 
 STEPS = 80
 TYPES = (LockType.SHARED_READ, LockType.SHARED_READ, LockType.EXCLUSIVE, LockType.EXCLUSIVE, LockType.SHARED_WRITE)

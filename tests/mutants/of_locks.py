@@ -58,35 +58,35 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-goes-into-an-index",
-        "locks/lease.py",
+        "locks/sql/manager.py",
         "    if len(text) <= longest:",
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
     ),
     Mutant(
         "what-was-not-sent-is-in-doubt",
-        "locks/zookeeper.py",
+        "locks/zookeeper/manager.py",
         "if not request.offer or not sent or self._retract(request):",
         "if not request.offer or self._retract(request):",
         f"{_OUTAGE}[zookeeper-never reached]",
     ),
     Mutant(
         "a-connection-that-is-refused-is-in-doubt",
-        "locks/lease.py",
+        "locks/sql/manager.py",
         "        self._persist(self._store.connection.reach, deadline)\n",
         "",
         f"{_OUTAGE}[lease-reached before]",
     ),
     Mutant(
         "a-heartbeat-waits-for-one-server",
-        "locks/hms.py",
+        "locks/hms/manager.py",
         "self.metastore.within(self._lease_seconds * _ANSWERED)",
         "self.metastore.within(3600)",
         "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
     ),
     Mutant(
         "a-release-waits-for-a-hung-server",
-        "locks/hms.py",
+        "locks/hms/manager.py",
         "with _translated(ticket.request), self.metastore.within(BRIEFLY):",
         "with _translated(ticket.request):",
         "tests/hive/test_locks.py::test_a_release_does_not_wait_for_a_metastore_that_hangs",
@@ -111,7 +111,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-guard-outlives-its-table",
-        "locks/hms_guard.py",
+        "locks/hms/guard.py",
         "        if left or (left is None and doubted):\n",
         "        if False:\n",
         "tests/hive/test_guard.py::test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live",
@@ -139,7 +139,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-loses-its-lock",
-        "locks/lease.py",
+        "locks/sql/manager.py",
         "        return Resource.parse(stored(resource))\n",
         "        return resource\n",
         "tests/sql/test_statements.py::test_a_partition_is_unlocked_by_its_name_however_long_that_is[lease-700]",
@@ -153,21 +153,21 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-listed-twice",
-        "locks/migrating.py",
+        "locks/migration/manager.py",
         "key = entry.request_id, hms_names.listed(entry.resource), entry.scope",
         "key = entry.request_id, entry.resource, entry.scope",
         "tests/contract/test_lock_managers.py::TestLockManagers::test_a_lock_is_listed_and_freed_by_a_name_of_any_length[hms-to-zookeeper-both]",
     ),
     Mutant(
         "guards-wait-for-a-look",
-        "locks/hms_guard.py",
+        "locks/hms/guard.py",
         "            self._quietly(table, partial(self._keep, table, guard))\n",
         "            self._look_after(table)\n            self._quietly(table, partial(self._keep, table, guard))\n",
         "tests/hive/test_guard.py::test_an_outage_of_the_file_store_lets_no_guard_run_out[takes long]",
     ),
     Mutant(
         "an-error-of-one-table-ends-the-beat",
-        "locks/hms_guard.py",
+        "locks/hms/guard.py",
         "        except Exception as error:  # noqa: BLE001 - of a metastore",
         "        except LockServiceUnavailable as error:  # of a metastore",
         "tests/hive/test_guard.py::test_an_outage_of_the_file_store_lets_no_guard_run_out[fails]",
@@ -184,7 +184,7 @@ _LOCKS = (
 _ZOOKEEPER = (
     Mutant(
         "zookeeper-offers-twice-when-it-steps-apart",
-        "locks/zookeeper.py",
+        "locks/zookeeper/manager.py",
         "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
         "        if False:\n            ticket.behind",
         "tests/contract/test_zookeeper.py"
@@ -192,7 +192,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-guard-waits-for-a-hung-server",
-        "locks/hms_guard.py",
+        "locks/hms/guard.py",
         "        with self._metastore.within(self._patience), _translated(table):\n",
         "        with _translated(table):\n",
         "tests/hive/test_guard.py::test_nothing_waits_for_long_for_a_metastore_that_hangs[remove]",
@@ -220,7 +220,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-dead-holder-keeps-its-lock-for-three-leases",
-        "locks/hms_beats.py",
+        "locks/hms/heartbeat_log.py",
         "asked - seen >= said.lease_ms / 1000",
         "asked - seen >= 3 * said.lease_ms / 1000",
         "tests/sim/test_dead_holders.py::"
@@ -228,28 +228,28 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-counts-from-the-last-answer",
-        "locks/zookeeper.py",
+        "locks/zookeeper/manager.py",
         "        return min(ticket.word, self._session.heard.since)",
         "        return ticket.word",
         "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
     ),
     Mutant(
         "zookeeper-hears-of-a-packet-at-once",
-        "locks/zookeeper_heard.py",
+        "locks/zookeeper/session_age.py",
         "answered <= sent - relay:",
         "answered <= sent:",
         "tests/unit/test_zookeeper_heard.py::test_a_client_never_believes_that_the_leader_heard_of_it_later_than_it_did",
     ),
     Mutant(
         "zookeeper-packets-outlive-their-connection",
-        "locks/zookeeper_heard.py",
+        "locks/zookeeper/session_age.py",
         "            self._packets.clear()\n",
         "",
         "tests/unit/test_zookeeper_heard.py::test_a_packet_of_an_earlier_connection_is_nothing_to_go_by",
     ),
     Mutant(
         "zookeeper-lives-on-when-dropped",
-        "locks/zookeeper_client.py",
+        "locks/zookeeper/client.py",
         "                    self._opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",

@@ -10,14 +10,17 @@ from unittest.mock import patch
 
 import pytest
 
-from commit_coord.locks import hms, hms_beats, lease, zookeeper
 from commit_coord.locks.base import Lease, LockManager, LockSettings
+from commit_coord.locks.hms import heartbeat_log as hms_beats
+from commit_coord.locks.hms import manager as hms
+from commit_coord.locks.sql import manager as lease
+from commit_coord.locks.zookeeper import manager as zookeeper
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager
-from commit_coord.testing.sim.metastore import SimulatedHmsManager, SimulatedMetastore
-from commit_coord.testing.sim.plan import Metastore
-from commit_coord.testing.sim.world import CALM, Process, Service, World
-from commit_coord.testing.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, ticket_of
+from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager
+from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore
+from tests.proof.sim.plan import Metastore
+from tests.proof.sim.world import CALM, Process, Service, World
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, ticket_of
 
 SETTINGS = LockSettings()
 LEASE = SETTINGS.lease_ms / 1000

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
 )
 
 from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
-from commit_coord.locks import lease as lease_module
 from commit_coord.locks import memory
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.sql import manager as lease_module
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.modes import compatible
-from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
-from commit_coord.testing.sim.world import Process, Service, Thread, World
+from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
+from tests.proof.sim.world import Process, Service, Thread, World
 
 SETTINGS = LockSettings(lease_ms=600_000, heartbeat_interval_ms=200_000)
 MOMENT = 0.1

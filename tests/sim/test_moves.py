@@ -13,13 +13,13 @@ import pytest
 
 from commit_coord.catalog import migration as operating
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.locks import migrating
-from commit_coord.locks.migrating import MigratingLease, MigratingLockManager
+from commit_coord.locks.migration import manager as migrating
+from commit_coord.locks.migration.manager import MigratingLease, MigratingLockManager
 from commit_coord.protocol.migration import ZOOKEEPER, Phase, locks_of
-from commit_coord.testing.sim.moving import SimulatedGuards
-from commit_coord.testing.sim.plan import Moves, Plan
-from commit_coord.testing.sim.run import simulate
-from commit_coord.testing.sim.world import Blow
+from tests.proof.sim.moving import SimulatedGuards
+from tests.proof.sim.plan import Moves, Plan
+from tests.proof.sim.run import simulate
+from tests.proof.sim.world import Blow
 
 EVERY = 58
 """One of so many runs; `make mutants` knows that they notice."""

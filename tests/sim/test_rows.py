@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from commit_coord.table.transaction import CoordinatedTransaction
-from commit_coord.testing.sim.plan import draw_rows
-from commit_coord.testing.sim.rows import simulate_rows
+from tests.proof.sim.plan import draw_rows
+from tests.proof.sim.rows import simulate_rows
 
 SEEDS = 20
 """Runs of one test. `make sim ARGS=--rows` runs thousands."""

@@ -15,16 +15,16 @@ from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
 from commit_coord.locks import hms, hms_names
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.zookeeper import ZooKeeperLockManager
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
-from commit_coord.testing.sim import many
-from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
-from commit_coord.testing.sim.run import simulate
-from commit_coord.testing.sim.services import Client, Condition, Pointers
-from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
+from tests.proof.sim import many
+from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
+from tests.proof.sim.run import simulate
+from tests.proof.sim.services import Client, Condition, Pointers
+from tests.proof.sim.world import CALM, Blow, Fault, Outage, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -68,7 +68,7 @@ def test_a_seed_repeats_its_history_in_any_process() -> None:
     digests = [simulate(draw(seed)).digest for seed in seeds]
     assert [simulate(draw(seed)).digest for seed in reversed(seeds)][::-1] == digests
     assert len(set(digests)) == len(digests)
-    told = "from commit_coord.testing.sim.run import *; from commit_coord.testing.sim.plan import draw; "
+    told = "from tests.proof.sim.run import *; from tests.proof.sim.plan import draw; "
     told += f"print(*[simulate(draw(seed)).digest for seed in {seeds}])"
     command = [sys.executable, "-c", told]
     for hashed in ("1", "2"):

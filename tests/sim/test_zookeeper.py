@@ -15,18 +15,18 @@ from kazoo.protocol.states import Callback, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
-from commit_coord.locks import zookeeper
 from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.zookeeper import manager as zookeeper
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.testing.sim.world import CALM, Process, Service, World
-from commit_coord.testing.sim.zookeeper import (
+from tests import limits
+from tests.proof.sim.world import CALM, Process, Service, World
+from tests.proof.sim.zookeeper import (
     Ensemble,
     Op,
     SimulatedKazoo,
     SimulatedZooKeeperManager,
     ticket_of,
 )
-from tests import limits
 
 Told = list[Any]
 Deed = tuple[int, str, Any]

@@ -1,0 +1,223 @@
+"""A table that moves between two lock services: the real managers, guards and operators, on simulated services.
+
+``locks/migrating``, ``catalog/migration`` and what ``catalog/hive`` does about phases and guards are real. The two
+services are those of ``lease`` with the names of the metastore and of ZooKeeper; a guard is a lock there that does not
+expire.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.clock import Clock
+from commit_coord.coordinator import Coordinator
+from commit_coord.events import Events
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.event_emitter import Telling
+from commit_coord.locks.hms.manager import Guarded
+from commit_coord.locks.migration.manager import MigratingLockManager
+from commit_coord.locks.queueing import Blocker
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.protocol.commit import SwapResult
+from commit_coord.protocol.migration import HMS, MIGRATING, ZOOKEEPER, Phase, State
+from commit_coord.testing.history import Body
+from tests.proof.sim.locking import SimulatedLeaseManager
+from tests.proof.sim.services import Client
+
+_Catalog: Any = CoordinatedHiveCatalog
+
+Table = tuple[str, ...]
+
+
+class SimulatedZooKeeper(SimulatedLeaseManager):
+    """In place of ZooKeeper."""
+
+    name = ZOOKEEPER
+
+
+class SimulatedHms(SimulatedLeaseManager):
+    """In place of the metastore's locks. Who is not ours waits for a guard; ours finds out."""
+
+    name = HMS
+
+    def __init__(self, *arguments: Any, ours: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._ours = ours
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        return self._met(request, super()._enter(request, deadline))
+
+    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
+        return self._met(request, super()._wait(request, blocker, deadline))
+
+    def _met(self, request: LockRequest, blocker: Blocker | None) -> Blocker | None:
+        if blocker is not None and self._ours and request.scope is LockScope.COMMIT and _guards(self):
+            raise Guarded("the table is guarded", locks=request)
+        return blocker
+
+    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
+        """See :meth:`LockManager.locks`."""
+        return [replace(entry, guard=_is_guard(entry)) for entry in super().locks(resource, scope=scope)]
+
+    def latch_of(self, table: Resource) -> Lease | None:
+        """As :meth:`commit_coord.locks.hms.manager.HmsLockManager.latch_of`."""
+        for ticket in list(self._tickets.values()):
+            if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
+                lease: Lease | None = ticket.lease
+                return lease
+        return None
+
+
+def _is_guard(entry: LockEntry) -> bool:
+    return entry.explicit and entry.scope is LockScope.COMMIT
+
+
+def _guards(manager: SimulatedHms) -> list[LockEntry]:
+    return [entry for entry in manager.locks(scope=LockScope.COMMIT) if entry.guard]
+
+
+class SimulatedGuards:
+    """In place of :class:`~commit_coord.locks.hms.guard.HmsGuards`."""
+
+    def __init__(self, make: Callable[[], SimulatedHms], owner: Owner, clock: Clock, trusted_s: float) -> None:
+        self._make, self._owner, self._clock, self._trusted = make, owner, clock, trusted_s
+        self._word: float | None = None
+        self._kept: list[tuple[SimulatedHms, Lease]] = []
+
+    def stand(self, table: Table, *, deadline: float) -> None:
+        """Return when a guard stands."""
+        now = self._clock.now()
+        if self._word is not None and now - self._word < self._trusted:
+            return
+        manager = self._make()
+        if not any(entry.state is LockState.ACQUIRED for entry in _guards(manager)):
+            # In the metastore's terms, where a latch is a lock like all others.
+            request = LockRequest(
+                scope=LockScope.COMMIT,
+                locks=((Resource.table(table), LockMode.SHARED),),
+                owner=self._owner,
+                request_id=str(uuid.uuid4()),
+                explicit=True,
+            )
+            self._kept.append((manager, manager.acquire(request, deadline=deadline)))
+        self._word = now
+
+    def remove(self, table: Table) -> None:
+        """Remove all of them."""
+        self._word = None
+        manager = self._make()
+        for entry in _guards(manager):
+            manager.unlock(request_id=entry.request_id)
+
+    def forget(self, table: Table) -> None:
+        """Look again before the next swap."""
+        self._word = None
+
+
+class _Nobody:
+    """In place of the registry of writers, on which no commit depends."""
+
+    def appear(self) -> None:
+        pass
+
+    def latched(self, table: Resource, phase: Phase, waited_ms: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedMigratingManager(MigratingLockManager):
+    """The real manager above two simulated services."""
+
+    def __init__(self, hms: SimulatedHms, zookeeper: SimulatedZooKeeper, settings: LockSettings, clock: Clock) -> None:
+        self._events, self._clock, self.settings = Events(), clock, settings
+        made: Any = self
+        made.hms, made.zookeeper, made.writers = hms, zookeeper, _Nobody()
+        self._states = {}
+        self._leases = weakref.WeakValueDictionary()
+        self._telling = Telling(self._events, clock)
+        self._thread = threading.local()
+        self._closings = 0
+
+
+class MovingClient(Client):
+    """A process's client of a table that moves; what it does about phases and guards is that of ``catalog/hive``."""
+
+    locks: SimulatedMigratingManager
+    coordinator: Coordinator
+
+    drain = _Catalog.drain
+    stand_guard = _Catalog.stand_guard
+    _common_lock = _Catalog._common_lock
+    _declared = _Catalog._declared
+    _guard = _Catalog._guard
+    _look_for_guard = _Catalog._look_for_guard
+    _metastore_locks = _Catalog._metastore_locks
+    _moved = _Catalog._moved
+    _own_hms = _Catalog._own_hms
+    _state = _Catalog._state
+    _sweep_guard = _Catalog._sweep_guard
+    _unguard = _Catalog._unguard
+    _guarded_impl = Phase.ZOOKEEPER.lock_impl
+
+    def migrates(
+        self,
+        locks: SimulatedMigratingManager,
+        guards: SimulatedGuards,
+        coordinator: Coordinator,
+        believed: Phase | None,
+    ) -> None:
+        """Take part, as a catalog does that was opened with this lock manager."""
+        self.locks, self._guards, self.coordinator = locks, guards, coordinator
+        timeout_ms = locks.settings.acquire_timeout_ms
+        self.settings = SimpleNamespace(lock_acquire_timeout_ms=timeout_ms, lock_impl=MIGRATING, hive_guard=True)
+        locks.look, locks.unguard = self._state, self._sweep_guard
+        locks.moved = lambda table, _: self._look_for_guard(table.path)
+        if believed is not None:
+            locks._states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
+
+    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+        """As ``catalog/hive``, on a server that compares and sets."""
+        assert base is not None
+        self._guard(table, location, base)
+        return self._send(base, location, compares=True)
+
+    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+        """As ``catalog/hive``."""
+        assert head is not None
+        properties = self._moved(table, head.properties, made.properties)
+        return made if properties == made.properties else made.model_copy(update={"properties": properties})
+
+    def capabilities(self) -> Any:
+        """Return what the server can do."""
+        return SimpleNamespace(compare_and_set=CompareAndSet.HONOURED, server="simulated")
+
+    def tell_phase_change(self, event: Any) -> None:
+        """Write into the history."""
+        self._process.note(f"phase {event.stage}: {event.before} → {event.after}, epoch {event.epoch} {event.why}")
+
+
+def check_phases(bodies: Sequence[Body]) -> list[str]:
+    """The phase changes by one step at a time, the epoch by one with it, and with nothing else.
+
+    Args:
+        bodies: The table's metadata, from its first version to its last.
+    """
+    states = [State.of(body["properties"]) for body in bodies]
+    return [
+        f"EpochGrows: {before} was followed by {after}"
+        for before, after in pairwise(states)
+        if after != before and (after.epoch != before.epoch + 1 or before.phase.toward(after.phase) is not after.phase)
+    ]
