@@ -14,7 +14,8 @@ import pytest
 from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
-from commit_coord.locks import hms, hms_names
+from commit_coord.locks.hms import manager as hms_manager
+from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.keeping import KeepingLockManager, KeptLease
 from commit_coord.locks.sql.manager import LeaseLockManager
@@ -155,7 +156,7 @@ def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_everybody_for_dead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hms, "is_over", lambda *listed, **seen: True)
+    patch.setattr(hms_manager, "is_over", lambda *listed, **seen: True)
 
 
 def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:

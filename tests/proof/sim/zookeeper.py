@@ -790,7 +790,7 @@ class SimulatedTransaction:
 
 
 class _SimulatedOpening:
-    """The making of a client; as ``zookeeper_client._Opening``."""
+    """The making of a client; as ``locks.zookeeper.client._Opening``."""
 
     def __init__(self, session: SimulatedSession) -> None:
         process = session.process
