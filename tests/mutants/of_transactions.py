@@ -409,8 +409,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-added-to-a-branch-twice",
         _TX,
-        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        if there",
-        "        snapshot = self.table_metadata.current_snapshot()\n        if there",
+        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        return live_among",
+        "        snapshot = self.table_metadata.current_snapshot()\n        return live_among",
         _CALLS + "a_file_is_added_to_a_branch_once",
     ),
     Mutant(
