@@ -258,7 +258,7 @@ def _watch_locks(
 def _refuse_what_nobody_sees(catalog: CoordinatedCatalog) -> None:
     if catalog.locks.guarantees.reach == "process":
         raise CommandFailed(
-            f"the {catalog.settings.lock_impl!r} lock manager lives inside of each process: nobody else can see or "
+            f"the '{catalog.settings.lock_impl}' lock manager lives inside of each process: nobody else can see or "
             "free its locks; use lock-impl=lease",
             ExitCode.REFUSED,
             "not-visible",
@@ -642,7 +642,7 @@ def config(
     parts = [
         views.config_table(records, title=f"catalog {configuration.name}"),
         "",
-        views.guarantee_table(guarantees, title=f"the lock manager {settings.lock_impl!r} promises"),
+        views.guarantee_table(guarantees, title=f"the lock manager '{settings.lock_impl}' promises"),
     ]
     if configuration.properties["uri"].startswith("thrift:"):
         from commit_coord.cli.metastore import metastore_record, metastore_table

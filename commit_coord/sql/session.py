@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import OperationLocks
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
@@ -99,7 +100,7 @@ class Session:
         held, spelled = self.catalog.locks.holds, self.catalog.spelled
         while (
             missing := [(one, mode) for one, mode in wanted if not held(spelled(one), mode)]
-        ) and self.catalog.settings.operation_locks != "off":
+        ) and self.catalog.settings.operation_locks is not OperationLocks.OFF:
             with self.catalog.lock_change(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self.names)
                 if planned == wanted:

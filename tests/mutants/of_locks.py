@@ -278,7 +278,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-pickled-catalog-forgets-the-environment",
-        "config.py",
+        "config/reading.py",
         "origins=origins, given=given",
         "origins=origins, given=dict(arguments)",
         "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",
