@@ -430,7 +430,7 @@ def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
     for more in ({"type": "sql"}, {"py-catalog-impl": IMPL}):
         with pytest.raises(ConfigError, match="clash"):
             commit_coord.load_catalog("t", uri="coord+thrift://a:1", **more)
-    with pytest.raises(ConfigError, match="no uri of a metastore"):
+    with pytest.raises(ConfigError, match="invalid metastore uri"):
         commit_coord.load_catalog("t", uri="coord+thrift://a:port")
     with pytest.raises(ConfigError, match="longer than lock.check-max-wait-ms"):
         configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000"})

@@ -27,7 +27,8 @@ from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.catalog.sightings import Kind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import Lease

@@ -51,7 +51,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-name-becomes-sql",
-        "hms/client.py",
+        "hms/locks.py",
         "            if _UNSAFE.search(name):",
         "            if False:",
         f"{_ANY_NAME}[hms]",
@@ -101,9 +101,9 @@ _LOCKS = (
     Mutant(
         "parameters-are-those-of-an-earlier-read",
         "hms/client.py",
-        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            return self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
 """,
-        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            found = self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
             first = self.__dict__.setdefault("first", {})
             return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
 """,
