@@ -146,7 +146,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/app.py",
+        "cli/locks.py",
         "if catalog.is_on(entry, resource)]",
         "if entry.resource == resource]",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
