@@ -60,7 +60,8 @@ from commit_coord.errors import (
     MetastoreUnavailable,
 )
 from commit_coord.events import PhaseChange
-from commit_coord.hms.client import FailedOver, MetastoreClient, client_of
+from commit_coord.hms.calls import FailedOver
+from commit_coord.hms.client import MetastoreClient, client_of
 from commit_coord.hms.connection import (
     AlreadyExists,
     InvalidObject,

@@ -25,6 +25,10 @@ _WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name
 """Summary properties that say who wrote, the most telling first. Nobody has to set one."""
 
 
+REQUEST_ID_LENGTH = 8
+"""As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
+
+
 # -- locks -------------------------------------------------------------------------------------------------
 
 
@@ -109,7 +113,7 @@ def _request_ids(listed: str | None, wide: bool) -> str:
 
 def short(request_id: str | None) -> str:
     """Return the beginning of a request id, as git shortens its own; ``unlock`` takes it."""
-    return (request_id or "")[:8]
+    return (request_id or "")[:REQUEST_ID_LENGTH]
 
 
 _OPERATIONS = {"unknown": "unknown (its snapshot may be gone)"}

@@ -36,7 +36,8 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.sql.store import Connection, SqliteStore, Step
+from commit_coord.locks.sql.sqlite import SqliteStore
+from commit_coord.locks.sql.store import Connection, Step
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until

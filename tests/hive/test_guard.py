@@ -20,7 +20,8 @@ from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.hms import names as hms_names

@@ -51,7 +51,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-name-becomes-sql",
-        "hms/client.py",
+        "hms/locks.py",
         "            if _UNSAFE.search(name):",
         "            if False:",
         f"{_ANY_NAME}[hms]",
@@ -101,9 +101,9 @@ _LOCKS = (
     Mutant(
         "parameters-are-those-of-an-earlier-read",
         "hms/client.py",
-        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            return self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
 """,
-        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            found = self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
             first = self.__dict__.setdefault("first", {})
             return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
 """,
@@ -146,7 +146,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/app.py",
+        "cli/locks.py",
         "if catalog.is_on(entry, resource)]",
         "if entry.resource == resource]",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
@@ -249,7 +249,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-lives-on-when-dropped",
-        "locks/zookeeper/client.py",
+        "locks/zookeeper/connection.py",
         "                    self._opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
@@ -278,7 +278,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-pickled-catalog-forgets-the-environment",
-        "config.py",
+        "config/reading.py",
         "origins=origins, given=given",
         "origins=origins, given=dict(arguments)",
         "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",

@@ -15,7 +15,7 @@ from typing import Any
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.calls import Caller
 from commit_coord.locks.zookeeper.client import Session
 from commit_coord.protocol.migration import Phase
 
@@ -63,8 +63,8 @@ def _move_until(step: int, properties: dict[str, str], table: Table, target: Pha
 
         return call
 
-    metastore: Any = MetastoreClient
-    metastore._call = counted(MetastoreClient._call, lambda _, name, *__: name in _SENT)
+    caller: Any = Caller
+    caller._call = counted(Caller._call, lambda _, name, *__: name in _SENT)
     session: Any = Session
     session.multi = counted(Session.multi, lambda *_: True)
     with closing(_open(properties)) as catalog:

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
 from commit_coord.sql import filters
-from commit_coord.sql.parse import parse
+from commit_coord.sql.grammar import parse
 from commit_coord.testing.rows import readers
 from commit_coord.testing.rows.model import Compare, Stated, Unbound, bound, canonical
 from commit_coord.testing.rows.program import POOLS

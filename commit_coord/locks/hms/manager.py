@@ -47,8 +47,9 @@ from functools import partial
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, MetastoreUnavailable, OfferLost
 from commit_coord.events import Events
-from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.hms.locks import ListedLock, LockPart
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import Beats, is_over

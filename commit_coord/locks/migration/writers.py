@@ -17,8 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.zookeeper.client import Change, Create, MultiRefused, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout
+from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Operation
 from commit_coord.model import Owner, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import Phase

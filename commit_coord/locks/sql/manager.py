@@ -35,7 +35,8 @@ from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSetti
 from commit_coord.locks.keeping import CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.store import DuplicateRequest, Rows, Step, id_list, open_store
+from commit_coord.locks.sql.opening import open_store
+from commit_coord.locks.sql.store import DuplicateRequest, Rows, Step, id_list
 from commit_coord.model import (
     Generation,
     Guarantees,

@@ -59,18 +59,8 @@ from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.keeping import THREAD, CarryingLease, KeepingLockManager, Ticket
 from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import (
-    Change,
-    Check,
-    Create,
-    Delete,
-    Listing,
-    MultiRefused,
-    Node,
-    Operation,
-    Session,
-    SessionEvent,
-)
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import SessionEvent
 from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
 from commit_coord.locks.zookeeper.layout import (
     HIVE_APPLICATION,
@@ -87,6 +77,7 @@ from commit_coord.locks.zookeeper.layout import (
     parse_wait,
     wait_data,
 )
+from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Delete, Listing, MultiRefused, Node, Operation
 from commit_coord.locks.zookeeper.offers import Offers, Taken
 from commit_coord.locks.zookeeper.session_age import RELAY
 from commit_coord.locks.zookeeper.view import Known, View

@@ -19,7 +19,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
-from commit_coord.hms.client import LockType, client_of
+from commit_coord.hms.client import client_of
+from commit_coord.hms.locks import LockType
 from commit_coord.model import LockMode, Resource
 from tests.proof.faults.fleet import Fleet
 from tests.proof.faults.injuries import Cell, Injury
