@@ -6,6 +6,7 @@ has our catalogs, where its known faults are mended.
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import importlib.resources
 import multiprocessing
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -96,10 +98,12 @@ class _Stock:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self._close)
 
     def ask(self, location: str, row_filter: E.BooleanExpression) -> pa.Table | None:
         """Return the rows that match; None where there is no snapshot."""
         if self._process is None or self._process.poll() is not None:
+            self._close()
             program = Path(__file__).with_name("stock_scan.py")
             # -P: the folder of that file is no place to import from.
             self._process = subprocess.Popen(
@@ -116,6 +120,14 @@ class _Stock:
         if isinstance(answer, tuple):
             raise ReadError(": ".join(answer))
         return pa.ipc.open_file(answer).read_all() if answer else None
+
+    def _close(self) -> None:
+        """End the process, if there is one; it only reads."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.kill()
+            with suppress(BrokenPipeError):  # a question is in the pipe
+                process.communicate()
 
 
 _stock = _Stock()
