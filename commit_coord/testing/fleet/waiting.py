@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_EVERY_S = 0.02
+_EVERY_S = 0.05
 
 
 def holds_within(condition: Callable[[], object], timeout_s: float, *, every_s: float = _EVERY_S) -> bool:

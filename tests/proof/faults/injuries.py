@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from commit_coord.local import LocalServer, ServerFailed
-from tests.proof.faults.fleet import Fleet
+from tests.proof.faults.crews import Crews
 from tests.proof.faults.proxy import Proxy
 from tests.proof.faults.rigs import CLIENT_TIMEOUT_S, LEASE_S, Configuration, Rig
 from tests.proof.faults.world import fill, forget_memory_groups, memory_group
@@ -30,15 +30,15 @@ class Cell:
 
     Args:
         rig: The servers.
-        fleet: The writers.
+        crews: The writers.
         proxies: By port, where the cell goes through proxies.
         seed: Of every choice.
         seconds: About how long the injury lasts.
     """
 
-    def __init__(self, rig: Rig, fleet: Fleet, proxies: Mapping[int, Proxy], seed: int, seconds: float) -> None:
+    def __init__(self, rig: Rig, crews: Crews, proxies: Mapping[int, Proxy], seed: int, seconds: float) -> None:
         self.rig = rig
-        self.fleet = fleet
+        self.crews = crews
         self.proxies = proxies
         self.dice = random.Random(seed)
         self.seconds = seconds
@@ -61,8 +61,8 @@ class Cell:
 
     def obeyed(self, slot: int, order: Order) -> bool:
         """Give *slot* an order; return whether it was carried out in time."""
-        self.fleet.place.give(slot, order)
-        path, until = self.fleet.place.order(slot), time.monotonic() + _OBEYED_S
+        self.crews.place.give(slot, order)
+        path, until = self.crews.place.order(slot), time.monotonic() + _OBEYED_S
         while path.exists():
             if time.monotonic() > until:
                 path.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def kill_writers(cell: Cell) -> None:
     until = time.monotonic() + cell.seconds
     while time.monotonic() < until:
         cell.wait(cell.dice.uniform(0.1, 1.0 if not cell.rig.configuration.threads else 3.0))
-        if cell.fleet.signal(cell.dice.choice(cell.fleet.slots), signal.SIGKILL):
+        if cell.crews.signal(cell.dice.choice(cell.crews.slots), signal.SIGKILL):
             cell.did("kill")
             cell.over()
 
@@ -101,7 +101,7 @@ def kill_at_steps(cell: Cell) -> None:
     for point in points:
         if time.monotonic() > until:
             break
-        if cell.obeyed(cell.dice.choice(cell.fleet.slots), Order(step=point, act="kill")):
+        if cell.obeyed(cell.dice.choice(cell.crews.slots), Order(step=point, act="kill")):
             cell.over()
 
 
@@ -117,11 +117,11 @@ def stop_holders(cell: Cell) -> None:
         if not cell.obeyed(slot, Order(step=point, act="stop")):
             continue
         until = time.monotonic() + 2
-        while not cell.fleet.is_stopped(slot) and time.monotonic() < until:
+        while not cell.crews.is_stopped(slot) and time.monotonic() < until:
             time.sleep(0.01)
         cell.over()
         cell.wait(LEASE_S + 7)
-        cell.fleet.signal(slot, signal.SIGCONT)
+        cell.crews.signal(slot, signal.SIGCONT)
         cell.wait(1)
 
 
@@ -293,13 +293,13 @@ def step_back(cell: Cell) -> None:
 
 
 def _step(cell: Cell, seconds: int) -> None:
-    for slot in cell.fleet.slots[::2]:
-        cell.fleet.place.clock(slot).write_text(str(seconds))
+    for slot in cell.crews.slots[::2]:
+        cell.crews.place.clock(slot).write_text(str(seconds))
     cell.did("clock step")
     cell.over()
     cell.wait(cell.seconds)
-    for slot in cell.fleet.slots[::2]:
-        cell.fleet.place.clock(slot).write_text("0")
+    for slot in cell.crews.slots[::2]:
+        cell.crews.place.clock(slot).write_text("0")
     cell.over()
 
 
@@ -358,7 +358,7 @@ def run_out_of_memory(cell: Cell) -> None:
     """The kernel's out-of-memory killer ends a writer that takes too much, under its latch and elsewhere."""
     points = ["after EnsureActive", "before Swap", "before Acquire"] if cell.rig.configuration.ours else ["before Swap"]
     for point in points:
-        if cell.obeyed(cell.dice.choice(cell.fleet.slots), Order(step=point, act="hoard")):
+        if cell.obeyed(cell.dice.choice(cell.crews.slots), Order(step=point, act="hoard")):
             cell.over()
             cell.wait(1)
     forget_memory_groups()
