@@ -36,6 +36,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from commit_coord.local.maven import maven_jar
 from commit_coord.testing.rows import limits, readers
+from commit_coord.testing.rows.clients import Clients, clients
+from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt
 from commit_coord.testing.rows.metadata import Files, Observed, local
 from commit_coord.testing.rows.model import (
     Always,
@@ -59,7 +61,7 @@ from commit_coord.testing.rows.model import (
 )
 from commit_coord.testing.rows.program import Dice, View, mix, python, step, table, where
 from commit_coord.testing.rows.readers import Bag, with_room
-from commit_coord.testing.rows.run import ALONE, Clients, Finding, Run, Spoilt, clients
+from commit_coord.testing.rows.run import Run
 
 STEPS = (4, 12)
 """Of a program: at least and at most."""

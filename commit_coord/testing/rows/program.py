@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from pyiceberg import types
 from pyiceberg.types import (
@@ -166,7 +167,7 @@ def python(text: str) -> Any:
     """Return the program, step or condition that was printed as *text*."""
     from commit_coord.testing.rows import spark  # which draws with what is here
 
-    names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "datetime": dt}
+    names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "UUID": UUID, "datetime": dt}
     for module in (types, model, operations, spark):
         names |= vars(module)
     names |= {"Program": Program, "Look": Look}

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from commit_coord.testing.rows.meaning import meaning
 from commit_coord.testing.rows.model import (
     MAIN,
     Always,
@@ -44,12 +45,9 @@ from commit_coord.testing.rows.operations import (
     Overwrite,
     Race,
     Refresh,
-    files_replaced,
-    meaning,
-    on_snapshot,
-    same_kinds,
 )
 from commit_coord.testing.rows.program import Dice, Mix, Step, View, meanwhile, rows, step, where
+from commit_coord.testing.rows.row_changes import files_replaced, on_snapshot, same_kinds
 
 CLIENT = "k"
 

@@ -40,6 +40,10 @@ from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
 from commit_coord.testing.rows import program
+from commit_coord.testing.rows.differences import difference
+from commit_coord.testing.rows.doing import NAMESPACE, Doing
+from commit_coord.testing.rows.findings import in_words
+from commit_coord.testing.rows.meaning import meaning
 from commit_coord.testing.rows.metadata import Files, Observed, faults
 from commit_coord.testing.rows.model import State, complete
 from commit_coord.testing.rows.operations import (
@@ -54,9 +58,7 @@ from commit_coord.testing.rows.operations import (
     Refresh,
     Single,
     WriteFiles,
-    meaning,
 )
-from commit_coord.testing.rows.run import NAMESPACE, Doing, difference, in_words
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, SimulatedFileIO, short
