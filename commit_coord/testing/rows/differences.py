@@ -7,11 +7,7 @@ from typing import Any
 
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
-    Row,
-    State,
-)
+from commit_coord.testing.rows.model import MAIN, Row, State
 from commit_coord.testing.rows.structure import unnumbered
 
 

@@ -23,12 +23,7 @@ from commit_coord import sql
 from commit_coord.table.data_files import data_files
 from commit_coord.testing.rows import readers
 from commit_coord.testing.rows.metadata import Files
-from commit_coord.testing.rows.model import (
-    Named,
-    Row,
-    canonical,
-    complete,
-)
+from commit_coord.testing.rows.model import Named, Row, canonical, complete
 from commit_coord.testing.rows.operations import (
     STATEMENTS,
     AddColumn,

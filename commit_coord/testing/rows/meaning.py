@@ -21,12 +21,7 @@ from uuid import UUID
 
 from pyiceberg.types import StructType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
-    State,
-    misled,
-    rows_of,
-)
+from commit_coord.testing.rows.model import MAIN, State, misled, rows_of
 from commit_coord.testing.rows.operations import (
     AddColumn,
     AddFiles,

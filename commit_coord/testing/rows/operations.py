@@ -7,14 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pyiceberg.types import IcebergType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
-    Always,
-    Named,
-    Row,
-    State,
-    Where,
-)
+from commit_coord.testing.rows.model import MAIN, Always, Named, Row, State, Where
 
 # What there is.
 

@@ -10,16 +10,7 @@ from commit_coord.testing.rows import limits, readers
 from commit_coord.testing.rows.differences import bags_differ
 from commit_coord.testing.rows.findings import Finding
 from commit_coord.testing.rows.metadata import Observed
-from commit_coord.testing.rows.model import (
-    Always,
-    Compare,
-    IsNull,
-    State,
-    Where,
-    bound,
-    leaves,
-    value_at,
-)
+from commit_coord.testing.rows.model import Always, Compare, IsNull, State, Where, bound, leaves, value_at
 
 
 def read_with_all(head: Observed, state: State, where: Where, counts: Counter[str]) -> None:

@@ -36,15 +36,7 @@ from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt, in_words
 from commit_coord.testing.rows.leftovers import Leftovers
 from commit_coord.testing.rows.meaning import meaning
 from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import (
-    MAIN,
-    Always,
-    Row,
-    State,
-    Where,
-    complete,
-    paths,
-)
+from commit_coord.testing.rows.model import MAIN, Always, Row, State, Where, complete, paths
 from commit_coord.testing.rows.operations import (
     OURS_ALONE,
     AddFiles,

@@ -9,18 +9,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from commit_coord.testing.rows.model import (
-    Always,
-    And,
-    Compare,
-    In,
-    IsNull,
-    Not,
-    NotNull,
-    Or,
-    Stated,
-    Where,
-)
+from commit_coord.testing.rows.model import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
 from commit_coord.testing.rows.operations import (
     Concatenate,
     Insert,
@@ -30,8 +19,6 @@ from commit_coord.testing.rows.operations import (
     Statement,
     Truncate,
 )
-
-# Statements.
 
 
 def text_of(operation: Statement, table: str, schema: Schema) -> str:

@@ -11,10 +11,7 @@ from commit_coord.testing.rows.clients import quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.leftovers import on_disk
 from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.operations import (
-    Recreate,
-    Single,
-)
+from commit_coord.testing.rows.operations import Recreate, Single
 from commit_coord.testing.rows.program import stock_call
 
 

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
-    Always,
-    Partition,
-    State,
-    Unbound,
-    misled,
-    path_of,
-)
+from commit_coord.testing.rows.model import MAIN, Always, Partition, State, Unbound, misled, path_of
 from commit_coord.testing.rows.operations import (
     AddColumn,
     AddPartition,
