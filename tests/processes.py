@@ -21,6 +21,7 @@ import json, os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 import commit_coord
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.fleet import holds_within
 properties = json.loads(sys.argv[1])
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 def opened():

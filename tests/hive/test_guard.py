@@ -239,7 +239,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
     while time.monotonic() < until:
         for entry in world.standing():
             world.plain.unlock(int(entry.generation or 0))
-        time.sleep(0.1)
+        time.sleep(0.1)  # the subject: what comes late is removed, for as long as it may come
 
 
 class _Later:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from commit_coord.local import LocalServer, ServerFailed
+from commit_coord.testing.fleet import holds_within
 from tests.proof.faults.crews import Crews
 from tests.proof.faults.proxy import Proxy
 from tests.proof.faults.rigs import CLIENT_TIMEOUT_S, LEASE_S, Configuration, Rig
@@ -56,18 +57,16 @@ class Cell:
         self.ends.append(time.monotonic())
 
     def wait(self, seconds: float) -> None:
-        """Let it last."""
+        """Let it last: how long is a part of each fault."""
         time.sleep(seconds)
 
     def obeyed(self, slot: int, order: Order) -> bool:
         """Give *slot* an order; return whether it was carried out in time."""
         self.crews.place.give(slot, order)
-        path, until = self.crews.place.order(slot), time.monotonic() + _OBEYED_S
-        while path.exists():
-            if time.monotonic() > until:
-                path.unlink(missing_ok=True)
-                return False
-            time.sleep(0.01)
+        path = self.crews.place.order(slot)
+        if not holds_within(lambda: not path.exists(), _OBEYED_S, every_s=0.01):
+            path.unlink(missing_ok=True)
+            return False
         self.did(f"{order.act} {order.step}")
         return True
 
@@ -116,9 +115,7 @@ def stop_holders(cell: Cell) -> None:
     for point, slot in points:
         if not cell.obeyed(slot, Order(step=point, act="stop")):
             continue
-        until = time.monotonic() + 2
-        while not cell.crews.is_stopped(slot) and time.monotonic() < until:
-            time.sleep(0.01)
+        holds_within(lambda: cell.crews.is_stopped(slot), 2, every_s=0.01)  # noqa: B023 - called here
         cell.over()
         cell.wait(LEASE_S + 7)
         cell.crews.signal(slot, signal.SIGCONT)
@@ -331,7 +328,7 @@ def _hog_postgres(cell: Cell, ends: ExitStack) -> None:
                     "WHERE backend_type = 'client backend' AND application_name <> 'hog'"
                 )
                 connection.commit()
-            time.sleep(0.02 if len(own) < 50 else 0.2)
+            cell.wait(0.02 if len(own) < 50 else 0.2)
     for connection in own:
         connection.close()
 
@@ -351,7 +348,7 @@ def _hog_zookeeper(cell: Cell, ends: ExitStack) -> None:
         for server in cell.rig.zookeeper.servers:
             cell.proxies[server.port].cut()
         cell.did("connections taken")
-        time.sleep(2)
+        cell.wait(2)
 
 
 def run_out_of_memory(cell: Cell) -> None:

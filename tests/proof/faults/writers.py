@@ -214,7 +214,7 @@ class _Slot:
                     log.unknown(mark, error)
                 else:
                     log.acknowledged(mark, snapshot_id)
-                time.sleep(_PAUSE_S[self._kind])
+                time.sleep(_PAUSE_S[self._kind])  # the pace of a writer
 
     def _operation(self) -> Callable[[str, int], int | None]:
         table = self._catalog.load_table(TABLE)
@@ -360,8 +360,8 @@ class _Obeying:
         if order.act == "hoard":
             run_out_of_memory(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL if order.act == "kill" else signal.SIGSTOP)
-        while order.act == "kill":
-            time.sleep(1)  # the signal is on its way
+        if order.act == "kill":
+            threading.Event().wait()  # the signal is on its way
 
 
 def _wrap_pyiceberg(catalog: Catalog, reached: Callable[[str], None]) -> None:
