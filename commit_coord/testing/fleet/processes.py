@@ -77,7 +77,8 @@ class ForkedWriter(WriterProcess):
 
     def __init__(self, target: Callable[..., None], *arguments: Any, imported: Sequence[str] = ()) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(imported))
+        if imported:
+            context.set_forkserver_preload(list(imported))
         self._process = context.Process(target=target, args=arguments, daemon=True)
         self._process.start()
 

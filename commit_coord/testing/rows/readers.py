@@ -215,11 +215,20 @@ class _DuckDB:
 _duckdb = _DuckDB()
 
 
+def query_duckdb(query: str) -> pa.Table:
+    """Return what DuckDB with its Iceberg extension answers.
+
+    Raises:
+        RuntimeError: It refuses, or has ended.
+    """
+    return _duckdb.ask(query)
+
+
 def duckdb(location: str, schema: Schema, where: Where) -> Bag:
     """Read with DuckDB's Iceberg extension."""
     condition = _sql(where, schema)
     query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://').removeprefix('file:')}') WHERE {condition}"
-    return bag(_duckdb.ask(query), schema.as_struct())
+    return bag(query_duckdb(query), schema.as_struct())
 
 
 def _sql(where: Where, schema: Schema) -> str:
