@@ -397,7 +397,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         until(lambda: all(w.request.request_id in standing(other) for w in waiters))
         time.sleep(0.5)  # until each of them has looked up whom it waits for
         before = received(alone)
-        time.sleep(1.5)
+        time.sleep(1.5)  # the subject: nothing is asked for while time goes by
         assert received(alone) - before - 1 == 0
         held.ensure_active()
         assert received(alone) - before - 2 == 0
@@ -539,7 +539,7 @@ def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     def work(_: LockManager) -> None:
         client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
         client.acquire(request((X, TABLE), owner=ELSEWHERE), deadline=soon())
-        time.sleep(60)
+        threading.Event().wait(600)
 
     manager = service.open()
     victim = service.fork(work)
@@ -769,7 +769,7 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
-    time.sleep(1.5)
+    time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
     assert closing._session.connection._opening is None  # nor does what kazoo says of its end begin another one
 
 
@@ -1429,7 +1429,7 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
             holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
             held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
             waiting = Contender(waiter, request((X, TABLE)), seconds=120).queued()
-            time.sleep(delay)  # the pings go on: at another moment of each
+            time.sleep(delay)  # the subject: the follower freezes at another moment between two pings of the leader
             held.ensure_active(0)
             follower.pause()
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from commit_coord.coordinator.commit import Commit
 from commit_coord.model import LockScope
 from commit_coord.protocol.commit import SwapResult
 from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
+from tests.processes import until
 from tests.threads import elsewhere
 
 LONG = 600
@@ -142,8 +142,7 @@ def test_a_commit_whose_lease_ran_out_after_it_was_planned_does_not_land(
     lease_id = leases.grab_lease(leased(table), 0.5)
 
     def run_out() -> None:
-        while leases.confirm_lease(lease_id):
-            time.sleep(0.01)
+        until(lambda: not leases.confirm_lease(lease_id), "the end of the lease")
 
     before_the_swap(monkeypatch, run_out)
     with made.catalog.fenced(lease_id), pytest.raises(CommitLockFailed):
@@ -181,8 +180,7 @@ def test_whoever_is_fenced_commits_alone(made: Kit) -> None:
     with catalog.coordinator.latch(tuple(table.name())) as latch:
         waiter = threading.Thread(target=append)
         waiter.start()
-        while not any(entry.blocked_by for entry in catalog.locks.locks(scope=LockScope.COMMIT)):
-            time.sleep(0.01)
+        until(lambda: any(entry.blocked_by for entry in catalog.locks.locks(scope=LockScope.COMMIT)), "a waiter")
         assert [] == list(latch.take(10))
     waiter.join()
     assert [1, 2] == row_ids(made.again(table))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from commit_coord.locks.keeping import CarryingLease
 from commit_coord.model import LockScope, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from tests import limits
+from tests.processes import until
 
 TABLE = ("db", "t")
 Action = Callable[[Any], object]
@@ -134,11 +134,12 @@ def in_line(catalog: Any, *actions: Action) -> list[Any]:
 
 
 def await_queue(catalog: Any, length: int) -> None:
-    give_up = time.monotonic() + limits.PATIENCE
     table = Resource.table(TABLE)  # the service may be a metastore that other tests use too
-    while len({entry.request_id for entry in catalog.locks.locks(table, scope=LockScope.COMMIT)}) < length:
-        assert time.monotonic() < give_up, f"the queue has no {length} requests"
-        time.sleep(0.002)
+
+    def is_long() -> bool:
+        return len({entry.request_id for entry in catalog.locks.locks(table, scope=LockScope.COMMIT)}) >= length
+
+    until(is_long, f"a queue of {length} requests")
 
 
 def ids(catalog: Any, branch: str = "main") -> list[int]:

@@ -6,7 +6,6 @@ import json
 import logging
 import signal
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
+from commit_coord.testing.fleet import holds_within
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
@@ -560,9 +560,7 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
         alter(*arguments, **more)
 
         def write_over() -> None:
-            waiting = time.monotonic() + limits.PATIENCE
-            while len(other.show_locks(db, "t")) < 2 and time.monotonic() < waiting:
-                time.sleep(0.01)  # until ours stands behind it
+            holds_within(lambda: len(other.show_locks(db, "t")) >= 2, limits.PATIENCE)  # ours waits behind it
             read.parameters["metadata_location"] = follower(read.parameters["metadata_location"])
             other.alter_table(db, "t", read, expected=None)
             other.unlock(lock.lockid)

@@ -46,11 +46,11 @@ def test_a_connection_serves_many_calls(proxy: Proxy) -> None:
     client = MetastoreClient(proxy.uri, QUICK)
     for _ in range(5):
         client.get_all_databases()
-    assert len(proxy._open) == 2
+    assert len(proxy.sockets) == 2
     with pytest.raises(NoSuchObject, match="not found"):
         client.get_table("default", "nothing")
     client.get_all_databases()
-    assert len(proxy._open) == 2, "an error that the server declares ends no connection"
+    assert len(proxy.sockets) == 2, "an error that the server declares ends no connection"
     client.close()
 
 
@@ -199,7 +199,7 @@ def test_a_forked_child_has_connections_of_its_own(proxy: Proxy) -> None:
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     client.get_all_databases()
-    assert len(proxy._open) == 4
+    assert len(proxy.sockets) == 4
 
 
 @pytest.mark.parametrize("uri", ["http://x:1", "thrift://", "thrift://h:port", "thrift://h:1/path", "h:9083", ""])
