@@ -23,12 +23,13 @@ from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.errors import CommitLockFailed, CommitStateUnknown, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
+from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.hive_lease import Leases
@@ -50,7 +51,8 @@ class CoordinatedCatalog(MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
-    :class:`~commit_coord.coordinator.PointerStore` and calls :meth:`_coordinate` when it is ready.
+    :class:`~commit_coord.coordinator.PointerStore`, calls :meth:`_configure` first and :meth:`_coordinate` when it is
+    ready.
     """
 
     settings: Settings
@@ -59,8 +61,8 @@ class CoordinatedCatalog(MetastoreCatalog):
     coordinator: Coordinator
     events: Events
 
-    def _coordinate(self, configuration: Configuration, store: PointerStore) -> None:
-        """Make the lock manager and the coordinator."""
+    def _configure(self, configuration: Configuration) -> None:
+        """Take the settings over, and open what listens to this catalog."""
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)
@@ -74,33 +76,39 @@ class CoordinatedCatalog(MetastoreCatalog):
             check_min_wait_ms=settings.lock_check_min_wait_ms,
             check_max_wait_ms=settings.lock_check_max_wait_ms,
         )
-        self.locks = create_lock_manager(
+
+    def _open_locks(self, space: str) -> LockManager:
+        """Return the lock manager that the settings name.
+
+        Args:
+            space: Tells this catalog's tables from others of the same names at the same lock service.
+        """
+        settings = self.settings
+        return create_lock_manager(
             settings.lock_impl,
             settings.lock_uri,
             self._lock_settings,
             SYSTEM_CLOCK,
             self.events,
-            space=self._lock_space(),
-            options=settings.lock_options | self._lock_options(),
+            space=space,
+            options=settings.lock_options,
         )
+
+    def _coordinate(self, store: PointerStore, locks: LockManager, metadata: MetadataReader | None = None) -> None:
+        """Make the coordinator."""
+        settings = self.settings
+        self.locks = locks
         self.coordinator = Coordinator(
             store,
-            self.locks,
+            locks,
             acquire_timeout_ms=settings.lock_acquire_timeout_ms,
             clock=SYSTEM_CLOCK,
             events=self.events,
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
             group_max_size=settings.commit_group_max_size,
             group_max_bytes=settings.commit_group_max_bytes,
+            metadata=metadata,
         )
-
-    def _lock_space(self) -> str:
-        """Return what tells this catalog's tables from others of the same names at the same lock service."""
-        return self.name
-
-    def _lock_options(self) -> dict[str, Any]:
-        """Return what this catalog's lock manager takes beyond what the settings say."""
-        return {}
 
     # Operation locks.
 
@@ -431,6 +439,8 @@ class CoordinatedCatalog(MetastoreCatalog):
             given = self._properties(table, {}, properties)
             try:
                 return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
+            except CommitStateUnknown:
+                raise  # The table may have the file.
             except Exception:
                 self._delete_unless_created(table)
                 raise

@@ -102,7 +102,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
         weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
-        self._coordinate(configuration, self)
+        self._configure(configuration)
+        self._coordinate(self, self._open_locks(space=name))
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""

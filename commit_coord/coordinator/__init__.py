@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.clock import Clock
@@ -18,10 +17,9 @@ from commit_coord.coordinator.stores import Committed, PointerStore, Replanner, 
 from commit_coord.errors import InternalError
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
-from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.iceberg.cache import MetadataCache
+from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Overwrites
+from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
@@ -44,6 +42,7 @@ class Coordinator:
         journal_lifetime_ms: How long a caller's request id is remembered.
         group_max_size: Appends that one swap may publish.
         group_max_bytes: Of the attempts that it may publish beside the holder's own.
+        metadata: Reads the metadata of the tables in *store*; None makes one.
         limits: Of the protocol.
     """
 
@@ -58,11 +57,13 @@ class Coordinator:
         journal_lifetime_ms: int,
         group_max_size: int = 1,
         group_max_bytes: int = 1 << 20,
+        metadata: MetadataReader | None = None,
         limits: Limits = _LIMITS,
     ) -> None:
         self.store = store
         self.locks = locks
-        self.cache = MetadataCache()
+        self.metadata = metadata or MetadataReader(store.pointer, store.file_io)
+        self.cache = self.metadata.cache
         self.lists = manifest_list.Written()
         self.clock = clock
         self.events = events
@@ -147,14 +148,11 @@ class Coordinator:
         Raises:
             NoSuchTableError: There is no such table.
         """
-        location = self.store.pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return self.read(location), location
+        return self.metadata.load(table)
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*, from memory when it was read or written before."""
-        return self.cache.get(location, lambda known: lean.read(self.store.file_io({}, location), location, known))
+        return self.metadata.read(location)
 
     def find(self, table: Table, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.

@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, NestedField
 
-from commit_coord.catalog.hive_table import SERDE_LIB, SERDE_PROPERTY
+from commit_coord.catalog.metastore.hive_table import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
 from commit_coord.iceberg.named_partitions import partition_filter, partition_levels
 from commit_coord.iceberg.partitions import partition_level

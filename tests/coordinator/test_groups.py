@@ -519,7 +519,7 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
     """No error may make its owner repeat it or delete its files."""
     told: list[Event] = []
     catalog.events.subscribe(told.append)
-    real = catalog.coordinator.read
+    real = catalog.coordinator.metadata.read
 
     def read(location: str) -> Any:
         if store.swaps and threading.get_ident() != holder[0]:
@@ -533,7 +533,7 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
         return real_swap(*arguments)
 
     store = catalog.coordinator.store = Counting(catalog, swap)
-    monkeypatch.setattr(catalog.coordinator, "read", read)
+    monkeypatch.setattr(catalog.coordinator.metadata, "read", read)
     _, error = in_line(catalog, appending(1), appending(2))
     monkeypatch.undo()
     assert isinstance(error, CommitStateUnknown)

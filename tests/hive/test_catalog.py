@@ -586,7 +586,7 @@ def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
     catalog.create_namespace(db)
     table = catalog.create_table((db, "t"), SCHEMA)
     table.append(ids(1))
-    alter, pointer, sent = catalog.metastore.alter_table, catalog.pointer, []
+    alter, pointer, sent = catalog.metastore.alter_table, catalog.pointers.location, []
 
     def altered(*arguments: Any, **more: Any) -> None:
         alter(*arguments, **more)
@@ -601,7 +601,7 @@ def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
         return pointer(name)
 
     monkeypatch.setattr(catalog.metastore, "alter_table", altered)
-    monkeypatch.setattr(catalog, "pointer", looked)
+    monkeypatch.setattr(catalog.pointers, "location", looked)
     table.append(ids(2))
     assert row_ids(opened(hms.uri).load_table((db, "t"))) == [1, 2]
     catalog.close()
@@ -668,7 +668,7 @@ def test_a_loss_is_found_by_loading_too_and_an_older_view_is_none(
     table.append(ids(2))
     seen: list[Any] = []
     catalog.events.subscribe(seen.append)
-    catalog._overwrites.loaded((db, "t"), read.parameters["metadata_location"])
+    catalog.overwrites.loaded((db, "t"), read.parameters["metadata_location"])
     catalog.load_table((db, "t"))
     assert seen == []
     catalog.metastore.alter_table(db, "t", read, expected=None)
@@ -728,7 +728,7 @@ def test_without_compare_and_set_the_common_lock_is_held(
         real = mine.metastore.alter_table
 
         def alter(*arguments: Any, expected: Any, server: Any) -> None:
-            held = [e for e in mine.locks.locks() if impl == "hms"] or mine._hms_locks.locks()  # type: ignore[union-attr]
+            held = [e for e in mine.locks.locks() if impl == "hms"] or mine.common_lock.manager.locks()
             sent.append((expected, any(e.resource == Resource((db, "t")) for e in held)))
             real(*arguments, expected=expected, server=server)
 

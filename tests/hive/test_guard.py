@@ -170,8 +170,8 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = catalog._guards
-    assert guards is not None
+    guards = catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     (guard,) = world.standing()
     world.plain.unlock(int(guard.generation or 0))
@@ -186,8 +186,8 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
 def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = world.catalog._guards
-    assert guards is not None
+    guards = world.catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     guards._clock = _Later(guards._clock)
     (guard,) = world.standing()
@@ -303,8 +303,8 @@ def test_a_guard_can_be_turned_off(world: World) -> None:
 def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.stock().create_table((world.db, "t"), SCHEMA)
     second = world.open()
-    guards = world.catalog._guards
-    assert guards is not None
+    guards = world.catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     real, listings = guards._listed, []
 
     def listed(table: tuple[str, ...]) -> Any:

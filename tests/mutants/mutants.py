@@ -491,14 +491,14 @@ MUTANTS = (
     # A table that moves between two lock services.
     Mutant(
         "the phase is not compared under the latch",
-        "locks/migration/manager.py",
+        "locks/migration/lease.py",
         "        if locks_of(state.phase, changing=self.is_changing) == locks_of(phase, changing=self.is_changing):\n",
         "        if state.epoch >= 0:\n",
         _MOVES,
     ),
     Mutant(
         "the second lock is not taken",
-        "locks/migration/manager.py",
+        "locks/migration/taking.py",
         '                offer = ""\n',
         "                return\n",
         _MOVES,

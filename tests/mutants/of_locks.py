@@ -153,7 +153,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-listed-twice",
-        "locks/migration/manager.py",
+        "locks/migration/sides.py",
         "key = entry.request_id, hms_names.listed(entry.resource), entry.scope",
         "key = entry.request_id, entry.resource, entry.scope",
         "tests/contract/test_lock_managers.py::TestLockManagers::test_a_lock_is_listed_and_freed_by_a_name_of_any_length[hms-to-zookeeper-both]",
@@ -174,7 +174,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-table-that-can-not-be-read-stops-the-reaper",
-        "catalog/hive.py",
+        "catalog/metastore/guards.py",
         "            return self._looked_at(table)\n        except Exception:\n",
         "            return self._looked_at(table)\n        except ZeroDivisionError:\n",
         "tests/hive/test_guard.py::test_a_table_that_can_not_be_read_keeps_its_guard_and_stops_no_other_from_being_freed",

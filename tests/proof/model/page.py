@@ -52,7 +52,7 @@ stands in [guarantees](guarantees.md).
 The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
 `commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla) and
 [`Migration.tla`](../tests/proof/model/Migration.tla), to be read beside
-`commit_coord/locks/migration/manager.py`.
+`commit_coord/locks/migration/`.
 
 A *fault* is a death, a lease of a living writer that runs out (it is paused), a lost answer, a deadline, a failed
 write. Any step of anybody may come between two steps of a writer, and a request whose sender gave up may be carried out

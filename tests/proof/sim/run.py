@@ -32,8 +32,8 @@ from pyiceberg.types import LongType, NestedField
 
 from commit_coord import coordinator as coordinating
 from commit_coord.catalog import base as catalogs
-from commit_coord.catalog import hive as hive_module
 from commit_coord.catalog import migration as operating
+from commit_coord.catalog.metastore import common_lock as common_lock_module
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import commit as committing
@@ -48,8 +48,8 @@ from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import memory as memory_module
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.keeping import KeptLease
-from commit_coord.locks.migration import manager as migrating_module
-from commit_coord.locks.migration.manager import MigratingLease
+from commit_coord.locks.migration import sides as migrating_module
+from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql import manager as lease_module
 from commit_coord.locks.zookeeper import manager as zookeeper_module
@@ -78,7 +78,6 @@ from tests.proof.sim.moving import (
     MovingClient,
     SimulatedGuards,
     SimulatedHms,
-    SimulatedMigratingManager,
     SimulatedZooKeeper,
     check_phases,
 )
@@ -269,7 +268,7 @@ class Run:
 
         yield uuid, "uuid4", made
         yield committing, "ExecutorFactory", _InlineFactory
-        for module in (coordinating, catalogs, hive_module, migrating_module, operating):
+        for module in (coordinating, catalogs, common_lock_module, migrating_module, operating):
             yield module, "this_owner", owner
         for module in (lease_module, zookeeper_module):
             yield module, "is_dead", dead
@@ -394,12 +393,12 @@ class Run:
 
         hms = self._hms(process, ours=True)
         zookeeper = SimulatedZooKeeper(process, self.zookeeper, _LEASE, granted, prompt=False)
-        manager = SimulatedMigratingManager(hms, zookeeper, _LEASE, process.clock)
-        moving = MovingClient(process, self.pointers, self.files, shares_latch=True)
-        coordinator = Coordinator(moving, manager, **options)
         guards = SimulatedGuards(lambda: self._hms(process, ours=False), _owner(process, "guard"), process.clock, 15.0)
-        moving.migrates(manager, guards, coordinator, believed)
-        return moving, coordinator
+        moving = MovingClient(
+            process, self.pointers, self.files, hms=hms, zookeeper=zookeeper, guards=guards, believed=believed
+        )
+        moving.coordinator = Coordinator(moving, moving.locks, metadata=moving.metadata, **options)
+        return moving, moving.coordinator
 
     def client(self, process: Process) -> Client:
         """Return the process's client of pointers and files."""
