@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,15 @@ from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written
+from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.isolation import seen_from
+from commit_coord.table.operation_locks import acquire, needed_locks
+from commit_coord.table.ports import catalog_of
 from commit_coord.table.staged import Staged, StagingTransaction
 
 if TYPE_CHECKING:
@@ -164,14 +167,16 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
             LockTimeout: A conflicting lock was not given back in time; every file that it created is gone.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
-        catalog: Any = self._table.catalog
+        catalog, name = catalog_of(self._table), self._table.name()
         found = (written.misfit(self.table_metadata) for written in self._written)
         if (reason := next((reason for reason in found if reason is not None), None)) is not None:
             self._created.abandon(self._table.io)
-            name = table_name(self._table.name())
-            raise CommitNotApplied(f"the table was not made, its rows do not fit its columns: {reason}", table=name)
+            raise CommitNotApplied(
+                f"the table was not made, its rows do not fit its columns: {reason}", table=table_name(name)
+            )
         try:
-            with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
+            needed = needed_locks(catalog, Operation.CREATE_TABLE, Resource.table(name))
+            with acquire(catalog, needed, Operation.CREATE_TABLE.value) or nullcontext():
                 self._sent = True
                 table = super().commit_transaction()
         except BaseException as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -22,7 +22,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied, LockReentered
+from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -32,6 +32,8 @@ from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
+from commit_coord.table.ports import catalog_of
 from commit_coord.table.requests import Request
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
@@ -45,8 +47,7 @@ class CoordinatedTable(Table):
 
     @property
     def _coordinator(self) -> Coordinator:
-        coordinator: Coordinator = self.catalog.coordinator  # type: ignore[attr-defined]  # a CoordinatedCatalog
-        return coordinator
+        return catalog_of(self).coordinator
 
     def transaction(self) -> CoordinatedTransaction:
         """Return a new transaction."""
@@ -165,16 +166,13 @@ class CoordinatedTable(Table):
         What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
         """
         refuse_unwritable(self)
-        catalog: Any = self.catalog
+        catalog = catalog_of(self)
         if not calls_take(operation, catalog.settings.operation_locks):
             yield None
             return
         while True:
             planned = self._planned(partitions)
-            try:
-                taken: Lease | None = catalog.lock_call(operation, *planned)
-            except LockReentered:
-                taken = None
+            taken = acquire_unless_held(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
                 # Somebody may have changed the partitions while we waited.
@@ -339,10 +337,10 @@ class CoordinatedTable(Table):
         """
         refuse_unwritable(self)
         operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
-        catalog: Any = self.catalog
+        catalog = catalog_of(self)
         while True:
             planned = self._compacted(partition)
-            taken: Lease | None = catalog.lock_call(operation, *planned)
+            taken = acquire(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
                 # Somebody may have changed the partitions while we waited.

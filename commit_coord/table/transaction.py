@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -34,12 +33,10 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
-from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
     CommitConflict,
     CommitNotApplied,
     FileInTable,
-    LockReentered,
     NoSuchProperty,
     StaleRead,
     StatementError,
@@ -69,6 +66,8 @@ from commit_coord.table.isolation import (
     seen_from,
 )
 from commit_coord.table.live_files import live_among
+from commit_coord.table.operation_locks import acquire_unless_held, needed_locks
+from commit_coord.table.ports import catalog_of
 from commit_coord.table.replaced import replaced
 from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.staged import REFS, Staged, StagingTransaction
@@ -76,9 +75,6 @@ from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-logger = logging.getLogger(__name__)
-
 
 Seen = tuple[TableMetadata, str]
 """The table as it was shown, and where that stands."""
@@ -99,6 +95,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
     ) -> None:
         refuse_unwritable(table)
         self._target = table
+        self._catalog = catalog_of(table)
         self._created = CreatedFiles()
         self._sent = False
         tracked = copy.copy(table)
@@ -235,8 +232,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         try:
             yield
         except FileNotFoundError as error:
-            coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-            head, location = coordinator.load(tuple(self._table.name()))
+            head, location = self._catalog.coordinator.load(tuple(self._table.name()))
             if self._is_base(head, location):
                 raise
             raise self._conflict(f"the table has changed since it was read, and a file is gone: {error}") from error
@@ -721,7 +717,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         try:
             if not self._begun() and not Written.known(shown, data_files, schema_id):
                 # They may have been written for what others have changed meanwhile.
-                self._see_the_head(self._target.catalog.coordinator)  # type: ignore[attr-defined]
+                self._see_the_head()
             return Written.of(self.table_metadata, data_files, schema_id, shown=shown)
         except ValueError as error:
             raise self._conflict(str(error)) from error
@@ -752,7 +748,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
     def _refuse_files_that_are_there(self, paths: Sequence[str], branch: str | None) -> None:
         there = self._live_among(paths, branch)
         if there and not self._begun():
-            self._see_the_head(self._target.catalog.coordinator)  # type: ignore[attr-defined]
+            self._see_the_head()
             there = self._live_among(paths, branch)
         self._note(reads=True)
         if there:
@@ -967,16 +963,16 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         told that it landed.   3. We would report a success, and the row stays. The same with a column that we make the
         first one, and that was the first one when we loaded the table.
         """
-        coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
-        head, location = coordinator.load(tuple(self._table.name()))
+        head, location = self._catalog.coordinator.load(tuple(self._table.name()))
         if not self._is_base(head, location):
             self._refuse_other_table(head)
             self._follow(head, location)
 
     def _land(self, attempt: Attempt) -> None:
-        coordinator: Coordinator = self._target.catalog.coordinator  # type: ignore[attr-defined]
         self._sent = True
-        (committed,) = coordinator.commit([attempt], replan=self._replan, repeatable=self.repeatable, under=self.under)
+        (committed,) = self._catalog.coordinator.commit(
+            [attempt], replan=self._replan, repeatable=self.repeatable, under=self.under
+        )
         self._show(committed.metadata, committed.location)
         self.answered = committed.answered
         if committed.answered:
@@ -1121,35 +1117,31 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             operation: What the present call does.
             look: See the table as it is by then.
         """
-        catalog: Any = self._target.catalog
         if self._depth > 1 or self._repeating or self._failed or self._holds(operation):
             return
         self._unlock()  # S, for which our own X would wait; what others commit in between is found at the commit
-        try:
-            lease: Lease | None = catalog.lock_call(operation, Resource.table(self._table.name()))
-        except LockReentered:
-            logger.debug("this thread holds locks of %s already", table_name(self._table.name()))
-            return
+        needed = needed_locks(self._catalog, operation, Resource.table(self._table.name()))
+        lease = acquire_unless_held(self._catalog, needed, operation.value)
         if lease is None:
             return
         self._lease = lease  # ours alone: whoever never ends us lets go of it with us, and the manager finds that out
         # Under `snapshot` the plan is one for what was read: what others have added since then is not replaced.
         bound = any(read.level is IsolationLevel.SNAPSHOT for read in self._staged.depended)
         if look and not bound and not self._begun():
-            self._see_the_head(catalog.coordinator)
+            self._see_the_head()
 
     def _holds(self, operation: Operates) -> bool:
         """Return whether an earlier call has taken what *operation* takes, or more."""
         taken = {mode for _, mode in self._lease.request.locks} if self._lease is not None else set()
         return COMMANDS[operation].mode in taken or LockMode.EXCLUSIVE in taken
 
-    def _see_the_head(self, coordinator: Coordinator) -> None:
+    def _see_the_head(self) -> None:
         """Go on from the table as it is now, unless that is what is seen already.
 
         The table object of the caller stays as it is until the commit has landed: were it to show the head after a
         refusal, the same rows could be written in a second try.
         """
-        head, location = coordinator.load(tuple(self._table.name()))
+        head, location = self._catalog.coordinator.load(tuple(self._table.name()))
         if not self._is_base(head, location):
             self._refuse_other_table(head)
             self._move_to(head, location)

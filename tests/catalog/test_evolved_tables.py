@@ -293,7 +293,7 @@ def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
     table = of_version_three(memory)
     assert [1] == row_ids(table)
     before = files_in(table.location())
-    monkeypatch.setattr(type(memory.catalog), "lock_call", lambda *_: pytest.fail("a lock was taken"))
+    monkeypatch.setattr(type(memory.catalog), "lock_change", lambda *_, **__: pytest.fail("a lock was taken"))
     with pytest.raises(CommitNotApplied, match="nothing was written: .* can be read, .*format_version='3'"):
         write(table)
     assert before == files_in(table.location())

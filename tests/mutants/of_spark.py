@@ -100,9 +100,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-write-that-waits-for-its-own-lease",
-        "spark/locks.py",
-        "with suppress(LockReentered):",
-        "with suppress():",
+        "table/operation_locks.py",
+        "    if needed.held is not Held.NOTHING:\n        return None\n    try:",
+        "    if needed.held is not Held.NOTHING:\n        return catalog.lock_change(needed.locks)\n    try:",
         f"{_ROWS}test_a_write_under_a_lease_of_its_own_does_not_wait_for_it",
     ),
     Mutant(
@@ -282,9 +282,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-outage-in-other-words",
-        "spark/locks.py",
-        "held = catalog.lock_change(locks, statement=statement)",
-        "held = catalog.lock_operation(locks, statement=statement)",
+        "table/operation_locks.py",
+        "    return catalog.lock_change(needed.locks, statement=statement) if",
+        "    return catalog.lock_operation(needed.locks, statement=statement) if",
         "tests/spark/test_datasource.py::test_a_job_ends_in_an_outage_of_the_lock_service_as_a_commit_does",
     ),
     Mutant(

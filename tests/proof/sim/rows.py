@@ -129,7 +129,6 @@ class SimulatedCatalog:
 
     spelled = _Catalog.spelled
     load_table = _Catalog.load_table
-    lock_call = _Catalog.lock_call
     lock_change = _Catalog.lock_change
     lock_request = _Catalog.lock_request
     lock_operation = _Catalog.lock_operation
