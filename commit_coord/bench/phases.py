@@ -12,10 +12,10 @@ import pyiceberg.io.pyarrow
 from pyiceberg.table import Transaction
 
 from commit_coord import coordinator
-from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator import planning
 from commit_coord.coordinator.commit import Commit
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.table import CoordinatedTransaction
 from commit_coord.table.append import PureAppend
 
@@ -42,11 +42,11 @@ class Phases:
             (PureAppend, "_own_manifests", "prepare: attempt: write manifest"),
             (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),
-            (committing, "follow", f"{latched}plan: follow"),
-            (lean, "apply_updates", f"{latched}plan: follow: apply updates"),
+            (planning, "rebase", f"{latched}plan: rebase"),
+            (fast_metadata, "apply_updates", f"{latched}plan: rebase: apply updates"),
             (coordinator.Coordinator, "read", f"{latched}plan: read head"),
             (manifest_list, "write_appended", f"{latched}write: manifest list"),
-            (lean, "dump_parts", f"{latched}write: dump metadata"),
+            (fast_metadata, "dump_parts", f"{latched}write: dump metadata"),
         ):
             self._wrap(owner, name, label)
 

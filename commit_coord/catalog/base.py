@@ -26,7 +26,7 @@ from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
@@ -318,7 +318,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Tables.
 
-    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+    ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
         properties = self._properties(table, head.properties if head is not None else {}, made.properties)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
@@ -376,7 +378,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
-            base_sequence_number=lean.sequence_number(table.metadata),
+            base_sequence_number=fast_metadata.sequence_number(table.metadata),
             requirements=requirements,
             updates=updates,
         )

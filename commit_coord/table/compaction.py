@@ -88,7 +88,7 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
     try:
         mark(read, new)
         with transaction:
-            transaction.under = lease
+            transaction.operation_lease = lease
             transaction.rewrite_files(old, new, sequence_number(read))
     except BaseException as error:
         if not transaction.sent or isinstance(error, CommitNotApplied | StatementError):

@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.table.append import PureAppend
 from commit_coord.table.changes import EVOLUTIONS, Change
 from commit_coord.table.created_files import CreatedFiles
@@ -180,7 +180,7 @@ class StagingTransaction(Transaction):
         """Return the table with the staged changes, but for an append that nothing has looked at."""
         base, updates = self._table.metadata, self._updates
         if self._view is None or self._view[0] is not base or self._view[1] is not updates:
-            self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
+            self._view = (base, updates, fast_metadata.apply_updates(base, updates) if updates else base)
         return self._view[2]
 
     @contextmanager

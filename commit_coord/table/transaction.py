@@ -42,7 +42,7 @@ from commit_coord.errors import (
     StatementError,
 )
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written, has_partitions, mark, rows_misfit
@@ -108,7 +108,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
         self.request_id = str(uuid.uuid4())
         self.repeatable = False
         self.answered = False
-        self.under: Lease | None = None
+        self.operation_lease: Lease | None = None
         """Must still be held when the commit is published; None asks for nothing."""
         self._base: Seen = (table.metadata, table.metadata_location)
         self._shown = table.metadata
@@ -971,7 +971,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
     def _land(self, attempt: Attempt) -> None:
         self._sent = True
         (committed,) = self._catalog.coordinator.commit(
-            [attempt], replan=self._replan, repeatable=self.repeatable, under=self.under
+            [attempt], replan=self._replan, repeatable=self.repeatable, operation_lease=self.operation_lease
         )
         self._show(committed.metadata, committed.location)
         self.answered = committed.answered
@@ -998,7 +998,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
             table=tuple(self._table.name()),
             table_uuid=str(base.table_uuid),
             base_location=self._table.metadata_location,
-            base_sequence_number=lean.sequence_number(base),
+            base_sequence_number=fast_metadata.sequence_number(base),
             requirements=(*staged.requirements, AssertTableUUID(uuid=base.table_uuid)),
             updates=staged.updates,
             append=append,
@@ -1148,7 +1148,7 @@ class CoordinatedTransaction(ExactRows, StagingTransaction):
 
     def _is_base(self, head: TableMetadata, location: str) -> bool:
         base, base_location = self._base
-        return (location, lean.sequence_number(head)) == (base_location, lean.sequence_number(base))
+        return (location, fast_metadata.sequence_number(head)) == (base_location, fast_metadata.sequence_number(base))
 
     def _refuse_other_table(self, head: TableMetadata) -> None:
         if head.table_uuid != self._base[0].table_uuid:

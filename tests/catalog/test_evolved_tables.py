@@ -29,8 +29,9 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
-from commit_coord.iceberg.rebase import Stale, _append_conflict, follow
+from commit_coord.iceberg.rebase import _append_conflict, rebase
 from commit_coord.iceberg.written import Written, digest
+from commit_coord.protocol.commit import NeedsReplan
 from commit_coord.sql import Session
 from commit_coord.table import rewrite_here
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, coordinated, files_in, ids, local, orphans, row_ids, rows
@@ -245,8 +246,8 @@ def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None
             update.add_column("wanted", StringType())
         head = memory.again(table)
         asked = replace(transaction._attempt(), reads_data=False)  # as a client asks that says no more than PyIceberg's
-        found = follow(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
-        assert isinstance(found, Stale)
+        found = rebase(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
+        assert isinstance(found, NeedsReplan)
         assert "column ids" in found.reason
     assert ["id", "s", "wanted"] == memory.again(table).schema().column_names
     assert [(1, "1", None)] == rows(memory.again(table))

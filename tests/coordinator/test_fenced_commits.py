@@ -23,7 +23,7 @@ from commit_coord import (
     LockTimeout,
     sql,
 )
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.publishing import Publisher
 from commit_coord.events import Event
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
@@ -71,7 +71,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
     Returns:
         The files that were about to be swapped in, as time goes on.
     """
-    real, left, writes = Commit._write, [happens], list[str]()
+    real, left, writes = Publisher.write, [happens], list[str]()
 
     def write(self: Any, plan: Any) -> None:
         real(self, plan)
@@ -79,7 +79,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
         if left:
             left.pop()()
 
-    monkeypatch.setattr(Commit, "_write", write)
+    monkeypatch.setattr(Publisher, "write", write)
     return writes
 
 

@@ -40,8 +40,8 @@ class Faulty:
         drained: bool = self._real.drain(table, location, lease)
         return drained
 
-    def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
-        return self._real.successor(table, head, made)
+    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
+        return self._real.prepare_metadata(table, head, made)
 
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
@@ -348,7 +348,7 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
 
 def test_a_latch_that_is_taken_again_writes_no_file_twice(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first try wrote could not be deleted: the network is away, as is the lease."""
-    monkeypatch.setattr("commit_coord.coordinator.commit.delete_quietly", lambda io, path: None)
+    monkeypatch.setattr("commit_coord.coordinator.publishing.delete_quietly", lambda io, path: None)
     active, asked = MemoryLease.ensure_active, []
 
     def lost_once(lease: MemoryLease, max_age_ms: int | None = None) -> None:

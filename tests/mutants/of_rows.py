@@ -133,7 +133,7 @@ MUTANTS += (
     ),
     Mutant(
         "a-file-that-is-there-is-given-up-with-the-race",
-        "coordinator/commit.py",
+        "coordinator/outcome.py",
         "if isinstance(verdict.error, StatementError):",
         "if isinstance(verdict.error, AssertionError):",
         "tests/catalog/test_transactions.py::test_a_file_is_added_to_a_branch_once",

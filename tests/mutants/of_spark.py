@@ -101,9 +101,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-write-that-waits-for-its-own-lease",
         "table/operation_locks.py",
-        "    if needed.held is not Held.NOTHING:\n        return None\n    try:",
-        "    if needed.held is not Held.NOTHING:\n        return catalog.lock_change(needed.locks)\n    try:",
-        f"{_ROWS}test_a_write_under_a_lease_of_its_own_does_not_wait_for_it",
+        "    return NeededLocks(locks, _held(catalog, locks))\n",
+        "    return NeededLocks(locks, Held.NOTHING)\n",
+        "tests/coordinator/test_fenced_commits.py::"
+        "test_a_job_of_a_holder_asks_for_no_lock_that_it_has[sqlite-a lease on the table]",
     ),
     Mutant(
         "spark-files-of-an-error-before-the-commit",

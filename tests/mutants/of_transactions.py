@@ -151,6 +151,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _HELD + "a_call_that_fails_gives_back_what_it_took",
     ),
     Mutant(
+        "a-thread-waits-for-its-own-lock-by-another-catalog",
+        "table/operation_locks.py",
+        "    except LockReentered:\n",
+        "    except NotImplementedError:\n",
+        _HELD + "what_a_thread_holds_by_another_catalog_it_does_not_wait_for",
+    ),
+    Mutant(
         "a-transaction-that-has-failed-takes-locks",
         _TX,
         " or self._failed or self._holds(operation)",
@@ -409,8 +416,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-added-to-a-branch-twice",
         _TX,
-        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        if there",
-        "        snapshot = self.table_metadata.current_snapshot()\n        if there",
+        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        return live_among",
+        "        snapshot = self.table_metadata.current_snapshot()\n        return live_among",
         _CALLS + "a_file_is_added_to_a_branch_once",
     ),
     Mutant(
@@ -457,14 +464,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one-request-of-two-tables-lands-twice",
-        "coordinator/__init__.py",
+        "coordinator/services.py",
         "        return landed(head, location, table, request_id)\n",
         "        return None if entry is not None else landed(head, location, table, request_id)\n",
         _REQUESTS + "one_request_of_two_tables_lands_once_in_each",
     ),
     Mutant(
         "the-journal-speaks-of-any-table",
-        "coordinator/__init__.py",
+        "coordinator/services.py",
         "        if entry is not None and entry.table_uuid == str(head.table_uuid):\n",
         "        if entry is not None:\n",
         _REQUESTS + "a_commit_to_a_table_that_was_dropped_is_not_found_in_the_next_of_its_name",

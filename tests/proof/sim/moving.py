@@ -194,7 +194,7 @@ class MovingClient(Client):
         self._guard(table, location, base)
         return self._send(base, location, compares=True)
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
         properties = self._moved(table, head.properties, made.properties)

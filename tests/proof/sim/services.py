@@ -257,7 +257,7 @@ class Client:
         self._in_doubt.discard(location)
         return True
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Add nothing."""
         return made
 
