@@ -18,6 +18,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.table import CoordinatedTransaction
 from commit_coord.table.append import PureAppend
+from commit_coord.table.committing import Committing
 
 
 class Phases:
@@ -38,7 +39,7 @@ class Phases:
             (CoordinatedTransaction, "append", "prepare: append()"),
             (Transaction, "append", "prepare: append(): PyIceberg"),
             (pyiceberg.io.pyarrow, "write_file", "prepare: append(): write data file"),
-            (CoordinatedTransaction, "_attempt", "prepare: attempt"),
+            (Committing, "attempt", "prepare: attempt"),
             (PureAppend, "_own_manifests", "prepare: attempt: write manifest"),
             (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),

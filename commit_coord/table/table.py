@@ -30,7 +30,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
-from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
+from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
 from commit_coord.table.isolation import NOTHING
 from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
 from commit_coord.table.ports import catalog_of
@@ -40,6 +40,10 @@ from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
+"""Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
 
 
 class CoordinatedTable(Table):
@@ -275,10 +279,10 @@ class CoordinatedTable(Table):
             return False
         tx = self.transaction()
         try:
-            written = tx.written(data_files, schema_id)
+            written = tx.files.written(data_files, schema_id)
             if request_id is not None:
-                tx.request_id = request_uuid(request_id)
-                tx.repeatable = True
+                tx.request.id = request_uuid(request_id)
+                tx.request.repeatable = True
             with tx:
                 if properties:
                     tx.set_properties(properties)
@@ -289,10 +293,10 @@ class CoordinatedTable(Table):
                     )
                 elif mode == "dynamic":
                     tx.replaces(tx.partitions_of(data_files), reads, branch, read_at)
-                    tx.delete_partitions(data_files, snapshot_properties, branch)
+                    tx.files.delete_partitions(data_files, snapshot_properties, branch)
                 elif reads is not None:
                     tx.depends_on(reads, branch, read_at)
-                tx.add_written_files(
+                tx.files.append_written(
                     data_files,
                     written,
                     snapshot_properties,
@@ -301,7 +305,7 @@ class CoordinatedTable(Table):
                     check_duplicate_files=checked,
                 )
         except Exception as error:
-            if tx.sent and not isinstance(error, CommitNotApplied):
+            if tx.request.sent and not isinstance(error, CommitNotApplied):
                 raise
             # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
             if request.has_landed(refused=error):
@@ -314,7 +318,7 @@ class CoordinatedTable(Table):
                 f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
                 table=".".join(self.name()),
             ) from error
-        return not tx.answered
+        return not tx.request.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
         """Put small files together, under X on *partition*, or on the table where none is given.

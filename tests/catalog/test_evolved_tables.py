@@ -128,7 +128,7 @@ def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None
     assert digest(other) != digest(BY_BUCKET)
     with table.transaction() as transaction:
         transaction.append(ids(1))
-        append = transaction._attempt().append
+        append = transaction.committing.attempt().append
     assert append is not None
     assert append.specs == {0: digest(BY_BUCKET)}
     assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
@@ -173,7 +173,7 @@ def test_nulls_do_not_land_in_a_column_that_the_same_transaction_made_required(m
         with table.transaction() as transaction:
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 update.update_column("s", required=True)
-            transaction.add_data_files(files, {}, "main", schema_id)
+            transaction.files.append(files, {}, "main", schema_id)
 
     with pytest.raises(CommitConflict, match="the column 's' is required now"):
         commit()
@@ -245,7 +245,9 @@ def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None
         with transaction.update_schema() as update:
             update.add_column("wanted", StringType())
         head = memory.again(table)
-        asked = replace(transaction._attempt(), reads_data=False)  # as a client asks that says no more than PyIceberg's
+        asked = replace(
+            transaction.committing.attempt(), reads_data=False
+        )  # as a client asks that says no more than PyIceberg's
         found = rebase(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
         assert isinstance(found, NeedsReplan)
         assert "column ids" in found.reason

@@ -694,8 +694,9 @@ def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, p
     def poisoned(table: Any) -> object:
         transaction = table.transaction()
         transaction.append(number(2))
-        prepare = transaction._staged.pending.prepare
-        transaction._staged.pending.prepare = lambda: spoiled(prepare())
+        pending = transaction.draft.staged.pending
+        prepare = pending.prepare
+        pending.prepare = lambda: spoiled(prepare())
         return transaction.commit_transaction()
 
     store = leased.coordinator.store = Counting(leased)
@@ -710,10 +711,10 @@ def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
 
     def repeatable(table: Any) -> object:
         transaction = table.transaction()
-        transaction.request_id, transaction.repeatable = request_id, True
+        transaction.request.id, transaction.request.repeatable = request_id, True
         transaction.append(number(2))
         transaction.commit_transaction()
-        return transaction.answered
+        return transaction.request.answered
 
     store = leased.coordinator.store = Counting(leased)
     _, answered, again, _ = in_line(leased, appending(1), repeatable, repeatable, appending(3))

@@ -253,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-compaction-keeps-its-files-after-an-error",
         "table/compaction.py",
-        "        if not transaction.sent or isinstance(",
+        "        if not transaction.request.sent or isinstance(",
         "        if isinstance(",
         "tests/catalog/test_created_files.py::test_a_compaction_that_fails_before_its_commit_leaves_no_file",
     ),
@@ -281,7 +281,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "names-of-files-that-the-same-transaction-adds",
-        "table/transaction.py",
+        "table/planned.py",
         "refuse_mapped_names(before, ",
         "refuse_mapped_names(self._table.metadata, ",
         "tests/catalog/test_row_filters.py::TestAddedFiles::"
