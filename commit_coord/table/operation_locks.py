@@ -103,6 +103,9 @@ def _held(catalog: LockingCatalog, locks: tuple[tuple[Resource, LockMode], ...])
     lease_on = catalog.locks.lease_on
     if all(lease_on(resource, mode) is not None for resource, mode in locks):
         return Held.ALL
+    near = {one for resource, _ in locks for one in (resource, *resource.ancestors)}
+    if all(lease_on(one, LockMode.SHARED) is None for one in near):
+        return Held.NOTHING
     for resource, mode in catalog.lock_request(locks).locks:
         lease = lease_on(resource, LockMode.SHARED)
         mine = dict(lease.request.locks).get(resource) if lease is not None else None

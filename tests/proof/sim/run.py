@@ -30,13 +30,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from commit_coord import coordinator as coordinating
 from commit_coord.catalog import base as catalogs
 from commit_coord.catalog import hive as hive_module
 from commit_coord.catalog import migration as operating
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
-from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator import outcome as outcome_module
+from commit_coord.coordinator import publishing as publishing_module
+from commit_coord.coordinator import services as coordinating
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
@@ -268,7 +269,8 @@ class Run:
             return one_host and not any(p.alive for p in self._processes if p.name == name)
 
         yield uuid, "uuid4", made
-        yield committing, "ExecutorFactory", _InlineFactory
+        for module in (outcome_module, publishing_module):
+            yield module, "ExecutorFactory", _InlineFactory
         for module in (coordinating, catalogs, hive_module, migrating_module, operating):
             yield module, "this_owner", owner
         for module in (lease_module, zookeeper_module):
