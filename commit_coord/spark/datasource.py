@@ -41,9 +41,10 @@ from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
+from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
-from commit_coord.spark.write import QUERY_ID, Batch, drop_repeated, publish
+from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
 from commit_coord.table.operation_locks import Held
 from commit_coord.table.writable import check_version

@@ -17,7 +17,7 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigErro
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import foreach_batch, read_table, write_table
 from commit_coord.spark.locks import write_locks
-from commit_coord.spark.write import iceberg_schema
+from commit_coord.spark.tables import iceberg_schema
 from tests import limits
 
 
