@@ -26,7 +26,7 @@ from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitLockFailed, CommitStateUnknown, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.iceberg.reader import MetadataReader
@@ -39,8 +39,9 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table.operation_locks import acquire, needed_locks
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
@@ -200,45 +201,17 @@ class CoordinatedCatalog(MetastoreCatalog):
             seconds += policy.longest_s
         return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
-    def lock_call(
-        self,
-        operation: Operation,
-        on: Resource,
-        partitions: Iterable[Partition] = (),
-        live_specs: int = 1,
-        *,
-        statement: str = "",
-    ) -> Lease | None:
-        """Take what *operation* takes on a table or database when it is called from Python.
-
-        Args:
-            operation: What is called.
-            on: The table or database.
-            partitions: Of the table, those that are named.
-            live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
-            statement: Shown to whoever waits.
-
-        Returns:
-            None when ``operation-locks`` asks for nothing, or this thread holds it already.
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+        """Hold what *operation* takes on the table or database *name* when it is called from Python.
 
         Raises:
             CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
-        if not calls_take(operation, self.settings.operation_locks):
-            return None
-        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
-        locks = [(self.spelled(resource), mode) for resource, mode in planned]
-        if all(self.locks.holds(resource, mode) for resource, mode in locks):
-            return None
-        return self.lock_change(locks, statement=statement or operation.value)
-
-    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
-        """Hold what :meth:`lock_call` takes on the table or database *name*."""
         whole = COMMANDS[operation].level is Level.DATABASE
         on = Resource((".".join(name),)) if whole else Resource.table(name)
-        return self.lock_call(operation, on, statement=statement) or nullcontext()
+        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
@@ -353,7 +326,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Tables.
 
-    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+    ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
         properties = self._properties(table, head.properties if head is not None else {}, made.properties)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
@@ -411,7 +386,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
-            base_sequence_number=lean.sequence_number(table.metadata),
+            base_sequence_number=fast_metadata.sequence_number(table.metadata),
             requirements=requirements,
             updates=updates,
         )

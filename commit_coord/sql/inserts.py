@@ -80,9 +80,9 @@ def _replace(statement: Insert, tx: CoordinatedTransaction, target: Table, rows:
             tx.append(rows)
     elif rows.num_rows:
         files = list(data_files(target.metadata, rows, target.io))
-        written = tx.written(files, None)
-        tx.delete_partitions(files, {}, MAIN_BRANCH)
-        tx.add_written_files(files, written, {}, MAIN_BRANCH)
+        written = tx.files.written(files, None)
+        tx.files.delete_partitions(files, {}, MAIN_BRANCH)
+        tx.files.append_written(files, written, {}, MAIN_BRANCH)
 
 
 def _put(statement: Insert, table: Table, rows: Rows) -> pa.Table:

@@ -262,7 +262,7 @@ def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer
         if files:
             if _MAPPING not in seen.properties:  # How readers find the columns of files that name no field ids.
                 tx.set_properties({_MAPPING: seen.schema().name_mapping.model_dump_json()})
-            tx.add_data_files(files, {}, MAIN_BRANCH)
+            tx.files.append(files, {}, MAIN_BRANCH)
 
     transaction = table.transaction()
     with transaction:

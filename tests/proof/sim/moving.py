@@ -204,7 +204,7 @@ class MovingClient(Client):
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
         properties = self._changes.checked(table, head.properties, made.properties)

@@ -34,7 +34,7 @@ from commit_coord.catalog import base
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
@@ -135,7 +135,6 @@ class SimulatedCatalog:
 
     spelled = _Catalog.spelled
     load_table = _Catalog.load_table
-    lock_call = _Catalog.lock_call
     lock_change = _Catalog.lock_change
     lock_request = _Catalog.lock_request
     lock_operation = _Catalog.lock_operation
@@ -214,7 +213,7 @@ class RowsRun(Run):
             properties={"format-version": str(version), **made.properties},
             table_uuid=UUID(int=1),
         )
-        return lean.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
+        return fast_metadata.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced, PyIceberg's clock and threads with the rest."""

@@ -258,7 +258,7 @@ class Client:
         assert self.take_latch is not None
         return self.take_latch()
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Add nothing."""
         return made
 
