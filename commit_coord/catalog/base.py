@@ -31,6 +31,7 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
@@ -55,7 +56,7 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     settings: Settings
     configuration: Configuration
-    locks: LockManager
+    locks: HandoverLockManager
     coordinator: Coordinator
     events: Events
 
@@ -168,7 +169,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         with _before_a_change():
             return self.lock_operation(locks, statement=statement)
 
-    def _latch(self, *tables: Identifier, statement: str) -> Lease:
+    def _latch(self, *tables: Identifier, statement: str) -> HandoverLease:
         """Take the commit latches of *tables* for a change of the catalog; see :meth:`Coordinator.latch`.
 
         Raises:
@@ -690,7 +691,7 @@ def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, s
     return cls(name, **given)
 
 
-def _take_note(latch: Lease) -> None:
+def _take_note(latch: HandoverLease) -> None:
     """Tell the next holder nothing of what was committed before: the table is gone."""
-    if latch.note:
-        latch.leave("")
+    if latch.handover_note:
+        latch.set_handover_note("")

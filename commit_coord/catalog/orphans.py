@@ -258,7 +258,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
-        note = Note.parse(latch.note or "")
+        note = Note.parse(latch.handover_note or "")
         metadata, location = coordinator.load(table)
     io = coordinator.store.file_io(metadata.properties, location)
     found = set(_versions(coordinator, location))

@@ -22,7 +22,8 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.cache import MetadataCache
 from commit_coord.iceberg.overwrites import Overwrites
-from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.base import Lease
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import Limits
@@ -50,7 +51,7 @@ class Coordinator:
     def __init__(
         self,
         store: PointerStore,
-        locks: LockManager,
+        locks: HandoverLockManager,
         *,
         acquire_timeout_ms: int,
         clock: Clock,
@@ -125,7 +126,7 @@ class Coordinator:
         attempt = replace(attempts[0], repeatable=repeatable)
         return [Commit(self, attempt, replan, repeatable, under, restores).run()]
 
-    def latch(self, *tables: Table, statement: str = "") -> Lease:
+    def latch(self, *tables: Table, statement: str = "") -> HandoverLease:
         """Take the commit latches of *tables*, all or none; a context manager.
 
         Raises:
@@ -133,7 +134,7 @@ class Coordinator:
         """
         return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
 
-    def latch_or_answer(self, attempt: Attempt, offer: str) -> Lease | JournalEntry:
+    def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
         request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())

@@ -23,7 +23,7 @@ from commit_coord.config import COALESCE
 from commit_coord.coordinator import offers
 from commit_coord.coordinator.payload import Member, Part, Payload
 from commit_coord.coordinator.request_ids import file_name, version_of
-from commit_coord.coordinator.stores import Committed, Replanner, delete_quietly
+from commit_coord.coordinator.stores import Committed, Replanner, delete_quietly, lock_mismatch
 from commit_coord.errors import (
     CommitConflict,
     CommitLockFailed,
@@ -42,6 +42,7 @@ from commit_coord.iceberg.attempt import Attempt, table_name, together
 from commit_coord.iceberg.overwrites import Acknowledged, Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Follows, Refused, Stale, created, follow
 from commit_coord.locks.base import Lease
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus, JournalEntry
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
@@ -98,7 +99,7 @@ class Commit:
         self._replan = replan
         self._repeatable = repeatable
         self._under = under
-        self._lease: Lease | None = None
+        self._lease: HandoverLease | None = None
         self._lease_id = coordinator.fence
         # One swap can't be refused for some of those that it publishes, so whoever is fenced goes alone.
         alone = restores or self._lease_id is not None or under is not None
@@ -245,7 +246,7 @@ class Commit:
         finally:
             self._acquired_at = clock.now()
             self._waited += self._acquired_at - asked_at
-        if isinstance(granted, Lease):
+        if isinstance(granted, HandoverLease):
             self._lease = granted
             return None
         self._coordinator.crowded.add(self._attempt.table)
@@ -305,7 +306,7 @@ class Commit:
     def _take(self) -> None:
         assert self._lease is not None
         crowded, table = self._coordinator.crowded, self._attempt.table
-        if self._lease.waited is False and table not in crowded:
+        if self._lease.was_contended is False and table not in crowded:
             return
         try:
             waiting = self._lease.take(self._coordinator.group_max_size - 1)
@@ -313,7 +314,7 @@ class Commit:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
-        if waiting or self._lease.waited:
+        if waiting or self._lease.was_contended:
             crowded.add(table)
         else:
             crowded.discard(table)
@@ -343,9 +344,9 @@ class Commit:
             self._lease, self._members, self._taken = None, [], None
             self._held += self._coordinator.clock.now() - self._acquired_at
 
-    def _leave_note(self, lease: Lease, plan: Planned) -> None:
+    def _leave_note(self, lease: HandoverLease, plan: Planned) -> None:
         """Have the release tell the next commit of this one, which was acknowledged."""
-        if lease.note is None:
+        if lease.handover_note is None:
             return
         payload: Payload = plan.payload
         head = Acknowledged(
@@ -356,9 +357,9 @@ class Commit:
             by=str(lease.request.owner),
             at_ms=payload.metadata.last_updated_ms,
         )
-        lease.leave(replace(self._note, head=head).to_text())
+        lease.set_handover_note(replace(self._note, head=head).to_text())
 
-    def _settle(self, lease: Lease, verdict: Verdict) -> None:
+    def _settle(self, lease: HandoverLease, verdict: Verdict) -> None:
         """Have the release tell the owners of what we took: carried out, or left to them."""
         carried = _carried(verdict)
         done = [self._entry(member.attempt, follows, verdict, member.lock_id) for member, follows in carried]
@@ -379,8 +380,8 @@ class Commit:
         coordinator, attempt = self._coordinator, self._attempt
         pointer = coordinator.store.pointer(attempt.table)
         assert self._lease is not None
-        if pointer is not None and self._lease.note:
-            self._note = coordinator.overwrites.look_back(attempt.table, pointer, self._lease.note)
+        if pointer is not None and self._lease.handover_note:
+            self._note = coordinator.overwrites.look_back(attempt.table, pointer, self._lease.handover_note)
         if (own := self._own_snapshot(pointer)) is not None:
             # A holder took our offer, swapped, and was gone before it could tell us.
             return Answered(payload=own)
@@ -393,7 +394,7 @@ class Commit:
             return Refusal(reason="the table was dropped since it was read")
         head = coordinator.read(pointer)
         assert self._lease is not None
-        if (reason := self._lease.unsuited(head.properties)) is not None:
+        if (reason := lock_mismatch(self._lease, head.properties)) is not None:
             return WrongLatch(reason=reason)
         self._rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:

@@ -7,7 +7,7 @@ from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired
 from commit_coord.model import Generation, LockRequest
 
 
-class Telling:
+class LockEventEmitter:
     """The events of one manager's requests: each was asked for, then granted or not, and what was granted ends once."""
 
     def __init__(self, events: Events, clock: Clock) -> None:

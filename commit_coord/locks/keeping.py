@@ -27,7 +27,8 @@ from typing import Any, Generic, TypeVar
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockServiceUnavailable
 from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
-from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.queueing import QueueingLockManager
 from commit_coord.model import Generation, JournalEntry, LeaseState, LockRequest, Offer
@@ -53,26 +54,26 @@ class Ticket:
     """A request that is in the service, or may be, as far as this client knows."""
 
     request: LockRequest
-    word: float = 0.0
+    last_confirmed_at: float = 0.0
     """When the last confirmed renewal was sent, on ``Clock.now``."""
-    holder: weakref.ref[KeptLease] | None = None
+    holder: weakref.ref[HeartbeatLease] | None = None
     """The lease that it was granted as. Weak: what its holder has let go of without a release is found out so."""
-    kept: KeptLease | None = None
+    kept: HeartbeatLease | None = None
     """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
-    waited: bool = False
+    was_contended: bool = False
     """Whether somebody was in the way, or may have been."""
-    note: str | None = None
+    handover_note: str | None = None
     """What the last holder of the latch left."""
-    left: str | None = None
+    next_note: str | None = None
     """What is to be left for the next one."""
 
     @property
-    def lease(self) -> KeptLease | None:
+    def lease(self) -> HeartbeatLease | None:
         """The lease, None before the grant and when nobody has it any more."""
         return self.kept or (self.holder() if self.holder is not None else None)
 
     @lease.setter
-    def lease(self, lease: KeptLease) -> None:
+    def lease(self, lease: HeartbeatLease) -> None:
         self.holder = weakref.ref(lease)
         if self.request.explicit:
             self.kept = lease
@@ -83,10 +84,10 @@ class Ticket:
         return self.holder is not None and self.lease is None
 
 
-class KeptLease(Lease):
+class HeartbeatLease(HandoverLease):
     """A claim that the manager's heartbeat keeps."""
 
-    def __init__(self, manager: KeepingLockManager[Any], ticket: Ticket, generation: Generation) -> None:
+    def __init__(self, manager: HeartbeatLockManager[Any], ticket: Ticket, generation: Generation) -> None:
         super().__init__(ticket.request, generation)
         self._manager = manager
         self._ticket = ticket
@@ -107,47 +108,47 @@ class KeptLease(Lease):
         self._manager._release(self._ticket)
 
 
-class CarryingLease(KeptLease):
+class CarryingLease(HeartbeatLease):
     """A claim whose holder may carry what others offer."""
 
-    def __init__(self, manager: KeepingLockManager[Any], ticket: Ticket, generation: Generation) -> None:
+    def __init__(self, manager: HeartbeatLockManager[Any], ticket: Ticket, generation: Generation) -> None:
         super().__init__(manager, ticket, generation)
         self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
         """What the release tells the owners of offers."""
         # Whoever did not wait was nobody's to take.
-        self._retracted = None if ticket.waited else True
+        self._retracted = None if ticket.was_contended else True
 
     @property
-    def note(self) -> str | None:
-        """See :attr:`Lease.note`."""
-        return self._ticket.note
+    def handover_note(self) -> str | None:
+        """See :attr:`HandoverLease.handover_note`."""
+        return self._ticket.handover_note
 
-    def leave(self, note: str) -> None:
-        """See :meth:`Lease.leave`."""
-        self._ticket.left = note
+    def set_handover_note(self, note: str) -> None:
+        """See :meth:`HandoverLease.set_handover_note`."""
+        self._ticket.next_note = note
 
     @property
-    def waited(self) -> bool:
-        """See :attr:`Lease.waited`."""
-        return self._ticket.waited
+    def was_contended(self) -> bool:
+        """See :attr:`HandoverLease.was_contended`."""
+        return self._ticket.was_contended
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
+        """See :meth:`HandoverLease.take`."""
         return self._manager._take(self._ticket, limit)
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         self._ticket.kept = self
         self.settled = done, returned
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         if self._retracted is None:
             self._retracted = self._manager._retract(self.request)
         return self._retracted
 
 
-class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
+class HeartbeatLockManager(QueueingLockManager, Generic[TicketT]):
     """The common part of lock managers whose service wants to hear of a lease."""
 
     def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
@@ -206,7 +207,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         """Close every connection; nothing is held any more."""
 
     def _take(self, ticket: TicketT, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
+        """See :meth:`HandoverLease.take`."""
         return ()
 
     def _beats_for(self, ticket: TicketT) -> bool:
@@ -215,7 +216,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
 
     def _counted_from(self, ticket: TicketT) -> float:
         """Return a moment, on ``Clock.now``, from which or later than which the service counts the lease."""
-        return ticket.word
+        return ticket.last_confirmed_at
 
     def _lost(self, ticket: TicketT) -> None:
         """Do what else there is to do when a lease was found LOST."""
@@ -251,7 +252,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         self._observe(ticket, LeaseEvent.TICK)
         lease._raise_if_over()
         limit = self._lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
-        if not ticket.request.explicit and self._clock.now() - ticket.word < limit:
+        if not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at < limit:
             return
         try:
             self._renew([ticket], thorough=True)
@@ -271,7 +272,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
             raise
         for ticket in tickets:
             if ticket in known:
-                ticket.word = max(ticket.word, sent)
+                ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
                 self._observe(ticket, LeaseEvent.CONFIRMED)
             else:
                 self._observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
@@ -290,7 +291,9 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
         self._release_late()
         kept = [ticket for ticket in list(self._tickets.values()) if self._beats_for(ticket)]
         now = self._clock.now()
-        due = [ticket for ticket in kept if now - ticket.word >= self._interval * 0.9 or _is_suspect(ticket)]
+        due = [
+            ticket for ticket in kept if now - ticket.last_confirmed_at >= self._interval * 0.9 or _is_suspect(ticket)
+        ]
         if due:
             try:
                 self._renew(due, thorough=False)

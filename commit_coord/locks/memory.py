@@ -20,6 +20,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, QueueingLockManager
 from commit_coord.model import (
     Generation,
@@ -259,7 +260,7 @@ def _space(uri: str, space: str) -> _Space:
 os.register_at_fork(after_in_child=_SPACES.clear)
 
 
-class MemoryLease(Lease):
+class MemoryLease(HandoverLease):
     """Ends by release or by force; its process is its liveness."""
 
     def __init__(self, manager: MemoryLockManager, space: _Space, ticket: _Ticket) -> None:
@@ -271,13 +272,13 @@ class MemoryLease(Lease):
         self._left: str | None = None
 
     @property
-    def note(self) -> str | None:
-        """See :attr:`Lease.note`."""
+    def handover_note(self) -> str | None:
+        """See :attr:`HandoverLease.handover_note`."""
         table = self.request.table
         return None if table is None else self._space.notes.get(table, "")
 
-    def leave(self, note: str) -> None:
-        """See :meth:`Lease.leave`."""
+    def set_handover_note(self, note: str) -> None:
+        """See :meth:`HandoverLease.set_handover_note`."""
         self._left = note
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
@@ -285,15 +286,15 @@ class MemoryLease(Lease):
         self._raise_if_over()
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
+        """See :meth:`HandoverLease.take`."""
         return self._space.take(self._ticket, limit)
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         self._settled = done, returned
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         return self._space.retract(self._ticket)
 
     def release(self) -> None:
@@ -388,7 +389,7 @@ class MemoryLockManager(QueueingLockManager):
             self._space.answers.put(entry, self._clock.now(), ANSWER_LEASES * self.settings.lease_ms)
         self._space.settle([entry.request_id for entry in done], returned)
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         lease = MemoryLease(self, self._space, self._mine(request))
         self._leases[request.request_id] = lease
         if request.explicit:
@@ -437,11 +438,11 @@ class MemoryLockManager(QueueingLockManager):
         return self._free(dead)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
+        """See :meth:`HandoverLockManager.remember`."""
         self._here().journal.put(entry, self._clock.now(), lifetime_ms)
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
+        """See :meth:`HandoverLockManager.recall`."""
         return self._here().journal.get(request_id, self._clock.now())
 
     def close(self) -> None:

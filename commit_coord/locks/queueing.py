@@ -43,8 +43,9 @@ from commit_coord.errors import (
     OfferLost,
 )
 from commit_coord.events import Events
-from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.locks.event_emitter import Telling
+from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockSettings, Policy
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
@@ -89,7 +90,7 @@ class Carried(Exception):
         self.entry = entry
 
 
-class QueueingLockManager(LockManager):
+class QueueingLockManager(HandoverLockManager):
     """The common part of lock managers that queue."""
 
     def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
@@ -105,7 +106,7 @@ class QueueingLockManager(LockManager):
         self._anywhere: Any = _THREADS.setdefault(self._pid, threading.local())
         self._acquiring: dict[str, tuple[int, int]] = {}
         """The requests under way: the thread of each, and how often this client had been closed when it began."""
-        self._telling = Telling(self._events, self._clock)
+        self._telling = LockEventEmitter(self._events, self._clock)
 
     # What a manager supplies.
 
@@ -127,7 +128,7 @@ class QueueingLockManager(LockManager):
         """
 
     @abstractmethod
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         """Return the lease of *request*, which nobody blocks."""
 
     @abstractmethod
@@ -151,21 +152,21 @@ class QueueingLockManager(LockManager):
 
     # What every manager does with it.
 
-    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
-        """See :meth:`LockManager.submit`."""
+    def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
+        """See :meth:`HandoverLockManager.submit`."""
         try:
             return self.acquire(request, deadline=deadline)
         except Carried as answer:
             return answer.entry
 
-    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
         self._refuse_undeclared(request)
         if self._knows(request.request_id):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         self._refuse_reentry(request)
         started, attempt = self._telling.asked(request), 0
-        lease: Lease | None = None
+        lease: HandoverLease | None = None
         try:
             self._acquiring[request.request_id] = threading.get_ident(), self._closings
             self._await_turn(request, deadline, policy)
@@ -192,7 +193,7 @@ class QueueingLockManager(LockManager):
 
     def _try(
         self, request: LockRequest, deadline: float, policy: Policy | None, started: float, attempt: int
-    ) -> tuple[Lease | None, LockRefused | None]:
+    ) -> tuple[HandoverLease | None, LockRefused | None]:
         """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
         try:
             blocker = self._enter(request, deadline)
@@ -310,7 +311,7 @@ class QueueingLockManager(LockManager):
             raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
         raise LockRefused("the client was closed while it waited", locks=request)
 
-    def _granted(self, request: LockRequest, started: float) -> Lease:
+    def _granted(self, request: LockRequest, started: float) -> HandoverLease:
         lease = self._grant(request)
         self._is_of_this_thread(lease)
         if self._events.heard:

@@ -20,7 +20,8 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.local.server import by_load
-from commit_coord.locks.base import Interrupted, LockManager, LockSettings
+from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import manager as lease
@@ -103,7 +104,7 @@ def test_no_wake_up_is_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -
     """Processes hand one latch to each other a few hundred times, each hand-over by a wake-up and none by the clock."""
     monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
 
-    def work(client: LockManager) -> None:
+    def work(client: HandoverLockManager) -> None:
         for _ in range(60):
             started = SYSTEM_CLOCK.now()
             client.acquire(latch(), deadline=soon()).release()
@@ -451,7 +452,7 @@ def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service)
     assert len(tries) == 1
 
 
-def _answers(manager: LockManager) -> bool:
+def _answers(manager: HandoverLockManager) -> bool:
     try:
         manager.locks()
     except LockServiceUnavailable:

@@ -27,7 +27,8 @@ from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
-from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings
+from commit_coord.locks.base import DenyPolicy, Interrupted, LockSettings
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import client as zookeeper_client
@@ -123,7 +124,7 @@ def tree(raw: Any, path: str) -> set[str]:
     return found
 
 
-def end_session(session: Session, other: LockManager) -> None:
+def end_session(session: Session, other: HandoverLockManager) -> None:
     """Have the servers end *session*, as they do with one that was not heard of for too long."""
     from kazoo.client import KazooClient
 
@@ -134,7 +135,7 @@ def end_session(session: Session, other: LockManager) -> None:
     double.close()
 
 
-def ours(manager: LockManager) -> ZooKeeperLockManager:
+def ours(manager: HandoverLockManager) -> ZooKeeperLockManager:
     assert isinstance(manager, ZooKeeperLockManager)
     return manager
 
@@ -215,7 +216,7 @@ def test_parents_that_nobody_used_for_long_are_removed(
 def test_what_dead_clients_left_is_cleared_by_reap(service: Service, raw: Any) -> None:
     """Empty parents of a client that did not close."""
 
-    def work(client: LockManager) -> None:
+    def work(client: HandoverLockManager) -> None:
         client.acquire(request((X, PART_A)), deadline=soon())
 
     os.waitpid(service.fork(work), 0)
@@ -532,7 +533,7 @@ def test_a_waiter_whose_session_was_lost_queues_again_at_the_end(service: Servic
 def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     """Kill -9 on another host: nobody can look at the process, and the session ends by itself."""
 
-    def work(_: LockManager) -> None:
+    def work(_: HandoverLockManager) -> None:
         client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
         client.acquire(request((X, TABLE), owner=ELSEWHERE), deadline=soon())
         time.sleep(60)
@@ -676,7 +677,7 @@ def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
 
     monkeypatch.setattr(waiter._session, "multi", unheard)
     lease = waiter.submit(offering("x"), deadline=soon())
-    assert isinstance(lease, Lease)
+    assert isinstance(lease, HandoverLease)
     assert taken == ["x"]
     assert not lease.retract()
     lease.release()
@@ -889,7 +890,7 @@ def test_after_some_rounds_partitions_are_lifted_to_their_prefix(service: Servic
     late.release()
 
 
-def _has_rounds(manager: LockManager, rounds: int) -> bool:
+def _has_rounds(manager: HandoverLockManager, rounds: int) -> bool:
     return any(ticket.rounds >= rounds for ticket in ours(manager)._tickets.values())
 
 
@@ -967,7 +968,7 @@ def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) ->
 
     with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
 
-        def work(client: LockManager, tally: Path) -> None:
+        def work(client: HandoverLockManager, tally: Path) -> None:
             done = 0
             while not stop.exists():
                 try:
@@ -1228,7 +1229,7 @@ def _nothing() -> Iterator[None]:
     yield
 
 
-def _free(manager: LockManager) -> bool:
+def _free(manager: HandoverLockManager) -> bool:
     try:
         manager.acquire(latch(), deadline=soon(1)).release()
     except (LockServiceUnavailable, LockTimeout):

@@ -286,8 +286,8 @@ MUTANTS = (
     Mutant(
         "a-lease-counts-from-when-it-was-asked-for",
         "locks/keeping.py",
-        "                ticket.word = max(ticket.word, sent)\n",
-        "                ticket.word = self._clock.now()\n",
+        "                ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)\n",
+        "                ticket.last_confirmed_at = self._clock.now()\n",
         "tests/sim/test_lock_machine.py::test_a_lease_is_believed_in_no_longer_than_it_is_kept",
     ),
     Mutant(
@@ -391,14 +391,14 @@ MUTANTS = (
     Mutant(
         "who-finds-its-row-may-have-been-taken-along",
         "locks/sql/manager.py",
-        "        self._tickets[request.request_id].waited = True\n        return blocker\n",
+        "        self._tickets[request.request_id].was_contended = True\n        return blocker\n",
         "        return blocker\n",
         "tests/contract/test_lease.py::test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt",
     ),
     Mutant(
         "who-finds-its-nodes-may-have-been-taken-along",
         "locks/zookeeper/manager.py",
-        "        ticket.waited = True\n        return self._look_again(ticket, part, patience)\n",
+        "        ticket.was_contended = True\n        return self._look_again(ticket, part, patience)\n",
         "        return self._look_again(ticket, part, patience)\n",
         "tests/contract/test_zookeeper.py::test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt",
     ),

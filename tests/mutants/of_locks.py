@@ -229,8 +229,8 @@ _ZOOKEEPER = (
     Mutant(
         "zookeeper-counts-from-the-last-answer",
         "locks/zookeeper/manager.py",
-        "        return min(ticket.word, self._session.heard.since)",
-        "        return ticket.word",
+        "        return min(ticket.last_confirmed_at, self._session.heard.since)",
+        "        return ticket.last_confirmed_at",
         "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from commit_coord.hms.connection import ServerFailed
 from commit_coord.locks.hms import manager as hms_manager
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.locks.keeping import KeepingLockManager, KeptLease
+from commit_coord.locks.keeping import HeartbeatLease, HeartbeatLockManager
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
@@ -87,11 +87,11 @@ def _never_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_asks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeptLease, "ensure_active", lambda self, max_age_ms=None: None)
+    patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
 def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = HeartbeatLockManager._release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
@@ -132,7 +132,7 @@ def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = HeartbeatLockManager._release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
@@ -164,7 +164,7 @@ def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
 
 
 def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = HeartbeatLockManager._release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)

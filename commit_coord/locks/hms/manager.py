@@ -50,9 +50,10 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import Beats, is_over
-from commit_coord.locks.keeping import KeepingLockManager, KeptLease, Ticket
+from commit_coord.locks.keeping import HeartbeatLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
@@ -172,24 +173,24 @@ class _HmsBlocker(Blocker):
     """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
 
 
-class _HmsLease(KeptLease):
+class _HmsLease(HeartbeatLease):
     """A lock in the metastore and, of a commit latch, this process's turn at it."""
 
-    def __init__(self, manager: HmsLockManager, ticket: _Ticket, turn: Lease | None) -> None:
+    def __init__(self, manager: HmsLockManager, ticket: _Ticket, turn: HandoverLease | None) -> None:
         super().__init__(manager, ticket, Generation(ticket.lock_id))
         self._turn = turn
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
+        """See :meth:`HandoverLease.take`."""
         return self._turn.take(limit) if self._turn is not None else ()
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         assert self._turn is not None, "only a latch takes offers"
         self._turn.settle(done, returned)
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         return self._turn is None or self._turn.retract()
 
     def release(self) -> None:
@@ -219,7 +220,7 @@ class _Threads(MemoryLockManager):
         return self._manager._holder(request, blocker)
 
 
-class HmsLockManager(KeepingLockManager[_Ticket]):
+class HmsLockManager(HeartbeatLockManager[_Ticket]):
     """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
 
     Args:
@@ -270,7 +271,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         self._first_sent: dict[str, float] = {}
         """When each request that is under way was sent for the first time, on ``Clock.now``."""
         self._strays: dict[str, tuple[LockRequest, float]] = {}
-        self._turns: dict[str, Lease] = {}
+        self._turns: dict[str, HandoverLease] = {}
         self._beats: Beats = {}
         self._hold = 0.0
 
@@ -290,7 +291,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
 
     # Acquire.
 
-    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
         try:
             with self.metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
@@ -406,7 +407,9 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                         with suppress(NoSuchLock):
                             self.metastore.heartbeat(own.lock_id)
                             if request.explicit or self._clock.now() - first_sent < self._lease_seconds:
-                                return _Ticket(request=request, lock_id=own.lock_id, word=word), own.acquired
+                                return _Ticket(
+                                    request=request, lock_id=own.lock_id, last_confirmed_at=word
+                                ), own.acquired
                             # It may have been silent for a lease, and a waiter about to free it. Who answered is
                             # asked again.
                             self.metastore.unlock(own.lock_id)
@@ -415,7 +418,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                     if failed >= until:
                         raise
                 else:
-                    return _Ticket(request=request, lock_id=lock_id, word=sent), acquired
+                    return _Ticket(request=request, lock_id=lock_id, last_confirmed_at=sent), acquired
                 self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
                 tries += 1
 
@@ -483,7 +486,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 granted = self._persist(partial(self._checked, ticket), deadline)
             except NoSuchLock:
                 # The answer may have come long after the question: the server was started again meanwhile.
-                if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
+                if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._lease_seconds:
                     raise LockRefused("the request was taken out of the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
                 return self._queue_again(request, deadline)
@@ -491,7 +494,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
                 with _translated(request):
                     self.metastore.unlock(ticket.lock_id)
                 return self._queue_again(request, deadline)
-            ticket.word = max(ticket.word, asked)
+            ticket.last_confirmed_at = max(ticket.last_confirmed_at, asked)
             if granted:
                 return self._step_back(ticket)
             if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
@@ -627,7 +630,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
             expires=expires,
         )
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         ticket = self._tickets[request.request_id]
         ticket.granted = self._clock.now()
         lease = ticket.lease = _HmsLease(self, ticket, self._turns.get(request.request_id))
@@ -669,7 +672,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         1. We are stalled.   2. A waiter looks, and finds our heartbeat a lease old.   3. We ask, and are answered.
         4. The waiter frees us.
         """
-        return not ticket.request.explicit and self._clock.now() - ticket.word >= self._lease_seconds
+        return not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at >= self._lease_seconds
 
     def _lost(self, ticket: _Ticket) -> None:
         # Nobody frees it before a waiter comes, and it is no use to anybody: see to it ourselves.

@@ -3,9 +3,10 @@
 Theory of operation
     Two lock managers, and for each table the *phase* that says whose locks are taken (``protocol/migration``). A
     request takes what its tables ask for, the metastore's first. What it goes by is what this client last saw of the
-    table, so it may be wrong. That is found out once the locks are held: a commit asks :meth:`Lease.unsuited` with
-    what it reads under the latch; everybody else has the table looked up by :meth:`acquire`. Whoever holds too little
-    or too much lets go, takes what is asked for, and starts over; who waits for the result does not notice.
+    table, so it may be wrong. That is found out once the locks are held: a commit asks the lease
+    (:meth:`MigratingLease.lock_mismatch`) with what it reads under the latch; for everybody else :meth:`acquire` looks
+    the table up. A request that holds too little or too much lets go, takes what is asked for, and starts over; its
+    caller does not notice.
 
 Who waits while holding
     1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
@@ -37,8 +38,9 @@ from typing import Any
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
-from commit_coord.locks.event_emitter import Telling
+from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import Guarded, HmsLockManager
 from commit_coord.locks.migration.writers import Writers
@@ -106,11 +108,11 @@ class _Denied(Exception):
         self.refused = refused
 
 
-class MigratingLease(Lease):
+class MigratingLease(HandoverLease):
     """What is held of a request in the one manager, in the other, or in both."""
 
     def __init__(
-        self, manager: MigratingLockManager, request: LockRequest, held: Sequence[Lease], phases: Phases
+        self, manager: MigratingLockManager, request: LockRequest, held: Sequence[HandoverLease], phases: Phases
     ) -> None:
         super().__init__(request, held[-1].generation)
         self._manager, self._held, self.phases = manager, tuple(held), phases
@@ -136,8 +138,8 @@ class MigratingLease(Lease):
             lease.ensure_active(max_age_ms)
         self._raise_if_over()
 
-    def unsuited(self, properties: Mapping[str, str]) -> str | None:
-        """See :meth:`Lease.unsuited`."""
+    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+        """See :class:`~commit_coord.coordinator.stores.TableBoundLease`."""
         ((table, phase),) = self.phases.items()
         state = State.of(properties)
         self._manager.seen(table, state)
@@ -146,30 +148,30 @@ class MigratingLease(Lease):
         return f"the table is in phase {state}, and the locks of phase {phase} were taken"
 
     @property
-    def waited(self) -> bool | None:
-        """See :attr:`Lease.waited`."""
-        return self._held[0].waited
+    def was_contended(self) -> bool | None:
+        """See :attr:`HandoverLease.was_contended`."""
+        return self._held[0].was_contended
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`: of those who wait for the lock that is taken first."""
+        """See :meth:`HandoverLease.take`: of those who wait for the lock that is taken first."""
         return self._held[0].take(limit)
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         self._held[0].settle(done, returned)
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         return self._held[0].retract()
 
     @property
     def note(self) -> str | None:
         """See :meth:`Lease.note`: ZooKeeper keeps notes, the metastore none."""
-        return self._held[-1].note
+        return self._held[-1].handover_note
 
-    def leave(self, note: str) -> None:
-        """See :meth:`Lease.leave`."""
-        self._held[-1].leave(note)
+    def set_handover_note(self, note: str) -> None:
+        """See :meth:`HandoverLease.set_handover_note`."""
+        self._held[-1].set_handover_note(note)
 
     def release(self) -> None:
         """See :meth:`Lease.release`. The second lock first: whoever gets the first one finds it free."""
@@ -212,7 +214,7 @@ class _Heartbeats:
             manager.heartbeat.resume()
 
 
-class MigratingLockManager(LockManager):
+class MigratingLockManager(HandoverLockManager):
     """Locks in a Hive Metastore, in ZooKeeper, or in both, as each table asks for.
 
     Args:
@@ -269,7 +271,7 @@ class MigratingLockManager(LockManager):
         self.writers = Writers(lambda: self.zookeeper._session, self.zookeeper._layout, lambda: self.hms.client, clock)
         self._states: dict[Resource, State] = {}
         self._leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        self._telling = Telling(self._events, clock)
+        self._telling = LockEventEmitter(self._events, clock)
         self._thread = threading.local()
         self._closings = 0
 
@@ -343,7 +345,7 @@ class MigratingLockManager(LockManager):
 
     # Acquire.
 
-    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`. What is returned is what the tables ask for at that time."""
         names = _names(request)
         with self._told(request) as started:
@@ -359,8 +361,8 @@ class MigratingLockManager(LockManager):
                 if not changed:
                     return self._granted(lease, started)
 
-    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
-        """See :meth:`LockManager.submit`. The caller asks the lease whether it suits the table."""
+    def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
+        """See :meth:`HandoverLockManager.submit`. The caller asks the lease whether it suits the table."""
         with self._told(request) as started:
             lease = self._take(request, _names(request), deadline, None)
             if isinstance(lease, JournalEntry):
@@ -402,7 +404,7 @@ class MigratingLockManager(LockManager):
     def _take_all(
         self, request: LockRequest, name: str, phases: Phases, deadline: float, policy: Policy | None
     ) -> MigratingLease | JournalEntry:
-        held: list[Lease] = []
+        held: list[HandoverLease] = []
         asked: list[tuple[HmsLockManager | ZooKeeperLockManager, LockRequest]] = []
         try:
             for manager, part in self._parts(replace(request, request_id=name), phases):
@@ -440,7 +442,7 @@ class MigratingLockManager(LockManager):
         phases: Phases,
         deadline: float,
         policy: Policy | None,
-    ) -> Lease:
+    ) -> HandoverLease:
         """Return the second lock, or step back from waiting for it; see the module."""
         started = self._clock.now()
 
@@ -564,11 +566,11 @@ class MigratingLockManager(LockManager):
     # Journal: in ZooKeeper in every phase.
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
+        """See :meth:`HandoverLockManager.remember`."""
         self.zookeeper.remember(entry, lifetime_ms=lifetime_ms)
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
+        """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(request_id)
 
     def close(self) -> None:

@@ -32,7 +32,8 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSettings
-from commit_coord.locks.keeping import CarryingLease, KeepingLockManager, Ticket
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.keeping import CarryingLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import DuplicateRequest, Rows, Step, id_list, open_store
@@ -95,7 +96,7 @@ class _SqlBlocker(Blocker):
     """On ``Clock.now``, as the service's remaining time said when it was asked."""
 
 
-class LeaseLockManager(KeepingLockManager[_Ticket]):
+class LeaseLockManager(HeartbeatLockManager[_Ticket]):
     """Locks as rows in a SQL database.
 
     Args:
@@ -189,12 +190,14 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         blocker = self._noted(request, rows, first)
         # 1. It entered behind a holder; the reply was lost.   2. That one took its offer, and ended in doubt.
         # 3. We look now, and nobody is in the way: that does not mean that nobody was.
-        self._tickets[request.request_id].waited = True
+        self._tickets[request.request_id].was_contended = True
         return blocker
 
     def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
         note = _note(request, rows)
-        self._tickets[request.request_id] = _Ticket(request=request, place=rows[0][0], word=sent, note=note)
+        self._tickets[request.request_id] = _Ticket(
+            request=request, place=rows[0][0], last_confirmed_at=sent, handover_note=note
+        )
         if not request.explicit:
             self.heartbeat.ensure_running()
         return self._seen(rows)
@@ -264,7 +267,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             until = min(until, blocker.expires_at)
         tick = self.settings.poll_interval_ms / 1000
         ticket = self._tickets[request.request_id]
-        ticket.waited = True
+        ticket.was_contended = True
         while not self._over(blocker):
             connection = self._store.connection
             # Ask again before the first wait: a wake-up that was sent before found nobody. SQLite enters and removes
@@ -293,11 +296,11 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         ticket = self._tickets[request.request_id]
         rows = self._persist(lambda: self._store.connection.ask(lease_sql.LOOK, self._look_values(request)), deadline)
         if rows:
-            ticket.note = _note(request, rows)
+            ticket.handover_note = _note(request, rows)
             return self._seen(rows)
         if request.offer:
             raise self._gone(request)
-        if request.explicit or self._clock.now() - ticket.word < self._lease_seconds:
+        if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._lease_seconds:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self._tickets[request.request_id]
@@ -366,7 +369,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         )
         return [Offer(request_id=request_id, text=text) for _, request_id, text in sorted(rows)]
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         ticket = self._tickets[request.request_id]
         assert ticket.place is not None
         lease = ticket.lease = CarryingLease(self, ticket, Generation(ticket.place))
@@ -401,10 +404,14 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
 
     def _leaving(self, ticket: _Ticket) -> list[Step]:
         """Return what leaves the note of *ticket* for the next holder."""
-        if ticket.left is None or ticket.request.table is None:
+        if ticket.next_note is None or ticket.request.table is None:
             return []
         own = {"request_id": ticket.request.request_id, "place": ticket.place, "queue": self._queue(ticket.request)}
-        return [(lease_sql.LEAVE_NOTE, {**own, "note": ticket.left}) if ticket.left else (lease_sql.TAKE_NOTE, own)]
+        return [
+            (lease_sql.LEAVE_NOTE, {**own, "note": ticket.next_note})
+            if ticket.next_note
+            else (lease_sql.TAKE_NOTE, own)
+        ]
 
     def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
         """Return what leaves each of *done* an answer, and ends their requests while the one at *place* stands."""
@@ -569,12 +576,12 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     # Journal.
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
+        """See :meth:`HandoverLockManager.remember`."""
         self._here()
         self._run([(lease_sql.REMEMBER, _remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})])
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
+        """See :meth:`HandoverLockManager.recall`."""
         rows = self._ask(lease_sql.RECALL, {"request_id": request_id})
         if not rows:
             return None

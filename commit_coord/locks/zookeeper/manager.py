@@ -54,9 +54,10 @@ from typing import Any, TypeVar
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
-from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
+from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import THREAD, CarryingLease, KeepingLockManager, Ticket
+from commit_coord.locks.keeping import THREAD, CarryingLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.locks.zookeeper.client import (
@@ -235,7 +236,7 @@ class _SessionHeartbeat(Heartbeat):
         self._session().go_on()
 
 
-class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
+class ZooKeeperLockManager(HeartbeatLockManager[_Ticket]):
     """Locks as nodes in ZooKeeper.
 
     Args:
@@ -381,7 +382,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         self._take_answer(ticket)
         if entered and ticket.session == self._session.number:
             raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
-        ticket.offers, ticket.doubtful, ticket.waited = False, True, True
+        ticket.offers, ticket.doubtful, ticket.was_contended = False, True, True
 
     def _take_answer(self, ticket: _Ticket) -> None:
         """Raise what became of the offer of *ticket*, if the journal says it."""
@@ -463,7 +464,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             self._noted(ticket, note)
         else:
             listings = self._session.children(paths, patience, sync=True)
-        ticket.word = max(ticket.word, sent)
+        ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
         return listings
 
     def _look_long_after(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
@@ -472,12 +473,12 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         1. They are made behind a holder.   2. That one takes the offer, and ends in doubt.
         3. We look now, and nobody is in the way: that does not mean that nobody was.
         """
-        ticket.waited = True
+        ticket.was_contended = True
         return self._look_again(ticket, part, patience)
 
     @staticmethod
     def _noted(ticket: _Ticket, note: Node | None) -> None:
-        ticket.note = "" if note is None else note.data.decode()
+        ticket.handover_note = "" if note is None else note.data.decode()
         ticket.noted = None if note is None else note.stat.version
 
     def _create(self, ticket: _Ticket, part: _Part, patience: float) -> list[Listing | None]:
@@ -532,7 +533,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
                 raise Interrupted("the request came and went while its reply was lost", locks=request) from None
             return self._look_long_after(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
-        ticket.word = max(ticket.word, sent)
+        ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
         if notes:
             self._noted(ticket, found.pop())
         self._glance(ticket, part, glanced, found)
@@ -635,7 +636,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
         assert isinstance(blocker, _NodeBlocker)
         ticket = self._tickets[request.request_id]
-        ticket.waited = True
+        ticket.was_contended = True
         tick = self.settings.poll_interval_ms / 1000
         if ticket.behind[0] != blocker.path:
             ticket.behind = blocker.path, self._clock.now()
@@ -668,7 +669,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         data = self._persist(lambda: self._view.requests([blocker.request_id]), deadline)[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         ticket = self._tickets[request.request_id]
         self._tell_no_more(ticket)
         if not request.explicit:
@@ -795,7 +796,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         super()._observe(ticket, event, reason)
 
     def _counted_from(self, ticket: _Ticket) -> float:
-        return min(ticket.word, self._session.heard.since)
+        return min(ticket.last_confirmed_at, self._session.heard.since)
 
     def _lost(self, ticket: _Ticket) -> None:
         """Delete the nodes of a lease that is over, if nobody else does.
@@ -869,9 +870,9 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
 
     def _leaving(self, ticket: _Ticket) -> list[_Step]:
         """Return what leaves the note of *ticket*, in the place of the one that it found."""
-        if ticket.left is None or ticket.request.table is None:
+        if ticket.next_note is None or ticket.request.table is None:
             return []
-        path, text = self._layout.note(ticket.request.table), ticket.left.encode()
+        path, text = self._layout.note(ticket.request.table), ticket.next_note.encode()
         if ticket.noted is None:
             return [_Step([Create(path, text)])] if text else []
         return [_Step([Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)])]
@@ -1044,14 +1045,14 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
     # Journal.
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
+        """See :meth:`HandoverLockManager.remember`."""
         self._here()
         now_ms = self._clock.wall_ms()
         self._ask(partial(self._journal.remember, entry, now_ms + lifetime_ms))
         self._answers = True
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
+        """See :meth:`HandoverLockManager.recall`."""
         self._here()
         return self._ask(partial(self._journal.recall, request_id, self._clock.wall_ms()))
 

@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import KeepingLockManager
+from commit_coord.locks.keeping import HeartbeatLockManager
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.sql import statements as lease_sql
@@ -254,7 +255,7 @@ class Signal:
         return self._is_set
 
 
-class SimulatedManager(KeepingLockManager[Any]):
+class SimulatedManager(HeartbeatLockManager[Any]):
     """What every real manager has to do in a simulated process. Put before the manager's class."""
 
     _process: Process
@@ -280,7 +281,7 @@ class SimulatedManager(KeepingLockManager[Any]):
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return SimulatedHeartbeat(self._process, self._beat, idle=idle)
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         lease = super()._grant(request)  # type: ignore[safe-super]  # the manager behind this class has one
         self._on_grant(lease)
         return lease
@@ -346,7 +347,7 @@ class SimulatedMemoryManager(MemoryLockManager):
             self._space.sweep()
         return self._seen(self._mine(request))
 
-    def _grant(self, request: LockRequest) -> Lease:
+    def _grant(self, request: LockRequest) -> HandoverLease:
         lease = super()._grant(request)
         self._on_grant(lease)
         return lease

@@ -24,7 +24,7 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.events import Events
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.event_emitter import Telling
+from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.hms.manager import Guarded
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.queueing import Blocker
@@ -147,7 +147,7 @@ class SimulatedMigratingManager(MigratingLockManager):
         made.hms, made.zookeeper, made.writers = hms, zookeeper, _Nobody()
         self._states = {}
         self._leases = weakref.WeakValueDictionary()
-        self._telling = Telling(self._events, clock)
+        self._telling = LockEventEmitter(self._events, clock)
         self._thread = threading.local()
         self._closings = 0
 

@@ -46,8 +46,9 @@ from commit_coord.iceberg.attempt import Append as AppendAttempt
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import memory as memory_module
-from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.keeping import KeptLease
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration import manager as migrating_module
 from commit_coord.locks.migration.manager import MigratingLease
 from commit_coord.locks.none import NoneLockManager
@@ -348,7 +349,7 @@ class Run:
         self.world.at(outage.begins, leave)
         self.world.at(outage.ends, come_back)
 
-    def manager(self, process: Process, client: Client) -> LockManager:
+    def manager(self, process: Process, client: Client) -> HandoverLockManager:
         """Return the process's lock manager; what it grants is observed."""
         if self.plan.locks is Locks.NONE:
             return NoneLockManager()
@@ -604,7 +605,7 @@ class Run:
         if self.metastore is not None:
             # Where locks are reaped nobody tells them that theirs was: what they believe is nothing to go by.
             told = partial(self._granted, process) if self.plan.metastore.timeout is None else lambda lease: None
-            manager: LockManager | StockLocks = StockLocks(process, self.metastore, told)
+            manager: HandoverLockManager | StockLocks = StockLocks(process, self.metastore, told)
         else:
             manager = self.manager(process, client)
         for number, _ in self._left[process.name][0]:
@@ -884,7 +885,7 @@ def _believes(process: Process, lease: Lease) -> bool:
     if isinstance(lease, MigratingLease):
         return all(_believes(process, part) for part in lease._held)
     state = lease._state
-    if isinstance(lease, KeptLease):
+    if isinstance(lease, HeartbeatLease):
         ticket = lease._ticket
         if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
             return False
