@@ -48,7 +48,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
-from commit_coord.locks.queueing import holder_facts
+from commit_coord.locks.blockers import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
 
 if TYPE_CHECKING:

@@ -209,6 +209,19 @@ class Lease(ABC):
         self.release()
 
 
+class Extension:
+    """What extends leases in the background. This one has nothing to do."""
+
+    def pause(self) -> None:
+        """Extend nothing until :meth:`resume`: to see what becomes of leases that nobody extends."""
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+
+    def stop(self) -> None:
+        """End what is under way; it begins again when it is needed."""
+
+
 class LockManager(ABC):
     """A client of one lock service.
 
@@ -219,6 +232,12 @@ class LockManager(ABC):
 
     name: str
     guarantees: Guarantees
+    settings: LockSettings
+
+    @property
+    def heartbeat(self) -> Extension:
+        """What extends the leases of this client; by default they need nothing."""
+        return Extension()
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:

@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 
+from commit_coord.locks.base import Extension
+
 logger = logging.getLogger(__name__)
 
 
-class Heartbeat:
+class Heartbeat(Extension):
     """Calls *beat* again and again in a daemon thread while there is something to do.
 
     The thread starts with the first :meth:`ensure_running`, ends by itself when two beats in a row had nothing to do,

@@ -153,7 +153,12 @@ class HeartbeatLockManager(QueueingLockManager, Generic[TicketT]):
 
     def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
         super().__init__(settings, clock, events)
-        self.heartbeat = self._new_heartbeat(idle=settings.heartbeat_interval_ms / 2000)
+        self._heartbeat = self._new_heartbeat(idle=settings.heartbeat_interval_ms / 2000)
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """See :attr:`LockManager.heartbeat`."""
+        return self._heartbeat
 
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
         return Heartbeat(self._beat, idle=idle, name=THREAD)

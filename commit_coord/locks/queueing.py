@@ -28,8 +28,6 @@ import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from commit_coord.clock import Clock
@@ -43,16 +41,16 @@ from commit_coord.errors import (
     OfferLost,
 )
 from commit_coord.events import Events
+from commit_coord.locks.acquiring import Carried
 from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockSettings, Policy
+from commit_coord.locks.blockers import Blocker, holder_facts
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.locks.threads import THREADS
+from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 from commit_coord.protocol.modes import compatible
-
-ANSWER_LEASES = 10
-"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
 
 _SHOWN = 200
 """Characters of a name that a message shows."""
@@ -61,33 +59,12 @@ _LEAVING = 0.005
 """Seconds between two looks whether those who waited have left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """The nearest conflicting request before ours."""
-
-    request_id: str
-    owner: Owner
-    requested_at_ms: int
-
-
 _LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
 """Between two looks for a deadlock."""
 
 
 _WATCHES = 0.5
 """Seconds between two calls of whoever watches something else while a lock is waited for."""
-
-
-_THREADS: dict[int, threading.local] = {}
-"""Process → what each of its threads holds by any client. A forked child copies this, and holds none of it."""
-
-
-class Carried(Exception):
-    """Another holder has carried out what the request offered; the request is gone."""
-
-    def __init__(self, entry: JournalEntry) -> None:
-        super().__init__(entry)
-        self.entry = entry
 
 
 class QueueingLockManager(HandoverLockManager):
@@ -103,7 +80,7 @@ class QueueingLockManager(HandoverLockManager):
         """Know of no requests. Called when a manager is made, and in a forked child before anything else."""
         self._pid = os.getpid()
         self._thread = threading.local()
-        self._anywhere: Any = _THREADS.setdefault(self._pid, threading.local())
+        self._anywhere: Any = THREADS.noted_anywhere()
         self._acquiring: dict[str, tuple[int, int]] = {}
         """The requests under way: the thread of each, and how often this client had been closed when it began."""
         self._telling = LockEventEmitter(self._events, self._clock)
@@ -457,16 +434,3 @@ def _live(thread: Any) -> list[Lease]:
     """Return the leases noted in *thread* that still stand."""
     noted: list[weakref.ref[Lease]] = getattr(thread, "leases", [])
     return [lease for ref in noted if (lease := ref()) and lease.state in (LeaseState.HELD, LeaseState.SUSPECT)]
-
-
-def holder_facts(owner: Owner, requested_at_ms: int, request_id: str) -> dict[str, object]:
-    """Return what an error says of the request that stands in the way."""
-    return {
-        "holder": owner.user,
-        "host": owner.host,
-        "pid": owner.pid,
-        "application": owner.application,
-        "statement": owner.statement or None,
-        "since": datetime.fromtimestamp(requested_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-        "request_id": request_id,
-    }

@@ -21,8 +21,8 @@ from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.local.server import by_load
 from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLockManager
-from commit_coord.locks.queueing import Blocker
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import manager as lease
 from commit_coord.locks.sql import statements as lease_sql

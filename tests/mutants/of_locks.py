@@ -214,8 +214,8 @@ _ZOOKEEPER = (
     Mutant(
         "a-released-latch-keeps-its-client",
         "locks/memory.py",
-        "partial(_tell, weakref.ref(self), request_id)",
-        "lambda: self._lost(request_id)",
+        "partial(_tell, weakref.ref(self._leases), request.request_id)",
+        "lambda: self._leases.lost(request.request_id)",
         "tests/catalog/test_left_open.py::test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected[hive]",
     ),
     Mutant(

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
-from commit_coord.locks import memory
+from commit_coord.locks import memory_space
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.sql import manager as lease_module
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Owner, Resource
@@ -262,7 +262,7 @@ class MemoryMachine(LockMachine):
         try:
             super().teardown()
         finally:
-            memory._SPACES.pop(("machine", ""), None)
+            memory_space.SPACES.pop(("machine", ""), None)
 
 
 class LeaseMachine(LockMachine):

@@ -50,10 +50,10 @@ from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUn
 from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks.base import BRIEFLY
+from commit_coord.locks.blockers import holder_facts
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import Beats, is_over
-from commit_coord.locks.queueing import holder_facts
 from commit_coord.model import Owner
 from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait

@@ -50,12 +50,12 @@ from commit_coord.events import Events
 from commit_coord.hms.client import ListedLock, LockPart, MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import Beats, is_over
 from commit_coord.locks.keeping import HeartbeatLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.memory import MemoryLockManager
-from commit_coord.locks.queueing import Blocker
 from commit_coord.model import (
     Generation,
     Guarantees,
@@ -202,24 +202,6 @@ class _HmsLease(HeartbeatLease):
                 self._turn.release()
 
 
-class _Threads(MemoryLockManager):
-    """Where the threads of this process wait for their turn at a commit latch of one metastore."""
-
-    def __init__(self, manager: HmsLockManager, clock: Clock) -> None:
-        super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock)
-        self._manager = manager
-
-    def has_turn(self, request: LockRequest) -> bool:
-        """Return whether it is this thread's turn at what *request* locks."""
-        self._here()
-        turns = [set(lease.request.locks) for lease in self._leases_of_this_thread()]
-        return any(turn.issuperset(request.locks) for turn in turns)
-
-    def _holder(self, request: LockRequest, blocker: Blocker) -> dict[str, object]:
-        # The thread whose turn it is may itself be waiting for somebody elsewhere.
-        return self._manager._holder(request, blocker)
-
-
 class HmsLockManager(HeartbeatLockManager[_Ticket]):
     """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
 
@@ -261,7 +243,9 @@ class HmsLockManager(HeartbeatLockManager[_Ticket]):
     ) -> None:
         super().__init__(settings or LockSettings(), clock, events or Events())
         self.metastore = MetastoreClient.of(uri)
-        self._queue = _Threads(self, clock)
+        self._queue = MemoryLockManager(
+            f"hms {self.metastore.service}", settings=self.settings, clock=clock, holder=self._holder
+        )
         self._start_over()
 
     def _start_over(self) -> None:
@@ -314,15 +298,20 @@ class HmsLockManager(HeartbeatLockManager[_Ticket]):
 
     def _await_turn(self, request: LockRequest, deadline: float, policy: Policy | None) -> None:
         # Who lost the lock and wants it again has this process's turn still.
-        if request.scope is LockScope.COMMIT and not request.explicit and not self._queue.has_turn(request):
+        if request.scope is LockScope.COMMIT and not request.explicit and not self._has_turn(request):
             self._turns[request.request_id] = self._queue.acquire(request, deadline=deadline, policy=policy)
+
+    def _has_turn(self, request: LockRequest) -> bool:
+        """Return whether it is this thread's turn at what *request* locks."""
+        turns = [set(lease.request.locks) for lease in self._queue.parts.held.by_this_client()]
+        return any(turn.issuperset(request.locks) for turn in turns)
 
     def _give_up(self, request: LockRequest) -> None:
         super()._give_up(request)
-        self._queue._give_up(request)
+        self._queue.give_up(request)
 
     def _end_waits(self) -> None:
-        self._queue._end_waits()
+        self._queue.parts.acquirer.end_waits()
         super()._end_waits()
 
     def _retract(self, request: LockRequest) -> bool:

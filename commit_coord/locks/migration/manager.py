@@ -38,7 +38,7 @@ from typing import Any
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockSettings, Policy
+from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hms import names as hms_names
@@ -199,7 +199,7 @@ class _Forward:
             lease._follow(state)
 
 
-class _Heartbeats:
+class _Heartbeats(Extension):
     """The heartbeats of both managers, paused and resumed together."""
 
     def __init__(self, *managers: HmsLockManager | ZooKeeperLockManager) -> None:
@@ -212,6 +212,10 @@ class _Heartbeats:
     def resume(self) -> None:
         for manager in self._managers:
             manager.heartbeat.resume()
+
+    def stop(self) -> None:
+        for manager in self._managers:
+            manager.heartbeat.stop()
 
 
 class MigratingLockManager(HandoverLockManager):
@@ -267,7 +271,6 @@ class MigratingLockManager(HandoverLockManager):
         """Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock managers."""
         self.moved: Callable[[Resource, State], None] = lambda *_: None
         """Told when a table was seen in another state than before."""
-        self.heartbeat = _Heartbeats(self.hms, self.zookeeper)
         self.writers = Writers(lambda: self.zookeeper._session, self.zookeeper._layout, lambda: self.hms.client, clock)
         self._states: dict[Resource, State] = {}
         self._leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
@@ -276,9 +279,9 @@ class MigratingLockManager(HandoverLockManager):
         self._closings = 0
 
     @property
-    def _acquiring(self) -> dict[str, tuple[int, int]]:
-        """The requests under way; the first lock is the one that is waited for."""
-        return self.hms._acquiring | self.zookeeper._acquiring
+    def heartbeat(self) -> Extension:
+        """See :attr:`LockManager.heartbeat`."""
+        return _Heartbeats(self.hms, self.zookeeper)
 
     # Phases.
 

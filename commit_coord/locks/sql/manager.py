@@ -31,10 +31,11 @@ from urllib.parse import quote
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
+from commit_coord.locks.acquiring import ANSWER_LEASES, Carried
 from commit_coord.locks.base import BRIEFLY, PAGE, Interrupted, Lease, LockSettings
+from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.keeping import CarryingLease, HeartbeatLockManager, Ticket
-from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import DuplicateRequest, Rows, Step, id_list, open_store
 from commit_coord.model import (

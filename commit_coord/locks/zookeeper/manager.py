@@ -54,11 +54,12 @@ from typing import Any, TypeVar
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError, LockError, LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
+from commit_coord.locks.acquiring import ANSWER_LEASES, Carried
 from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker, holder_facts
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.keeping import THREAD, CarryingLease, HeartbeatLockManager, Ticket
-from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, holder_facts
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.locks.zookeeper.client import (
     Change,

@@ -14,15 +14,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from commit_coord.locks.acquiring import Acquire
 from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.keeping import HeartbeatLockManager
-from commit_coord.locks.memory import MemoryLockManager
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.memory import MemoryLockManager, MemoryQueue
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
+from commit_coord.locks.threads import Threads
 from commit_coord.model import LockRequest, LockScope
 from tests.proof.sim.world import NoAnswer, Process, Service, Thread, Unreachable
 
@@ -328,26 +330,34 @@ class SimulatedMemoryManager(MemoryLockManager):
     """The real queues; a turn that was given is noticed at the next look."""
 
     def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
-        self._process = process
-        self._on_grant = granted
-        super().__init__(run, settings=settings, clock=process.clock)
+        # One thread of the interpreter runs all processes.
+        super().__init__(run, settings=settings, clock=process.clock, threads=Threads(noted_anywhere=threading.local))
+        self.parts.acquirer.queue = _SteppingQueue(self.parts.queue, process, granted)
 
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
 
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+class _SteppingQueue:
+    """A memory's queue, with steps at which a simulated process can be stopped."""
+
+    def __init__(self, real: MemoryQueue, process: Process, granted: Callable[[Lease], None]) -> None:
+        self._real, self._process, self._granted = real, process, granted
+        self.knows, self.leave, self.retract, self.holder = real.knows, real.leave, real.retract, real.holder
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """See :meth:`Queue.enter`."""
         self._process.step()
         self._process.clock.sleep(0.001)
-        return super()._enter(request, deadline)
+        return self._real.enter(acquire)
 
-    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        while self._clock.now() < deadline and not self._mine(request).turn.is_set():
-            self._clock.sleep(0.002 + 0.004 * self._clock.random())
-            self._space.sweep()
-        return self._seen(self._mine(request))
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """See :meth:`Queue.wait`."""
+        clock, real = self._process.clock, self._real
+        while clock.now() < until and not real.ticket(acquire.request).turn.is_set():
+            clock.sleep(0.002 + 0.004 * clock.random())
+            real.space.remove_dropped()
+        return real.blocker(real.ticket(acquire.request))
 
-    def _grant(self, request: LockRequest) -> HandoverLease:
-        lease = super()._grant(request)
-        self._on_grant(lease)
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`Queue.grant`."""
+        lease = self._real.grant(acquire)
+        self._granted(lease)
         return lease

@@ -21,6 +21,7 @@ What the lock table copies
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,9 +36,10 @@ from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLoc
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager, _Threads, _Ticket
-from commit_coord.locks.memory import _Space
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.hms.manager import HmsLockManager, _Ticket
+from commit_coord.locks.memory import MemoryLockManager
+from commit_coord.locks.memory_space import SPACES
+from commit_coord.locks.threads import Threads
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
 from tests.proof.sim.locking import Signal, SimulatedManager
 from tests.proof.sim.plan import Metastore
@@ -310,26 +312,6 @@ class OfThread:
         self._values[self._world.expected()[0], name] = value
 
 
-class _SimulatedThreads(_Threads):
-    """The queues of one process's threads, in a memory that no other process has."""
-
-    def __init__(self, manager: SimulatedHmsManager, process: Process) -> None:
-        self._process = process
-        super().__init__(manager, process.clock)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._space = _Space()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        blocker = super()._enter(request, deadline)
-        ticket: Any = self._mine(request)
-        ticket.turn = Signal(self._process, is_set=ticket.turn.is_set())
-        return blocker
-
-
 class SimulatedHmsManager(SimulatedManager, HmsLockManager):
     """The real manager, in a simulated process.
 
@@ -355,7 +337,14 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         self._enter_simulation(process, granted, prompt=prompt)
         super().__init__(_URI, settings=settings, clock=process.clock)
         self.metastore = SimulatedMetastoreClient(process, metastore)
-        self._queue = _SimulatedThreads(self, process)
+        world, own = process.world, uuid.uuid4().hex
+        threads = Threads(
+            turn=lambda: Signal(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
+        )
+        self._queue = MemoryLockManager(
+            own, settings=settings, clock=process.clock, threads=threads, holder=self._holder
+        )
+        del SPACES[own, ""]  # a memory that no other process has
 
     def _start_over(self) -> None:
         super()._start_over()

@@ -45,7 +45,7 @@ from commit_coord.iceberg import metadata as lean
 from commit_coord.iceberg.attempt import Append as AppendAttempt
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import Follows, follow
-from commit_coord.locks import memory as memory_module
+from commit_coord.locks import memory_space
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
@@ -295,7 +295,7 @@ class Run:
                     run._look_at_metastore(run.metastore)
                 yield run
         finally:
-            memory_module._SPACES.pop((run.name, ""), None)
+            memory_space.SPACES.pop((run.name, ""), None)
             run.locks.db.close()
             run.zookeeper.db.close()
             logging.disable(quiet)
@@ -792,7 +792,7 @@ class Run:
             below = [layout.requests, parent_of(layout.offer("-"))]
             self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:
-            left = memory_module._space(self.name, "").tickets()
+            left = memory_space.space_of(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
 
     def _look_at_metastore(self, metastore: SimulatedMetastore) -> None:
