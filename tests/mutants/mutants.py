@@ -348,9 +348,9 @@ MUTANTS = (
     ),
     Mutant(
         "the-deadline-waits-for-an-offer-that-was-taken",
-        "locks/queueing.py",
-        "        if not request.offer or self._retract(request):\n            raise self._timeout(",
-        "        if True:\n            raise self._timeout(",
+        "locks/acquiring.py",
+        "        if not request.offer or self.queue.retract(request):\n            raise LockTimeout(",
+        "        if True:\n            raise LockTimeout(",
         f"{_CARRY}test_an_offer_that_was_taken_waits_for_its_answer[memory]",
     ),
     Mutant(

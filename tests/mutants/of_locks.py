@@ -263,7 +263,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "waits-for-its-own-other-catalog",
-        "locks/queueing.py",
+        "locks/held.py",
         "lease.request.request_id == blocker.request_id:",
         "False:",
         "tests/contract/test_lock_managers.py::TestLockManagers::"
