@@ -20,7 +20,7 @@ from commit_coord.errors import CommitCoordError
 from commit_coord.local import HiveMetastore, PostgresServer
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.sql.manager import stored
+from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.spark.holder import Holder

@@ -320,7 +320,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             InvalidArguments: There is no such lease, or it has ended already.
         """
-        with self.leases.covering(lease_id), self.coordinator.fenced(lease_id):
+        with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
             yield
 
     def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:

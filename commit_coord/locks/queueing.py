@@ -205,6 +205,19 @@ class QueueingLockManager(HandoverLockManager):
             self._give_up(request)
             raise
 
+    def give_up(self, request: LockRequest) -> None:
+        """Leave nothing of *request*, whatever became of its acquire."""
+        self._give_up(request)
+
+    def acquire_while(
+        self, request: LockRequest, *, deadline: float, policy: Policy | None, watch: Callable[[], None] | None
+    ) -> HandoverLease:
+        """Do :meth:`acquire`; *watch* is called now and then while it waits, and what that raises ends the wait."""
+        if watch is None:
+            return self.acquire(request, deadline=deadline, policy=policy)
+        with self.watching(watch):
+            return self.acquire(request, deadline=deadline, policy=policy)
+
     @contextlib.contextmanager
     def watching(self, watch: Callable[[], None]) -> Iterator[None]:
         """Have *watch* called now and then while this thread waits for a lock; what it raises ends the wait."""

@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "a-lease-is-asked-about",
         "locks/keeping.py",
-        "        self._manager._ensure_active(self._ticket, max_age_ms)\n",
+        "        self.keeper.ensure_active(self.ticket, max_age_ms)\n",
         "        return\n",
         f"{_LOCKS}test_a_stalled_holder_loses_its_lease[lease-sqlite]",
     ),
@@ -341,7 +341,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-offer-in-doubt-does-not-enter-again",
-        "locks/sql/manager.py",
+        "locks/sql/queue.py",
         "        if request.offer:\n            raise self._gone(request)\n        if request.explicit or",
         "        if request.explicit or",
         f"{_CARRY}test_a_waiter_that_is_freed_by_force_does_not_know[lease-sqlite]",
@@ -390,8 +390,8 @@ MUTANTS = (
     ),
     Mutant(
         "who-finds-its-row-may-have-been-taken-along",
-        "locks/sql/manager.py",
-        "        self._tickets[request.request_id].was_contended = True\n        return blocker\n",
+        "locks/sql/queue.py",
+        "        self.tickets[request.request_id].was_contended = True\n        return blocker\n",
         "        return blocker\n",
         "tests/contract/test_lease.py::test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt",
     ),

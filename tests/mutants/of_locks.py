@@ -58,7 +58,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-goes-into-an-index",
-        "locks/sql/manager.py",
+        "locks/sql/requests.py",
         "    if len(text) <= longest:",
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
@@ -72,8 +72,8 @@ _LOCKS = (
     ),
     Mutant(
         "a-connection-that-is-refused-is-in-doubt",
-        "locks/sql/manager.py",
-        "        self._persist(self._store.connection.reach, deadline)\n",
+        "locks/sql/queue.py",
+        "        self.requests.retries.until(deadline, self.requests.store.connection.reach)\n",
         "",
         f"{_OUTAGE}[lease-reached before]",
     ),
@@ -93,7 +93,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-closed-client-forgets-what-it-could-not-release",
-        "locks/keeping.py",
+        "locks/heartbeat_manager.py",
         "            self._release_late()\n\n    def _persist",
         "\n    def _persist",
         "tests/hive/test_locks.py::test_a_client_that_is_closed_gives_back_what_it_could_not_release_before",
@@ -139,7 +139,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-loses-its-lock",
-        "locks/sql/manager.py",
+        "locks/sql/table.py",
         "        return Resource.parse(stored(resource))\n",
         "        return resource\n",
         "tests/sql/test_statements.py::test_a_partition_is_unlocked_by_its_name_however_long_that_is[lease-700]",

@@ -14,11 +14,14 @@ import pytest
 from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
+from commit_coord.locks.heartbeat_manager import HeartbeatLease as OldLease
+from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
 from commit_coord.locks.hms import manager as hms_manager
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.locks.keeping import HeartbeatLease, HeartbeatLockManager
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Tickets
+from commit_coord.locks.sql.queue import SqlQueue
+from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.protocol.commit import SwapResult, Where
 from tests.proof.sim import many
@@ -87,19 +90,22 @@ def _never_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_asks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
+    for lease in (HeartbeatLease, OldLease):
+        patch.setattr(lease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
 def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = HeartbeatLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        requests = self.service.requests
         with suppress(LockError):
-            for entry in self.locks(ticket.request.locks[0][0], scope=ticket.request.scope)[:1]:
-                self._remove(entry.scope, entry.request_id, entry.generation, forced=True)
+            table = SqlLockTable(requests, self, Tickets(""))
+            for entry in table.look(ticket.request.locks[0][0], ticket.request.scope)[:1]:
+                requests.remove(entry.scope, entry.request_id, entry.generation, forced=True)
 
-    patch.setattr(LeaseLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _compares_with_a_later_read(patch: pytest.MonkeyPatch) -> None:
@@ -143,8 +149,8 @@ def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
-    for manager in (LeaseLockManager, ZooKeeperLockManager):
-        patch.setattr(manager, "_retract", lambda self, request: True)
+    patch.setattr(SqlQueue, "retract", lambda self, request: True)
+    patch.setattr(ZooKeeperLockManager, "_retract", lambda self, request: True)
 
 
 def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,9 @@ from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, Server
 from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.heartbeat_manager import HeartbeatLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import Beats, is_over
-from commit_coord.locks.keeping import HeartbeatLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.model import (
     Generation,

@@ -38,6 +38,7 @@ from typing import Any
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
+from commit_coord.locks.acquiring import pause_before_retry
 from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, Lease, LockSettings, Policy
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
@@ -396,7 +397,7 @@ class MigratingLockManager(HandoverLockManager):
                 continue
             except _Denied as denied:
                 assert isinstance(policy, DenyPolicy)
-                denials = self.hms._pause(policy, denials, deadline, denied.refused)
+                denials = pause_before_retry(self._clock, policy, denials, deadline, denied.refused)
             except Guarded:
                 may_go_on = self._have_changed(phases) or self._sweep(phases, deadline)
                 if not may_go_on or self._clock.now() >= deadline:
@@ -433,7 +434,7 @@ class MigratingLockManager(HandoverLockManager):
             finally:
                 # By the request, not by what was noted: an interrupt may have come in between.
                 for manager, part in reversed(asked):
-                    manager._give_up(part)
+                    manager.give_up(part)
             if in_doubt:
                 raise OfferLost("the holder that took the offer did not answer", locks=request) from error
             raise
@@ -455,8 +456,7 @@ class MigratingLockManager(HandoverLockManager):
 
         at_once = DenyPolicy(numretries=0) if isinstance(policy, DenyPolicy) else None
         try:
-            with manager.watching(watch):
-                return manager.acquire(part, deadline=deadline, policy=at_once)
+            return manager.acquire_while(part, deadline=deadline, policy=at_once, watch=watch)
         except Interrupted as error:
             # A wait that is watched is a row of short ones, and a service that is slow for a moment must not end it.
             if self._clock.now() - started >= self.settings.lease_ms / 1000:

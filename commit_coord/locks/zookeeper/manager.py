@@ -59,7 +59,7 @@ from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, holder_facts
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import THREAD, CarryingLease, HeartbeatLockManager, Ticket
+from commit_coord.locks.heartbeat_manager import THREAD, CarryingLease, HeartbeatLockManager, Ticket
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.locks.zookeeper.client import (
     Change,

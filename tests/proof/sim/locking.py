@@ -10,17 +10,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from commit_coord.locks.acquiring import Acquire
 from commit_coord.locks.base import Interrupted, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import HeartbeatLockManager
+from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
 from commit_coord.locks.memory import MemoryLockManager, MemoryQueue
+from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
@@ -299,7 +299,54 @@ class SimulatedManager(HeartbeatLockManager[Any]):
         super()._release(ticket)
 
 
-class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
+def simulated_threads(process: Process) -> Threads:
+    """Return the threads of *process*. One thread of the interpreter runs all processes."""
+
+    def heartbeat(beat: Callable[[], float | None], *, idle: float, name: str) -> Heartbeat:
+        return SimulatedHeartbeat(process, beat, idle=idle)
+
+    return Threads(turn=lambda: Signal(process), heartbeat=heartbeat, noted_anywhere=threading.local)
+
+
+def observe(
+    manager: QueueLockManager[Any],
+    process: Process,
+    granted: Callable[[Lease], None],
+    *,
+    prompt: bool,
+    hurries_in: Collection[LockScope] = tuple(LockScope),
+) -> None:
+    """Tell of what *manager* grants, and have its process hurry where the run assumes that.
+
+    Args:
+        manager: The manager of *process*.
+        process: Whose it is.
+        granted: Told of each grant.
+        prompt: Who has made sure of its lease is not stopped before its next change is sent.
+        hurries_in: In which scopes.
+    """
+    queue, keeper = manager.parts.queue, cast("Any", manager.parts.keeping)
+    grant, ensure_active, release = queue.grant, keeper.ensure_active, keeper.release
+
+    def grant_and_tell(acquire: Acquire) -> HandoverLease:
+        lease: HandoverLease = grant(acquire)
+        granted(lease)
+        return lease
+
+    def ensure_active_and_hurry(ticket: Any, max_age_ms: int | None) -> None:
+        ensure_active(ticket, max_age_ms)
+        if ticket.request.scope in hurries_in:
+            process.in_a_hurry = prompt
+
+    def release_at_leisure(ticket: Any) -> None:
+        if ticket.request.scope in hurries_in:
+            process.in_a_hurry = False
+        release(ticket)
+
+    queue.grant, keeper.ensure_active, keeper.release = grant_and_tell, ensure_active_and_hurry, release_at_leisure
+
+
+class SimulatedLeaseManager(LeaseLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -319,11 +366,9 @@ class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URL, settings=settings, clock=process.clock)
-        self._store = SimulatedStore(process, database)
-        reach = "network" if database.remote else "host"
-        self.guarantees = replace(self.guarantees, reach=reach, carries=reach, clock=self._store.clock_name)
+        store = SimulatedStore(process, database)
+        super().__init__(_URL, settings=settings, clock=process.clock, threads=simulated_threads(process), store=store)
+        observe(self, process, granted, prompt=prompt)
 
 
 class SimulatedMemoryManager(MemoryLockManager):

@@ -54,12 +54,10 @@ class SimulatedHms(SimulatedLeaseManager):
     def __init__(self, *arguments: Any, ours: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._ours = ours
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        return self._met(request, super()._enter(request, deadline))
-
-    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        return self._met(request, super()._wait(request, blocker, deadline))
+        queue: Any = self.parts.queue
+        enter, wait = queue.enter, queue.wait
+        queue.enter = lambda acquire: self._met(acquire.request, enter(acquire))
+        queue.wait = lambda acquire, blocker, until: self._met(acquire.request, wait(acquire, blocker, until))
 
     def _met(self, request: LockRequest, blocker: Blocker | None) -> Blocker | None:
         if blocker is not None and self._ours and request.scope is LockScope.COMMIT and _guards(self):
@@ -72,7 +70,7 @@ class SimulatedHms(SimulatedLeaseManager):
 
     def latch_of(self, table: Resource) -> Lease | None:
         """As :meth:`commit_coord.locks.hms.manager.HmsLockManager.latch_of`."""
-        for ticket in list(self._tickets.values()):
+        for ticket in list(self.parts.queue.tickets.values()):
             if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
                 lease: Lease | None = ticket.lease
                 return lease

@@ -48,11 +48,13 @@ from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import memory_space
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.heartbeat_manager import HeartbeatLease as OldLease
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration import manager as migrating_module
 from commit_coord.locks.migration.manager import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.sql import manager as lease_module
+from commit_coord.locks.sql import queue as lease_module
+from commit_coord.locks.sql import table as lease_table_module
 from commit_coord.locks.zookeeper import manager as zookeeper_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
@@ -272,7 +274,7 @@ class Run:
         yield committing, "ExecutorFactory", _InlineFactory
         for module in (coordinating, catalogs, hive_module, migrating_module, operating):
             yield module, "this_owner", owner
-        for module in (lease_module, zookeeper_module):
+        for module in (lease_module, lease_table_module, zookeeper_module):
             yield module, "is_dead", dead
         yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
 
@@ -886,6 +888,12 @@ def _believes(process: Process, lease: Lease) -> bool:
         return all(_believes(process, part) for part in lease._held)
     state = lease._state
     if isinstance(lease, HeartbeatLease):
+        service = lease.keeper.service
+        if service.denial(lease.ticket) is not None:
+            return False
+        word = service.counted_from(lease.ticket)
+        state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
+    elif isinstance(lease, OldLease):
         ticket = lease._ticket
         if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
             return False
