@@ -172,13 +172,6 @@ class Acquirer:
         self.under_way: dict[str, Acquire] = {}
         """The acquires that have not ended, by request id."""
 
-    def submit(self, acquire: Acquire) -> HandoverLease | JournalEntry:
-        """See :meth:`HandoverLockManager.submit`."""
-        try:
-            return self.acquire(acquire)
-        except Carried as answer:
-            return answer.entry
-
     def acquire(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
         request = acquire.request

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from commit_coord.errors import LockRefused
-from commit_coord.locks.acquiring import Acquire, Acquirer, Queue
+from commit_coord.locks.acquiring import Acquire, Carried, Queue
 from commit_coord.locks.base import Extension, Lease, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
@@ -23,6 +23,26 @@ from commit_coord.model import (
 )
 
 QueueT = TypeVar("QueueT", bound=Queue)
+
+
+class Acquires(Protocol):
+    """What acquires; as :class:`~commit_coord.locks.acquiring.Acquirer`."""
+
+    def acquire(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`LockManager.acquire`.
+
+        Raises:
+            Carried: Another holder has carried out what the request offers.
+        """
+        ...
+
+    def give_up(self, request: LockRequest) -> None:
+        """Leave nothing of *request*, wherever its acquire was interrupted."""
+        ...
+
+    def end_waits(self) -> None:
+        """Have every other thread's request end that is under way, and return once they have left the queues."""
+        ...
 
 
 class Keeping(Protocol):
@@ -79,7 +99,7 @@ class Parts(Generic[QueueT]):
     """What a manager is made of, in one process."""
 
     queue: QueueT
-    acquirer: Acquirer
+    acquirer: Acquires
     held: Held
     keeping: Keeping
     table: LockTable
@@ -130,7 +150,10 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
         """See :meth:`HandoverLockManager.submit`."""
         self._refuse_undeclared(request)
-        return self.parts.acquirer.submit(Acquire(request=request, deadline=deadline))
+        try:
+            return self.parts.acquirer.acquire(Acquire(request=request, deadline=deadline))
+        except Carried as answer:
+            return answer.entry
 
     def give_up(self, request: LockRequest) -> None:
         """Leave nothing of *request*, whatever became of its acquire."""

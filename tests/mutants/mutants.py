@@ -469,14 +469,14 @@ MUTANTS = (
     # The metastore's locks.
     Mutant(
         "a-reader-steps-back",
-        "locks/hms/manager.py",
+        "locks/hms/queue.py",
         "        if not older:\n",
         "        if older or True:\n",
         f"{_SIM}[a metastore]",
     ),
     Mutant(
         "a-second-place-is-released",
-        "locks/hms/manager.py",
+        "locks/hms/calls.py",
         "                        if not self._is_place(request_id, standing.lock_id):\n",
         "                        if False:\n",
         f"{_SIM}[a metastore]",

@@ -12,7 +12,7 @@ import pytest
 
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.hms import heartbeat_log as hms_beats
-from commit_coord.locks.hms import manager as hms
+from commit_coord.locks.hms import queue as hms
 from commit_coord.locks.sql import queue as lease
 from commit_coord.locks.zookeeper import manager as zookeeper
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource

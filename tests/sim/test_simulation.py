@@ -16,9 +16,10 @@ from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
 from commit_coord.locks.heartbeat_manager import HeartbeatLease as OldLease
 from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
-from commit_coord.locks.hms import manager as hms_manager
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms import queue as hms_queue
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.queue import HmsQueue
 from commit_coord.locks.keeping import HeartbeatLease, Keeper, Tickets
 from commit_coord.locks.sql.queue import SqlQueue
 from commit_coord.locks.sql.table import SqlLockTable
@@ -158,27 +159,28 @@ def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_step_back", lambda self, ticket: None)
+    patch.setattr(HmsQueue, "_step_back", lambda self, ticket: None)
 
 
 def _takes_everybody_for_dead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hms_manager, "is_over", lambda *listed, **seen: True)
+    patch.setattr(hms_queue, "is_over", lambda *listed, **seen: True)
 
 
 def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_own", lambda self, request: [])
+    patch.setattr(LockCalls, "own", lambda self, request: [])
 
 
 def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
-    real = HeartbeatLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        metastore = self.service.metastore
         with suppress(MetastoreUnavailable, ServerFailed):
-            for listed in self.metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
-                self.metastore.unlock(listed.lock_id)
+            for listed in metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
+                metastore.unlock(listed.lock_id)
 
-    patch.setattr(HmsLockManager, "_release", release, raising=False)
+    patch.setattr(Keeper, "release", release)
 
 
 def _as_it_comes(plan: Plan) -> Plan:

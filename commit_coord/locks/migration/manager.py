@@ -43,7 +43,8 @@ from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, Lease, L
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import Guarded, HmsLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.writers import Writers
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager

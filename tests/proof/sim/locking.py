@@ -19,7 +19,7 @@ from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
-from commit_coord.locks.memory import MemoryLockManager, MemoryQueue
+from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
@@ -377,32 +377,26 @@ class SimulatedMemoryManager(MemoryLockManager):
     def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
         # One thread of the interpreter runs all processes.
         super().__init__(run, settings=settings, clock=process.clock, threads=Threads(noted_anywhere=threading.local))
-        self.parts.acquirer.queue = _SteppingQueue(self.parts.queue, process, granted)
+        queue: Any = self.parts.queue
+        real_enter, real_grant = queue.enter, queue.grant
 
+        def enter(acquire: Acquire) -> Blocker | None:
+            process.step()
+            process.clock.sleep(0.001)
+            blocker: Blocker | None = real_enter(acquire)
+            return blocker
 
-class _SteppingQueue:
-    """A memory's queue, with steps at which a simulated process can be stopped."""
+        def wait(acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+            clock = process.clock
+            while clock.now() < until and not queue.ticket(acquire.request).turn.is_set():
+                clock.sleep(0.002 + 0.004 * clock.random())
+                queue.space.remove_dropped()
+            next_blocker: Blocker | None = queue.blocker(queue.ticket(acquire.request))
+            return next_blocker
 
-    def __init__(self, real: MemoryQueue, process: Process, granted: Callable[[Lease], None]) -> None:
-        self._real, self._process, self._granted = real, process, granted
-        self.knows, self.leave, self.retract, self.holder = real.knows, real.leave, real.retract, real.holder
+        def grant(acquire: Acquire) -> HandoverLease:
+            lease: HandoverLease = real_grant(acquire)
+            granted(lease)
+            return lease
 
-    def enter(self, acquire: Acquire) -> Blocker | None:
-        """See :meth:`Queue.enter`."""
-        self._process.step()
-        self._process.clock.sleep(0.001)
-        return self._real.enter(acquire)
-
-    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
-        """See :meth:`Queue.wait`."""
-        clock, real = self._process.clock, self._real
-        while clock.now() < until and not real.ticket(acquire.request).turn.is_set():
-            clock.sleep(0.002 + 0.004 * clock.random())
-            real.space.remove_dropped()
-        return real.blocker(real.ticket(acquire.request))
-
-    def grant(self, acquire: Acquire) -> HandoverLease:
-        """See :meth:`Queue.grant`."""
-        lease = self._real.grant(acquire)
-        self._granted(lease)
-        return lease
+        queue.enter, queue.wait, queue.grant = enter, wait, grant

@@ -21,10 +21,9 @@ What the lock table copies
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hive_metastore.ttypes import LockResponse, ShowLocksResponse, ShowLocksResponseElement
@@ -36,12 +35,10 @@ from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLoc
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager, _Ticket
-from commit_coord.locks.memory import MemoryLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.memory_space import SPACES
-from commit_coord.locks.threads import Threads
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
-from tests.proof.sim.locking import Signal, SimulatedManager
+from tests.proof.sim.locking import observe, simulated_threads
 from tests.proof.sim.plan import Metastore
 from tests.proof.sim.world import NoAnswer, Process, Service, Unreachable, World
 
@@ -312,7 +309,7 @@ class OfThread:
         self._values[self._world.expected()[0], name] = value
 
 
-class SimulatedHmsManager(SimulatedManager, HmsLockManager):
+class SimulatedHmsManager(HmsLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -323,8 +320,6 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         prompt: Who has made sure of its latch is not stopped before its next change is sent.
     """
 
-    _hurries_in = (LockScope.COMMIT,)
-
     def __init__(
         self,
         process: Process,
@@ -334,28 +329,14 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URI, settings=settings, clock=process.clock)
-        self.metastore = SimulatedMetastoreClient(process, metastore)
-        world, own = process.world, uuid.uuid4().hex
-        threads = Threads(
-            turn=lambda: Signal(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
+        world = process.world
+        threads = replace(
+            simulated_threads(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
         )
-        self._queue = MemoryLockManager(
-            own, settings=settings, clock=process.clock, threads=threads, holder=self._holder
-        )
-        del SPACES[own, ""]  # a memory that no other process has
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
-        ticket, acquired = super()._sent(request, deadline)
-        signal: Any = Signal(self._process)
-        ticket.turn = signal
-        return ticket, acquired
+        client = SimulatedMetastoreClient(process, metastore)
+        super().__init__(_URI, settings=settings, clock=process.clock, threads=threads, metastore=client)
+        del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
+        observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))
 
 
 # Those who are not ours.

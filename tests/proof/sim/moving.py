@@ -26,7 +26,7 @@ from commit_coord.hms.probe import CompareAndSet
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.event_emitter import LockEventEmitter
-from commit_coord.locks.hms.manager import Guarded
+from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.commit import SwapResult
