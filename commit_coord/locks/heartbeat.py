@@ -27,10 +27,14 @@ class Heartbeat(Extension):
             raises is logged, and it is called again after *idle*.
         idle: Seconds between beats that have nothing to do.
         name: The thread's name.
+        also: What else extends the leases; paused and resumed together with this.
     """
 
-    def __init__(self, beat: Callable[[], float | None], *, idle: float, name: str) -> None:
+    def __init__(
+        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> None:
         self._beat = beat
+        self._also = also or Extension()
         self._idle = idle
         self._name = name
         self._start_over()
@@ -61,6 +65,7 @@ class Heartbeat(Extension):
         """End the thread and wait for a beat that is under way. The next :meth:`ensure_running` starts it again."""
         self.pause()
         self._paused = False
+        self._also.resume()
 
     def pause(self) -> None:
         """As :meth:`stop`, and stay ended until :meth:`resume`: to see what becomes of leases that nobody extends."""
@@ -73,9 +78,11 @@ class Heartbeat(Extension):
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._thread = None
+        self._also.pause()
 
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
+        self._also.resume()
         self._paused = False
         self.ensure_running()
 

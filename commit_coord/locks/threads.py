@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from commit_coord.locks.base import Extension
 from commit_coord.locks.heartbeat import Heartbeat
 
 _THREADS: dict[int, threading.local] = {}
@@ -37,7 +38,9 @@ class Turn(Protocol):
 class HeartbeatMaker(Protocol):
     """Makes the heartbeat of one client; as :class:`Heartbeat`."""
 
-    def __call__(self, beat: Callable[[], float | None], *, idle: float, name: str) -> Heartbeat:
+    def __call__(
+        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> Heartbeat:
         """Return it; it does not run yet."""
         ...
 

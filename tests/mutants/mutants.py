@@ -44,7 +44,7 @@ MUTANTS = (
     # ZooKeeper: what the simulator asks of it.
     Mutant(
         "zookeeper-entry-in-doubt",
-        "locks/zookeeper/manager.py",
+        "locks/zookeeper/queue.py",
         'raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error',
         "raise",
         "tests/contract/test_zookeeper.py::test_an_offer_that_entered_unheard_is_in_doubt",
@@ -58,9 +58,9 @@ MUTANTS = (
     ),
     Mutant(
         "zookeeper-release-on-the-way-out",
-        "locks/zookeeper/manager.py",
-        "            self._tell_no_more(ticket)\n            self._give_back(ticket)\n",
-        "            self._tell_no_more(ticket)\n",
+        "locks/zookeeper/queue.py",
+        "            self.deadlocks.tell_no_more(ticket)\n            self._keeper.give_back(ticket)\n",
+        "            self.deadlocks.tell_no_more(ticket)\n",
         f"{_SIM}[interrupts in ZooKeeper]",
     ),
     # The guards that the models are named after.
@@ -397,22 +397,22 @@ MUTANTS = (
     ),
     Mutant(
         "who-finds-its-nodes-may-have-been-taken-along",
-        "locks/zookeeper/manager.py",
+        "locks/zookeeper/entering.py",
         "        ticket.was_contended = True\n        return self._look_again(ticket, part, patience)\n",
         "        return self._look_again(ticket, part, patience)\n",
         "tests/contract/test_zookeeper.py::test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt",
     ),
     Mutant(
         "doubt-outlives-the-request",
-        "locks/zookeeper/manager.py",
+        "locks/zookeeper/queue.py",
         "                    if ticket.doubtful:\n",
         "                    if False:\n",
         "tests/contract/test_zookeeper.py::test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force",
     ),
     Mutant(
         "an-offer-goes-with-its-request",
-        "locks/zookeeper/manager.py",
-        "        self._session.delete_each([one.path for one in offer])\n",
+        "locks/zookeeper/service.py",
+        "        self.session.delete_each([one.path for one in offer])\n",
         "",
         "tests/contract/test_zookeeper.py::test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it",
     ),

@@ -65,9 +65,9 @@ _LOCKS = (
     ),
     Mutant(
         "what-was-not-sent-is-in-doubt",
-        "locks/zookeeper/manager.py",
-        "if not request.offer or not sent or self._retract(request):",
-        "if not request.offer or self._retract(request):",
+        "locks/zookeeper/queue.py",
+        "if not request.offer or not sent or self.retract(request):",
+        "if not request.offer or self.retract(request):",
         f"{_OUTAGE}[zookeeper-never reached]",
     ),
     Mutant(
@@ -184,8 +184,8 @@ _LOCKS = (
 _ZOOKEEPER = (
     Mutant(
         "zookeeper-offers-twice-when-it-steps-apart",
-        "locks/zookeeper/manager.py",
-        "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
+        "locks/zookeeper/queue.py",
+        "        if ticket.offers and not self.retract(ticket.request):\n            ticket.behind",
         "        if False:\n            ticket.behind",
         "tests/contract/test_zookeeper.py"
         "::test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again",
@@ -228,8 +228,8 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-counts-from-the-last-answer",
-        "locks/zookeeper/manager.py",
-        "        return min(ticket.last_confirmed_at, self._session.heard.since)",
+        "locks/zookeeper/service.py",
+        "        return min(ticket.last_confirmed_at, self.session.heard.since)",
         "        return ticket.last_confirmed_at",
         "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
     ),

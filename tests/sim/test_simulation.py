@@ -14,16 +14,17 @@ import pytest
 from commit_coord.coordinator.commit import Commit
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
-from commit_coord.locks.heartbeat_manager import HeartbeatLease as OldLease
-from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms import queue as hms_queue
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.queue import HmsQueue
-from commit_coord.locks.keeping import HeartbeatLease, Keeper, Tickets
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
 from commit_coord.locks.sql.queue import SqlQueue
 from commit_coord.locks.sql.table import SqlLockTable
-from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
+from commit_coord.locks.zookeeper.view import View
 from commit_coord.protocol.commit import SwapResult, Where
 from tests.proof.sim import many
 from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
@@ -91,8 +92,7 @@ def _never_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_asks(patch: pytest.MonkeyPatch) -> None:
-    for lease in (HeartbeatLease, OldLease):
-        patch.setattr(lease, "ensure_active", lambda self, max_age_ms=None: None)
+    patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
 def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
@@ -139,23 +139,26 @@ def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = HeartbeatLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        session, layout = self.service.session, self.service.layout
+        view, retries = View(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
+        table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock)
         with suppress(LockError):
-            self.unlock(resource=ticket.request.locks[0][0])
+            table.free(None, ticket.request.locks[0][0])
 
-    patch.setattr(ZooKeeperLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqlQueue, "retract", lambda self, request: True)
-    patch.setattr(ZooKeeperLockManager, "_retract", lambda self, request: True)
+    patch.setattr(ZooKeeperQueue, "retract", lambda self, request: True)
 
 
 def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ZooKeeperLockManager, "_remove_part", lambda self, ticket, part, settling: [])
+    patch.setattr(ZooKeeperLeases, "_remove_part", lambda self, ticket, part, settling: [])
 
 
 def _never_steps_back(patch: pytest.MonkeyPatch) -> None:

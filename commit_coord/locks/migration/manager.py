@@ -273,7 +273,7 @@ class MigratingLockManager(HandoverLockManager):
         """Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock managers."""
         self.moved: Callable[[Resource, State], None] = lambda *_: None
         """Told when a table was seen in another state than before."""
-        self.writers = Writers(lambda: self.zookeeper._session, self.zookeeper._layout, lambda: self.hms.client, clock)
+        self.writers = Writers(lambda: self.zookeeper.session, self.zookeeper.layout, lambda: self.hms.client, clock)
         self._states: dict[Resource, State] = {}
         self._leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
         self._telling = LockEventEmitter(self._events, clock)

@@ -14,18 +14,17 @@ from functools import partial
 from typing import Any, cast
 
 from commit_coord.locks.acquiring import Acquire
-from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.base import Extension, Interrupted, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.heartbeat_manager import HeartbeatLockManager
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
 from commit_coord.locks.threads import Threads
-from commit_coord.model import LockRequest, LockScope
+from commit_coord.model import LockScope
 from tests.proof.sim.world import NoAnswer, Process, Service, Thread, Unreachable
 
 _URL = "sqlite:////simulated"
@@ -257,52 +256,12 @@ class Signal:
         return self._is_set
 
 
-class SimulatedManager(HeartbeatLockManager[Any]):
-    """What every real manager has to do in a simulated process. Put before the manager's class."""
-
-    _process: Process
-    _hurries_in: Collection[LockScope] = tuple(LockScope)
-    """Where a holder that has made sure of its lease is not stopped, if that is what the run assumes."""
-
-    def _enter_simulation(self, process: Process, granted: Callable[[Lease], None], *, prompt: bool) -> None:
-        """Belong to *process*; call it before the manager is made.
-
-        Args:
-            process: Whose the manager is.
-            granted: Told of each grant.
-            prompt: Who has made sure of its lease is not stopped before its next change is sent.
-        """
-        self._process = process
-        self._on_grant = granted
-        self._prompt = prompt
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
-
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return SimulatedHeartbeat(self._process, self._beat, idle=idle)
-
-    def _grant(self, request: LockRequest) -> HandoverLease:
-        lease = super()._grant(request)  # type: ignore[safe-super]  # the manager behind this class has one
-        self._on_grant(lease)
-        return lease
-
-    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
-        super()._ensure_active(ticket, max_age_ms)
-        if ticket.request.scope in self._hurries_in:
-            self._process.in_a_hurry = self._prompt
-
-    def _release(self, ticket: Any) -> None:
-        if ticket.request.scope in self._hurries_in:
-            self._process.in_a_hurry = False
-        super()._release(ticket)
-
-
 def simulated_threads(process: Process) -> Threads:
     """Return the threads of *process*. One thread of the interpreter runs all processes."""
 
-    def heartbeat(beat: Callable[[], float | None], *, idle: float, name: str) -> Heartbeat:
+    def heartbeat(
+        beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> Heartbeat:
         return SimulatedHeartbeat(process, beat, idle=idle)
 
     return Threads(turn=lambda: Signal(process), heartbeat=heartbeat, noted_anywhere=threading.local)

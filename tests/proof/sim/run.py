@@ -48,14 +48,14 @@ from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import memory_space
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.handover import HandoverLockManager
-from commit_coord.locks.heartbeat_manager import HeartbeatLease as OldLease
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration import manager as migrating_module
 from commit_coord.locks.migration.manager import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql import queue as lease_module
 from commit_coord.locks.sql import table as lease_table_module
-from commit_coord.locks.zookeeper import manager as zookeeper_module
+from commit_coord.locks.zookeeper import queue as zookeeper_module
+from commit_coord.locks.zookeeper import table as zookeeper_table_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
@@ -99,7 +99,7 @@ from tests.proof.sim.world import (
     Unreachable,
     World,
 )
-from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of, ticket_of
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -274,9 +274,8 @@ class Run:
         yield committing, "ExecutorFactory", _InlineFactory
         for module in (coordinating, catalogs, hive_module, migrating_module, operating):
             yield module, "this_owner", owner
-        for module in (lease_module, lease_table_module, zookeeper_module):
+        for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
             yield module, "is_dead", dead
-        yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
 
     @classmethod
     @contextmanager
@@ -892,12 +891,6 @@ def _believes(process: Process, lease: Lease) -> bool:
         if service.denial(lease.ticket) is not None:
             return False
         word = service.counted_from(lease.ticket)
-        state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
-    elif isinstance(lease, OldLease):
-        ticket = lease._ticket
-        if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
-            return False
-        word = lease._manager._counted_from(ticket)
         state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
 
