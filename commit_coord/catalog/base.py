@@ -23,12 +23,13 @@ from commit_coord.catalog import orphans, repair
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.errors import CommitLockFailed, CommitStateUnknown, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Acknowledged
+from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
@@ -39,8 +40,9 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table.operation_locks import acquire, needed_locks
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
@@ -51,7 +53,8 @@ class CoordinatedCatalog(MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
-    :class:`~commit_coord.coordinator.PointerStore` and calls :meth:`_coordinate` when it is ready.
+    :class:`~commit_coord.coordinator.PointerStore`, calls :meth:`_configure` first and :meth:`_coordinate` when it is
+    ready.
     """
 
     settings: Settings
@@ -60,8 +63,8 @@ class CoordinatedCatalog(MetastoreCatalog):
     coordinator: Coordinator
     events: Events
 
-    def _coordinate(self, configuration: Configuration, store: PointerStore) -> None:
-        """Make the lock manager and the coordinator."""
+    def _configure(self, configuration: Configuration) -> None:
+        """Take the settings over, and open what listens to this catalog."""
         settings = configuration.settings
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)
@@ -75,33 +78,41 @@ class CoordinatedCatalog(MetastoreCatalog):
             check_min_wait_ms=settings.lock_check_min_wait_ms,
             check_max_wait_ms=settings.lock_check_max_wait_ms,
         )
-        self.locks = create_lock_manager(
+
+    def _open_locks(self, space: str) -> HandoverLockManager:
+        """Return the lock manager that the settings name.
+
+        Args:
+            space: Tells this catalog's tables from others of the same names at the same lock service.
+        """
+        settings = self.settings
+        return create_lock_manager(
             settings.lock_impl,
             settings.lock_uri,
             self._lock_settings,
             SYSTEM_CLOCK,
             self.events,
-            space=self._lock_space(),
-            options=settings.lock_options | self._lock_options(),
+            space=space,
+            options=settings.lock_options,
         )
+
+    def _coordinate(
+        self, store: PointerStore, locks: HandoverLockManager, metadata: MetadataReader | None = None
+    ) -> None:
+        """Make the coordinator."""
+        settings = self.settings
+        self.locks = locks
         self.coordinator = Coordinator(
             store,
-            self.locks,
+            locks,
             acquire_timeout_ms=settings.lock_acquire_timeout_ms,
             clock=SYSTEM_CLOCK,
             events=self.events,
             journal_lifetime_ms=settings.commit_journal_lifetime_ms,
             group_max_size=settings.commit_group_max_size,
             group_max_bytes=settings.commit_group_max_bytes,
+            metadata=metadata,
         )
-
-    def _lock_space(self) -> str:
-        """Return what tells this catalog's tables from others of the same names at the same lock service."""
-        return self.name
-
-    def _lock_options(self) -> dict[str, Any]:
-        """Return what this catalog's lock manager takes beyond what the settings say."""
-        return {}
 
     # Operation locks.
 
@@ -193,45 +204,17 @@ class CoordinatedCatalog(MetastoreCatalog):
             seconds += policy.longest_s
         return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
-    def lock_call(
-        self,
-        operation: Operation,
-        on: Resource,
-        partitions: Iterable[Partition] = (),
-        live_specs: int = 1,
-        *,
-        statement: str = "",
-    ) -> Lease | None:
-        """Take what *operation* takes on a table or database when it is called from Python.
-
-        Args:
-            operation: What is called.
-            on: The table or database.
-            partitions: Of the table, those that are named.
-            live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
-            statement: Shown to whoever waits.
-
-        Returns:
-            None when ``operation-locks`` asks for nothing, or this thread holds it already.
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+        """Hold what *operation* takes on the table or database *name* when it is called from Python.
 
         Raises:
             CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
-        if not calls_take(operation, self.settings.operation_locks):
-            return None
-        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
-        locks = [(self.spelled(resource), mode) for resource, mode in planned]
-        if all(self.locks.holds(resource, mode) for resource, mode in locks):
-            return None
-        return self.lock_change(locks, statement=statement or operation.value)
-
-    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
-        """Hold what :meth:`lock_call` takes on the table or database *name*."""
         whole = COMMANDS[operation].level is Level.DATABASE
         on = Resource((".".join(name),)) if whole else Resource.table(name)
-        return self.lock_call(operation, on, statement=statement) or nullcontext()
+        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""
@@ -346,7 +329,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Tables.
 
-    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+    ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
         properties = self._properties(table, head.properties if head is not None else {}, made.properties)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
@@ -404,7 +389,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
-            base_sequence_number=lean.sequence_number(table.metadata),
+            base_sequence_number=fast_metadata.sequence_number(table.metadata),
             requirements=requirements,
             updates=updates,
         )
@@ -432,6 +417,8 @@ class CoordinatedCatalog(MetastoreCatalog):
             given = self._properties(table, {}, properties)
             try:
                 return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
+            except CommitStateUnknown:
+                raise  # The table may have the file.
             except Exception:
                 self._delete_unless_created(table)
                 raise

@@ -23,15 +23,15 @@ from enum import StrEnum
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from commit_coord.catalog.declaration import LOCK_ENABLED
-from commit_coord.catalog.hive import CoordinatedHiveCatalog, OperationsHold
-from commit_coord.catalog.hive_table import TABLE_TYPE
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
+from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
+from commit_coord.catalog.metastore.phases import OperationsHold
 from commit_coord.catalog.sightings import Seen, Sighting, committed, watch
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, ConfigError
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
 from commit_coord.process import this_owner
@@ -136,14 +136,14 @@ class Migration:
     """
 
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "") -> None:
-        if not isinstance(catalog.locks, MigratingLockManager):
+        if catalog.migrating is None:
             raise ConfigError(
                 "tables are moved by a catalog that takes part in all phases",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
             )
-        self._catalog, self._locks, self._why = catalog, catalog.locks, why
+        self._catalog, self._locks, self._why = catalog, catalog.migrating, why
         self._clock = catalog.coordinator.clock
 
     # Which tables.
@@ -238,7 +238,7 @@ class Migration:
             )
         if state.phase is not Phase.HMS and protection.compare_and_set is not CompareAndSet.HONOURED:
             problems.append("the metastore does not compare and set: go back with `migrate abort`")
-        if left := self._locks.one_sided(Resource.table(table), state.phase):
+        if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
             held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
             problems.append(f"operation locks stand where the phase does not look: {held}")
         return Verified(table=table_name(table), state=state, problems=problems)
@@ -338,7 +338,7 @@ class Migration:
     def _state(self, table: Table) -> State:
         metadata, _ = self._catalog.coordinator.load(table)
         state = State.of(metadata.properties)
-        self._locks.seen(Resource.table(table), state)
+        self._locks.beliefs.seen(Resource.table(table), state)
         return state
 
     def _change(self, table: Table, state: State, phase: Phase) -> None:
@@ -364,7 +364,7 @@ class Migration:
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:
-            with self._locks.changing():
+            with self._locks.beliefs.changing():
                 self._catalog.coordinator.commit([attempt])
         except BaseException as error:
             stage = "unknown" if isinstance(error, CommitStateUnknown) else "refused"
@@ -376,11 +376,11 @@ class Migration:
         """Have the guard stand where the phase asks for it, and nowhere else."""
         resource = Resource.table(table)
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
-        with self._locks.latched_in_zookeeper(resource, "guard", deadline=deadline):
+        with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):
             if self._state(table).phase is Phase.ZOOKEEPER:
-                self._catalog.stand_guard(table)
+                self._catalog.guards.stand(table)
             elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
-                self._locks.unguard(resource)
+                self._catalog.guards.sweep(resource)
 
     def _tell(self, table: Table, state: State, phase: Phase, stage: str, why: str) -> None:
         self._catalog.tell_phase_change(
@@ -403,7 +403,7 @@ class Migration:
         databases = self._catalog.metastore.get_all_databases()
         whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
         for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
-            if self._catalog.phase_of_new(database) is not phase:
+            if self._catalog.phases.of_new(database) is not phase:
                 self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
 
 

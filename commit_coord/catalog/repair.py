@@ -50,7 +50,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list, manifests
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid, table_name
 from commit_coord.iceberg.overwrites import Acknowledged, Note, versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
@@ -172,7 +172,7 @@ def carry_out(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     """
     for commit in repair.restorable:
         assert commit._prepare is not None
-        coordinator.commit([commit._prepare()], restores=True)
+        coordinator.commit([commit._prepare()], is_repair=True)
     if not repair.by_hand:
         forget(coordinator, repair.table)
     return repair.restorable
@@ -357,7 +357,7 @@ class _Finder:
                 table=self._table,
                 table_uuid=str(self._head.table_uuid),
                 base_location=self._location,
-                base_sequence_number=lean.sequence_number(self._head),
+                base_sequence_number=fast_metadata.sequence_number(self._head),
                 append=Append(
                     snapshot_id=snapshot_id,
                     branch=branch,
@@ -402,7 +402,7 @@ class _Finder:
     def _is_there(self, commit: LostCommit) -> bool:
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):
             return True
-        snapshots: lean.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
+        snapshots: fast_metadata.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
         return bool(commit.request_id) and any(snapshots.ids_with_summary(REQUEST_ID, commit.request_id))
 
     def _live(self) -> set[str]:
@@ -455,7 +455,7 @@ class _Finder:
             table=self._table,
             table_uuid=str(self._head.table_uuid),
             base_location=self._location,
-            base_sequence_number=lean.sequence_number(self._head),
+            base_sequence_number=fast_metadata.sequence_number(self._head),
             append=Append(
                 snapshot_id=snapshot.snapshot_id,
                 branch=_branches(after, snapshot)[0],

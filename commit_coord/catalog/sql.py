@@ -28,7 +28,7 @@ from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
-from commit_coord.locks.sql.store import noticing_silence
+from commit_coord.locks.sql.postgres import noticing_silence
 from commit_coord.process import is_dead, this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
@@ -102,7 +102,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
         weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
-        self._coordinate(configuration, self)
+        self._configure(configuration)
+        self._coordinate(self, self._open_locks(space=name))
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""

@@ -249,7 +249,7 @@ def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
     with opened(choice) as catalog:
         if catalog.settings.lock_impl != MIGRATING:
             raise CommandFailed(
-                f"the catalog {catalog.name!r} locks with {catalog.settings.lock_impl!r}: tables are moved by one with "
+                f"the catalog {catalog.name!r} locks with '{catalog.settings.lock_impl}': tables are moved by one with "
                 f"lock-impl={MIGRATING} and lock.uri=ZOOKEEPER, as their writers have it",
                 ExitCode.USAGE,
                 "usage",

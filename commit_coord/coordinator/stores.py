@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 from commit_coord.protocol.commit import SwapResult
@@ -62,7 +63,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
 
         Raises:
@@ -111,6 +112,12 @@ class Committed:
     location: str
     snapshot_ids: tuple[int, ...]
     answered: bool = False
+
+
+def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
+    """Return the commit of *snapshot_ids*, the table as of the last of them."""
+    at = fast_metadata.as_of(metadata, snapshot_ids[-1])
+    return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
 
 
 def delete_quietly(io: FileIO, path: str) -> None:

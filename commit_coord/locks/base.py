@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
+from commit_coord.config.values import check_heartbeat
 from commit_coord.errors import ConfigError, LockLost, LockServiceUnavailable
 from commit_coord.model import (
     Generation,
@@ -93,13 +94,7 @@ class LockSettings:
         ):
             if value <= 0:
                 raise ConfigError("a time must be positive", key=key, value=value, accepted="milliseconds above 0")
-        if self.heartbeat_interval_ms * 2 > self.lease_ms:
-            raise ConfigError(
-                "a lease must outlive a missed heartbeat",
-                key="lock.heartbeat-interval-ms",
-                value=self.heartbeat_interval_ms,
-                accepted=f"at most half of lock.heartbeat-timeout-ms, {self.lease_ms // 2}",
-            )
+        check_heartbeat(interval_ms=self.heartbeat_interval_ms, lease_ms=self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

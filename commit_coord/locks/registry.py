@@ -20,7 +20,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
         "lease": "commit_coord.locks.sql.manager:LeaseLockManager",
         "hms": "commit_coord.locks.hms.manager:HmsLockManager",
         "zookeeper": "commit_coord.locks.zookeeper.manager:ZooKeeperLockManager",
-        "hms-to-zookeeper": "commit_coord.locks.migration.manager:MigratingLockManager",
+        "hms-to-zookeeper": "commit_coord.locks.migration.manager:open_manager",
     }
 )
 

@@ -1,7 +1,7 @@
 """Moving a table from the metastore's locks to ZooKeeper while everybody writes: phases, and what each asks for.
 
 Pure: decides, and does nothing else. ``tests/proof/model/Migration.tla`` checks the protocol,
-``locks/migration/manager.py`` carries it out, ``docs/migration.md`` tells its users.
+``locks/migration/`` carries it out, ``docs/migration.md`` tells its users.
 
 ::
 

@@ -223,6 +223,17 @@ def test_deletes_of_two_partitions_run_side_by_side(made: Kit) -> None:
     assert [1] == row_ids(made.again(table))
 
 
+def test_what_a_thread_holds_by_another_catalog_it_does_not_wait_for(made: Kit) -> None:
+    """The check at the commit finds every conflict."""
+    table, other = made.table(ids(1, 2, 3)), made.open()
+    with other.lock_operation({Resource.table(table.name()): LockMode.SHARED}):
+        table.delete("id = 1")
+        with table.transaction() as transaction:
+            transaction.delete("id = 2")
+    other.close()
+    assert [3] == row_ids(made.again(table))
+
+
 def test_a_call_whose_partitions_changed_while_it_waited_locks_those_that_are_there_now(made: Kit) -> None:
     table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
     table.append(_at((1, "a", 1), (2, "b", 2)))

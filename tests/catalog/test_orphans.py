@@ -130,7 +130,7 @@ def test_a_writer_that_waits_for_the_latch_is_waited_for(made: Kit) -> None:
         until(lambda: len(made.held()) == 2, "a writer in the queue")
         age(*(files_in(table.location()) - before))
         looking = pool.submit(found, made, table)
-        time.sleep(0.5)
+        until(lambda: len(made.held()) == 3 or looking.done(), "a search in the queue behind the writer")
         assert not looking.done()
         latch.release()
         writing.result()
@@ -250,7 +250,7 @@ def test_orphans_are_deleted_beside_a_running_load() -> None:
             left_by_the_dead += 1
             seen = catalog.find_orphans(table.name(), older_than_ms=3_000, force=True)
             deleted += names(one.path for one in catalog.delete_orphans(seen).files)
-            time.sleep(dice.random() * 0.2)
+            stop.wait(dice.random() * 0.2)  # the writers' files grow older: each search finds them at another age
         stop.set()
         for writer in writers:
             writer.join()

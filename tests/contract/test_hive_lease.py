@@ -36,7 +36,8 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.sql.store import Connection, SqliteStore, Step
+from commit_coord.locks.sql.sqlite import SqliteStore
+from commit_coord.locks.sql.store import Connection, Step
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
@@ -345,7 +346,7 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
 
     def work(client: Any) -> None:
         Leases(client).grab_lease([T], 1)
-        time.sleep(60)
+        threading.Event().wait(600)
 
     victim = service.fork(work)
     until(leases.list_lease, "a lease")
@@ -374,7 +375,7 @@ def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: L
     """Whoever knows the id may extend it; by what it was grabbed for, from now."""
     lease_id = leases.grab_lease([A, B], LONG)
     before = leases.list_lease()
-    time.sleep(0.12)
+    time.sleep(0.12)  # the subject: the end moves by the time that has gone by, on the clock of the service
     end = another(service).extend_lease(lease_id, [B])
     after = leases.list_lease()
     assert [lease.start_utc for lease in before] == [lease.start_utc for lease in after]
@@ -641,7 +642,8 @@ def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, l
         (before,) = leases.list_lease()
         assert held.lease_id == before.lease_id
         assert before.end_utc - before.start_utc > 1000 - ROUNDING
-        time.sleep(1.3)
+        until(lambda: leases.list_lease()[0].end_utc > before.end_utc, "an extension")
+        time.sleep(1.3)  # the subject: the lease lives on when its first length is over
         held.check()
         (after,) = leases.list_lease()
         assert before.start_utc == after.start_utc < before.end_utc < after.end_utc
@@ -697,7 +699,7 @@ def test_a_killed_process_holds_nothing(service: Service, leases: Leases) -> Non
 
     def work(client: Any) -> None:
         with Leases(client).hold([T]):
-            time.sleep(60)
+            threading.Event().wait(600)
 
     victim = service.fork(work)
     until(leases.list_lease, "a lease")

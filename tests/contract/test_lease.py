@@ -25,11 +25,11 @@ from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.sql import pipeline as lease_pipeline
 from commit_coord.locks.sql import queue as lease
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql import store as lease_store
 from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.sql.store import _postgres_text
+from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (
@@ -284,7 +284,7 @@ def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
     early = latch()
     with psycopg.connect(_plain(on_postgres.uri)) as slow:
         for text, values in manager.requests.steps_to_enter(early, "nobody"):
-            slow.execute(_postgres_text(text), values)
+            slow.execute(postgres_text(text), values)
         late = Contender(other, latch())
         assert not late.granted.wait(0.3)
         slow.commit()
@@ -386,7 +386,7 @@ def test_an_interrupt_before_a_transaction_was_sent_leaves_a_connection_that_wor
 
     for _ in range(8):  # A statement is prepared when it comes for the sixth time.
         with monkeypatch.context() as patch:
-            patch.setattr(lease_store, "_in_one_go", struck)
+            patch.setattr(lease_pipeline, "sent_at_once", struck)
             with pytest.raises(Interrupt):
                 manager.acquire(latch(), deadline=soon())
         manager.acquire(latch(), deadline=soon()).release()
@@ -413,7 +413,7 @@ def test_a_client_notices_within_a_lease_that_its_server_is_gone(on_postgres: Se
     assert isinstance(manager, LeaseLockManager)
     connection = manager.store.connection
     connection.ask("SELECT 1", {})
-    assert isinstance(connection, lease_store.PostgresConnection)
+    assert isinstance(connection, PostgresConnection)
     assert 0 < silence_ms(connection._open().fileno()) <= LockSettings().lease_ms
 
 

@@ -111,7 +111,7 @@ def test_a_writer_passes_an_endless_stream_of_readers(service: Service) -> None:
             came = time.monotonic()
             with client.acquire(request((S, table)), deadline=soon(60)):
                 reads.append((came, time.monotonic()))
-                time.sleep(0.05)
+                time.sleep(0.05)  # a reader that is slow: there are always some that overlap
 
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(read, service.open()) for _ in range(4)]

@@ -30,15 +30,19 @@ from commit_coord.local.zookeeper import ZooKeeperServer
 from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, LockSettings
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.zookeeper import client as zookeeper_client
-from commit_coord.locks.zookeeper import layout as zookeeperlayout
-from commit_coord.locks.zookeeper import nodes as nodes_module
+from commit_coord.locks.zookeeper import layout as zookeeper_layout
+from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper import queue as queue_module
+from commit_coord.locks.zookeeper import request_nodes as nodes_module
 from commit_coord.locks.zookeeper import service as service_module
-from commit_coord.locks.zookeeper.client import Create, Session
+from commit_coord.locks.zookeeper.bulk import MultiRead
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import Connection
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from commit_coord.locks.zookeeper.nodes import Create, Delete, MultiRefused
+from commit_coord.locks.zookeeper.opening import Opening
 from commit_coord.model import (
     JournalEntry,
     LeaseState,
@@ -130,8 +134,8 @@ def end_session(session: Session, other: HandoverLockManager) -> None:
     """Have the servers end *session*, as they do with one that was not heard of for too long."""
     from kazoo.client import KazooClient
 
-    assert session._opening is not None
-    double = KazooClient(ours(other).session._access.hosts, client_id=session._opening.client.client_id)
+    assert session.connection._opening is not None
+    double = KazooClient(ours(other).access.hosts, client_id=session.connection._opening.client.client_id)
     double.start(timeout=120)
     double.stop()
     double.close()
@@ -379,15 +383,15 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         for _ in range(50):
             manager.acquire(latch(), deadline=soon()).release()
         assert received(alone) - before - 1 == 200
-        trips, ask = [0], Session._ask
+        trips, ask = [0], Connection.ask
 
-        def count(session: Session, requests: Any, patience: float, **options: Any) -> Any:
+        def count(connection: Connection, requests: Any, patience: float, **options: Any) -> Any:
             # All of them are sent before the first answer is waited for.
             trips[0] += 1
-            return ask(session, requests, patience, **options)
+            return ask(connection, requests, patience, **options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Session, "_ask", count)
+            patch.setattr(Connection, "ask", count)
             manager.acquire(latch(), deadline=soon()).release()
         assert trips[0] == 2
 
@@ -396,7 +400,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         until(lambda: all(w.request.request_id in standing(other) for w in waiters))
         time.sleep(0.5)  # until each of them has looked up whom it waits for
         before = received(alone)
-        time.sleep(1.5)
+        time.sleep(1.5)  # the subject: nothing is asked for while time goes by
         assert received(alone) - before - 1 == 0
         held.ensure_active()
         assert received(alone) - before - 2 == 0
@@ -440,13 +444,13 @@ def test_an_acquire_asks_nothing_about_other_resources_and_requests(
         other.acquire(request((X, Resource(("db", "t2", f"day={number}")))), deadline=soon()) for number in range(1)
     ]
     asked: list[str] = []
-    ask = zookeeper_client._children_of
+    ask = queries.children_of
 
     def note(path: str) -> Any:
         asked.append(path)
         return ask(path)
 
-    monkeypatch.setattr(zookeeper_client, "_children_of", note)
+    monkeypatch.setattr(queries, "children_of", note)
     with manager.acquire(request((X, PART_A)), deadline=soon()):
         assert {path.partition("/db/t")[2] for path in asked} == {"/day=1"}
     for lease in held:
@@ -541,7 +545,7 @@ def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     def work(_: HandoverLockManager) -> None:
         client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
         client.acquire(request((X, TABLE), owner=ELSEWHERE), deadline=soon())
-        time.sleep(60)
+        threading.Event().wait(600)
 
     manager = service.open()
     victim = service.fork(work)
@@ -651,7 +655,7 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
 
         def entered(*operations: Any, **options: Any) -> Any:
             real(*operations, **options)
-            monkeypatch.setattr(session, "_ask", silent)
+            monkeypatch.setattr(session.connection, "ask", silent)
             return silent()
 
         monkeypatch.setattr(session, "multi", entered)
@@ -771,8 +775,8 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
-    time.sleep(1.5)
-    assert closing.session._opening is None  # nor does what kazoo says of its end begin another one
+    time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
+    assert closing.session.connection._opening is None  # nor does what kazoo says of its end begin another one
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
@@ -791,7 +795,7 @@ def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monk
     """A signal between kazoo's queue and its pipe: the request that follows is not left behind by one."""
     manager = ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
-    opening = manager.session._opening
+    opening = manager.session.connection._opening
     assert opening is not None
     connection = opening.client._connection
     pipe = connection._write_sock
@@ -837,7 +841,7 @@ def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some four locks a multi."""
-    cut = zookeeperlayout.chunks
+    cut = zookeeper_layout.chunks
     monkeypatch.setattr(nodes_module, "chunks", lambda *given, **sizes: cut(*given, **sizes, limit=2500))
 
 
@@ -1099,7 +1103,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 intruder.acquire(latch(), deadline=soon(60))
             assert "lock.zk.password" in str(error.value)
         # 1. kazoo connects.  2. It is refused, and closes.  3. Only then do we ask for the chroot.
-        opening = zookeeper_client._Opening
+        opening = Opening
         monkeypatch.setattr(opening, "_chroot_is_there", _once_closed(opening._chroot_is_there))
         with (
             opened(servers, auth="sasl", user="ann", password="wrong") as late,
@@ -1333,12 +1337,12 @@ def test_a_multi_says_which_operation_failed(service: Service) -> None:
     manager.acquire(latch(), deadline=soon()).release()
     session, path = manager.session, f"/{HIVE}@{service.space}/a/b"
     session.multi([Create(path), Create(f"{path}/c")])
-    with pytest.raises(zookeeper_client.MultiRefused) as refused:
+    with pytest.raises(MultiRefused) as refused:
         session.multi([Create(f"{path}/d"), Create(f"{path}/c")])
     assert (1, "exists") == (refused.value.index, refused.value.reason)
     assert [None] == session.exists([f"{path}/d"])
-    with pytest.raises(zookeeper_client.MultiRefused, match="not-empty"):
-        session.multi([zookeeper_client.Delete(path)])
+    with pytest.raises(MultiRefused, match="not-empty"):
+        session.multi([Delete(path)])
     session.delete_each([f"{path}/c", path, f"/{HIVE}@{service.space}/a"])
 
 
@@ -1348,7 +1352,7 @@ def test_many_reads_in_one_packet_say_what_single_ones_say(
 ) -> None:
     """Nodes that are there and nodes that are not, below a chroot; also where the server is older than the packet."""
     if server == "does not":
-        monkeypatch.setattr(zookeeper_client._MultiRead, "type", 4711)
+        monkeypatch.setattr(MultiRead, "type", 4711)
     chroot = f"/c{uuid.uuid4().hex}"
     for number in range(40):
         raw.create(f"{chroot}/n{number}/child", f"data {number}".encode(), makepath=True)
@@ -1359,7 +1363,7 @@ def test_many_reads_in_one_packet_say_what_single_ones_say(
         assert session.names(paths) == [session.names([path])[0] for path in paths]
         assert session.children(paths) == [session.children([path])[0] for path in paths]
         assert session.exists(paths, sync=True) == [session.exists([path])[0] for path in paths]
-        assert (session.number, session._multi_read) == (0, server == "knows it")
+        assert (session.number, session.connection.multi_read) == (0, server == "knows it")
 
 
 def test_a_listing_of_many_nodes_is_true_for_each_of_them(
@@ -1370,7 +1374,8 @@ def test_a_listing_of_many_nodes_is_true_for_each_of_them(
     root = f"/{HIVE}@{service.space}"
     paths = [f"{root}/n{number}" for number in range(20)]
     session.multi([Create(path) for path in paths])
-    read_many = session._read_many
+    reader = session._bulk
+    read_many = reader._read
 
     def and_meanwhile(reads: Any, patience: float) -> Any:
         answers = read_many(reads, patience)
@@ -1378,7 +1383,7 @@ def test_a_listing_of_many_nodes_is_true_for_each_of_them(
         answers[11] = read_many([reads[11]], patience)[0]
         return answers
 
-    monkeypatch.setattr(session, "_read_many", and_meanwhile)
+    monkeypatch.setattr(reader, "_read", and_meanwhile)
     listings = session.children(paths)
     assert ["new"] == (listings[3].names if listings[3] else None)
     assert listings[3] == session.children([paths[3]])[0]
@@ -1431,7 +1436,7 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
             holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
             held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
             waiting = Contender(waiter, request((X, TABLE)), seconds=120).queued()
-            time.sleep(delay)  # the pings go on: at another moment of each
+            time.sleep(delay)  # the subject: the follower freezes at another moment between two pings of the leader
             held.ensure_active(0)
             follower.pause()
             try:

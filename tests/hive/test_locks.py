@@ -14,8 +14,9 @@ import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, LostReply
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
 from commit_coord.locks.base import Lease, LockManager, LockSettings

@@ -51,7 +51,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-name-becomes-sql",
-        "hms/client.py",
+        "hms/locks.py",
         "            if _UNSAFE.search(name):",
         "            if False:",
         f"{_ANY_NAME}[hms]",
@@ -101,9 +101,9 @@ _LOCKS = (
     Mutant(
         "parameters-are-those-of-an-earlier-read",
         "hms/client.py",
-        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            return self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
 """,
-        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            found = self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
             first = self.__dict__.setdefault("first", {})
             return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
 """,
@@ -146,14 +146,14 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/app.py",
+        "cli/locks.py",
         "if catalog.is_on(entry, resource)]",
         "if entry.resource == resource]",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
     ),
     Mutant(
         "a-long-name-is-listed-twice",
-        "locks/migration/manager.py",
+        "locks/migration/sides.py",
         "key = entry.request_id, hms_names.listed(entry.resource), entry.scope",
         "key = entry.request_id, entry.resource, entry.scope",
         "tests/contract/test_lock_managers.py::TestLockManagers::test_a_lock_is_listed_and_freed_by_a_name_of_any_length[hms-to-zookeeper-both]",
@@ -174,7 +174,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-table-that-can-not-be-read-stops-the-reaper",
-        "catalog/hive.py",
+        "catalog/metastore/guards.py",
         "            return self._looked_at(table)\n        except Exception:\n",
         "            return self._looked_at(table)\n        except ZeroDivisionError:\n",
         "tests/hive/test_guard.py::test_a_table_that_can_not_be_read_keeps_its_guard_and_stops_no_other_from_being_freed",
@@ -249,7 +249,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-lives-on-when-dropped",
-        "locks/zookeeper/client.py",
+        "locks/zookeeper/connection.py",
         "                    self._opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
@@ -278,7 +278,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-pickled-catalog-forgets-the-environment",
-        "config.py",
+        "config/reading.py",
         "origins=origins, given=given",
         "origins=origins, given=dict(arguments)",
         "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",

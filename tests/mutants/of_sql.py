@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-partition-numbers-through-float",
-        "sql/parse.py",
+        "sql/grammar/parts.py",
         "        found = number(token.text)\n",
         "        found = float(token.text)\n",
         f"{_ROWS}test_a_partition_s_literal_is_exact",
@@ -49,35 +49,35 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-query-not-run-again",
-        "sql/rows.py",
+        "sql/inserts.py",
         "transaction.perform(plan, Operation.OVERWRITE if statement.overwrite else Operation.APPEND)",
         "plan(transaction)",
         _MEANWHILE,
     ),
     Mutant(
         "sql-update-not-planned-again",
-        "sql/rows.py",
+        "sql/changes.py",
         "transaction.perform(plan, Operation.UPDATE)",
         "plan(transaction)",
         f"{_ROWS}test_a_statement_that_had_nothing_to_do_looks_again",
     ),
     Mutant(
         "sql-delete-not-planned-again",
-        "sql/rows.py",
+        "sql/changes.py",
         "transaction.perform(plan, Operation.DELETE)",
         "plan(transaction)",
         f"{_ROWS}test_a_statement_that_had_nothing_to_do_looks_again",
     ),
     Mutant(
         "sql-query-reads-an-old-target",
-        "sql/rows.py",
+        "sql/inserts.py",
         "return target if found.metadata.table_uuid == target.metadata.table_uuid else found",
         "return table if found.metadata.table_uuid == target.metadata.table_uuid else found",
         _MEANWHILE,
     ),
     Mutant(
         "sql-update-reads-an-old-schema",
-        "sql/rows.py",
+        "sql/matching.py",
         "rewritten(table.metadata, table.io, partly(), changed)",
         'rewritten(table.metadata.model_copy(update={"current_schema_id": 0}), table.io, partly(), changed)',
         f"{_ROWS}test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value",
@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-clauses-of-queries-left-out",
-        "sql/rows.py",
+        "sql/queries.py",
         "    if (more := unknown(query)) is not None:\n",
         "    if (more := None) is not None:\n",
         _REFUSED,
@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-clauses-of-updates-left-out",
-        "sql/parse.py",
+        "sql/grammar/rows.py",
         "next(filter(None, map(unknown, (found, *names))), None)",
         "None",
         _REFUSED,
@@ -161,9 +161,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-what-follows-a-type-left-out",
-        "sql/parse.py",
-        "sqlglot.parse_one(written, dialect=_Dialect, into=sql.DataType)",
-        "sql.DataType.build(written, dialect=_Dialect)",
+        "sql/grammar/parts.py",
+        "sqlglot.parse_one(written, dialect=Dialect, into=sql.DataType)",
+        "sql.DataType.build(written, dialect=Dialect)",
         _REFUSED,
     ),
     Mutant(
@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_CLAUSES}test_no_argument_of_an_expression_is_left_out",
     ),
     Mutant("sql-casts-cut", "sql/constants.py", "if len(found) > length or", "if", _CAST),
-    Mutant("sql-casts-drop-the-length", "sql/parse.py", "(check_func, True,", "(check_func, False,", _KEPT),
+    Mutant("sql-casts-drop-the-length", "sql/grammar/tokens.py", "(check_func, True,", "(check_func, False,", _KEPT),
     Mutant("sql-casts-beyond-a-byte", "sql/constants.py", "if kind in _BYTES and", "if kind is None and", _CAST),
     Mutant("sql-casts-round", "sql/constants.py", "if isinstance(found, float) and", "if found is None and", _CAST),
     Mutant(
@@ -257,9 +257,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-lost-constants",
-        "sql/parse.py",
-        "            if kept[token.text] >= 0:\n",
-        "            if kept[token.text] >= -9:\n",
+        "sql/grammar/expressions.py",
+        "        if kept[token.text] >= 0:\n",
+        "        if kept[token.text] >= -9:\n",
         _REFUSED,
     ),
     Mutant(
@@ -271,7 +271,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-counts-deleted-rows",
-        "sql/rows.py",
+        "sql/matching.py",
         " and not task.delete_files\n",
         "\n",
         "tests/catalog/test_row_deletes.py::test_statements_neither_see_nor_count_deleted_rows",

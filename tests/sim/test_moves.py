@@ -13,8 +13,10 @@ import pytest
 
 from commit_coord.catalog import migration as operating
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.locks.migration import manager as migrating
-from commit_coord.locks.migration.manager import MigratingLease, MigratingLockManager
+from commit_coord.locks.migration import beliefs, lease
+from commit_coord.locks.migration.beliefs import Beliefs
+from commit_coord.locks.migration.lease import MigratingLease
+from commit_coord.locks.migration.taking import Taking
 from commit_coord.protocol.migration import ZOOKEEPER, Phase, locks_of
 from tests.proof.sim.moving import SimulatedGuards
 from tests.proof.sim.plan import Moves, Plan
@@ -54,16 +56,17 @@ def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:
     def without(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
         return (ZOOKEEPER,) if phase is Phase.BOTH and not changing else locks_of(phase, changing=changing)
 
-    patch.setattr(migrating, "locks_of", without)
+    patch.setattr(beliefs, "locks_of", without)
+    patch.setattr(lease, "locks_of", without)
 
 
 def _second_lock_is_not_taken(patch: pytest.MonkeyPatch) -> None:
-    real = MigratingLockManager._parts
+    real = Taking._parts
 
-    def parts(self: MigratingLockManager, *given: Any) -> Any:
-        return real(self, *given) if self.is_changing else islice(real(self, *given), 1)
+    def parts(self: Taking, *given: Any) -> Any:
+        return real(self, *given) if self._beliefs.is_changing else islice(real(self, *given), 1)
 
-    patch.setattr(MigratingLockManager, "_parts", parts)
+    patch.setattr(Taking, "_parts", parts)
 
 
 def _epoch_is_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,7 @@ def _no_guard(patch: pytest.MonkeyPatch) -> None:
 
 
 def _waits_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MigratingLockManager, "_have_changed", lambda self, phases: False)
+    patch.setattr(Beliefs, "have_changed", lambda self, phases: False)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.publishing import Publisher
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
 from commit_coord.locks.hms import names as hms_names
@@ -129,13 +129,13 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
-    real = Commit._locate
+    real = Publisher.locate
 
     def locate(self: Any, plan: Any) -> Where:
         where = real(self, plan)
         return Where.NOT_IN_LOG if where is Where.STILL_BASE else where
 
-    patch.setattr(Commit, "_locate", locate)
+    patch.setattr(Publisher, "locate", locate)
 
 
 def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from commit_coord import StatementError
 from commit_coord.errors import LockReentered, LockRefused
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
-from commit_coord.sql.operations import carry_out
+from commit_coord.sql.operations import execute
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
 
@@ -76,10 +76,10 @@ def watched(shop: Shop, command: str, locks: str, monkeypatch: pytest.MonkeyPatc
             name = "/".join(below) or database.replace(namespace, "@")
             seen.append(f"{entry.mode.letter} {name}")
         other.close()
-        return carry_out(*arguments)
+        return execute(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("commit_coord.sql.session.carry_out", listed)
+        patch.setattr("commit_coord.sql.session.execute", listed)
         try:
             answer = shop.run(command)
         finally:
@@ -310,7 +310,7 @@ def test_no_comparison_holds_for_null(shop: Shop, condition: str, found: str) ->
         ("CREATE TABLE nope.t (a int)", "there is no such database: database='nope'"),
         ("CREATE TABLE n (a int) PARTITIONED BY (b)", "there is no such column: column='b', accepted='a'"),
         ("CREATE TABLE n (a int) PARTITIONED BY (day(a))", "no partition of a column of this type: column='a'"),
-        ("CREATE TABLE n (a int) PARTITIONED BY (a, a)", "partitioned once by each: partition='a'"),
+        ("CREATE TABLE n (a int) PARTITIONED BY (a, a)", "duplicate partition field: partition='a'"),
         ("CREATE TABLE n (a int, A string)", "each column once: column='a'"),
         ("CREATE TABLE n (a interval)", "Iceberg has no such type"),
         ("CREATE TABLE n (a int) STORED AS papyrus", "no file format of Iceberg"),

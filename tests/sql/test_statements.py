@@ -19,7 +19,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import LockTimeout
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
-from commit_coord.sql.operations import carry_out
+from commit_coord.sql.operations import execute
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
 
 COLUMNS = Schema(
@@ -123,9 +123,9 @@ def test_a_command_explains_holds_and_does(
             for entry in other.locks.locks(scope=LockScope.OPERATION)
         )
         other.close()
-        return carry_out(*arguments)
+        return execute(*arguments)
 
-    monkeypatch.setattr("commit_coord.sql.session.carry_out", watched)
+    monkeypatch.setattr("commit_coord.sql.session.execute", watched)
     shop.run(command)
     assert locks == ", ".join(sorted(seen, key=lambda lock: lock[2:]))
     if after is None:
@@ -231,9 +231,9 @@ def test_locks_are_explained_as_they_are_taken_where_there_are_too_many(
 
     def watched(*arguments: Any) -> Any:
         taken.extend(f"{entry.mode.letter} {entry.resource}" for entry in shop.catalog.show_locks())
-        return carry_out(*arguments)
+        return execute(*arguments)
 
-    monkeypatch.setattr("commit_coord.sql.session.carry_out", watched)
+    monkeypatch.setattr("commit_coord.sql.session.execute", watched)
     shop.run(command)
     where = f"{shop.made.namespace}.t1"
     assert [f"{where} -> EXCLUSIVE"] == explained[1:]

@@ -47,8 +47,9 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUnavailable
-from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.hms.locks import ListedLock, LockPart, LockType
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.blockers import holder_facts
 from commit_coord.locks.heartbeat import Heartbeat

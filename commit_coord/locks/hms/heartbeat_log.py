@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commit_coord.hms.client import ListedLock
+from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.process import is_dead
 

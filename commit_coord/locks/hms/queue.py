@@ -20,8 +20,8 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
-from commit_coord.hms.client import ListedLock
 from commit_coord.hms.connection import NoSuchLock
+from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.acquiring import Acquire
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_in

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
-from commit_coord.hms.client import ListedLock, LockPart
 from commit_coord.hms.connection import LostReply, MetaError, ServerFailed, UnknownMethod
+from commit_coord.hms.locks import ListedLock, LockPart
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.keeping import Ticket

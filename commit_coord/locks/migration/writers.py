@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Self
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.zookeeper.client import Change, Create, MultiRefused, Operation, Session
+from commit_coord.locks.migration.sides import Sides
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout
+from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Operation
 from commit_coord.model import Owner, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import Phase
@@ -97,6 +100,12 @@ class Writers:
         self._told: tuple[int, str] | None = None
         """The session and the client by which this client was told of last; None where there is something new."""
         self.heartbeat = Heartbeat(self._beat, idle=_EVERY, name="commit-coord-writers")
+
+    @classmethod
+    def of(cls, sides: Sides, clock: Clock) -> Self:
+        """Return the registry in ZooKeeper of a client that takes part with *sides*."""
+        hms, zookeeper = sides.hms, sides.zookeeper
+        return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
 
     def appear(self) -> None:
         """See to it that this client is in the registry soon."""

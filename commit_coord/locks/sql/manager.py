@@ -17,10 +17,11 @@ from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.sql.journal import SqlJournal
+from commit_coord.locks.sql.opening import open_store
 from commit_coord.locks.sql.queue import SqlQueue
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket
 from commit_coord.locks.sql.service import SqlLeases
-from commit_coord.locks.sql.store import Store, open_store
+from commit_coord.locks.sql.store import Store
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import Guarantees, LockScope

@@ -11,7 +11,7 @@ from contextlib import suppress
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
-from commit_coord.locks.zookeeper.client import Change, Create, MultiRefused, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import (
     Layout,
     LockData,
@@ -21,7 +21,8 @@ from commit_coord.locks.zookeeper.layout import (
     parse_wait,
     wait_data,
 )
-from commit_coord.locks.zookeeper.nodes import RequestNodes
+from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.tickets import Part, ZooKeeperTicket
 from commit_coord.model import LockRequest
 from commit_coord.protocol.deadlock import Obstacle, Wait

@@ -20,7 +20,7 @@ from commit_coord.locks.acquiring import Carried
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
-from commit_coord.locks.zookeeper.client import Change, Check, Create, Listing, MultiRefused, Node, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.journal import ClientJournal
 from commit_coord.locks.zookeeper.layout import (
     Layout,
@@ -31,8 +31,9 @@ from commit_coord.locks.zookeeper.layout import (
     lock_nodes,
     nearest_before,
 )
-from commit_coord.locks.zookeeper.nodes import RequestNodes
+from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Listing, MultiRefused, Node, Operation
 from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, Part, ZooKeeperTicket
 from commit_coord.model import LockMode, LockRequest, Resource
 

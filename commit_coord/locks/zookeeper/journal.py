@@ -12,8 +12,9 @@ from contextlib import suppress
 from commit_coord.clock import Clock
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.keeping import Retries
-from commit_coord.locks.zookeeper.client import Change, Create, Delete, MultiRefused, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout, journal_data, parse_journal, unescape
+from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
 from commit_coord.model import JournalEntry
 
 SPAN_MS = 300_000

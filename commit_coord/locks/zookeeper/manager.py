@@ -23,14 +23,15 @@ from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import Session, SessionEvent
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import Connection, SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import ToldWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.journal import ClientJournal, Journal
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
-from commit_coord.locks.zookeeper.nodes import RequestNodes
 from commit_coord.locks.zookeeper.offers import Offers
 from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
@@ -41,7 +42,7 @@ _INHERITED: list[Session] = []
 """Sessions of parent processes, kept for ever: whatever kazoo did when one is collected, it would do to the connection
 of our parent."""
 
-SessionMaker = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Session]
+Connect = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection]
 
 
 class _Pings(Extension):
@@ -67,7 +68,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         clock: Where time comes from.
         events: Who is told.
         threads: How they wait.
-        make_session: Makes the session.
+        connect: Makes the connection of a session.
         namespace: ``hive.zookeeper.namespace``.
         access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
 
@@ -100,12 +101,12 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
         threads: Threads = THREADS,
-        make_session: SessionMaker = Session,
+        connect: Connect = Connection,
         namespace: str = HIVE_NAMESPACE,
         **access: Any,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
-        way = Access(hosts=uri, **access)
+        way = self.access = Access(hosts=uri, **access)
         namespace = namespace.strip("/")
         if not re.fullmatch(r"[\w.-]+", namespace) or namespace in ("zookeeper", "commit-coord", ".", ".."):
             raise ConfigError(
@@ -125,7 +126,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             for inherited in made_before:
                 _INHERITED.append(inherited)
                 inherited.abandon()
-            session = make_session(way, settings.lease_ms, clock, changed)
+            session = Session(way, settings.lease_ms, clock, changed, connect=connect)
             made_before[:] = [session]
             held, emitter, tickets = (
                 Held(threads),

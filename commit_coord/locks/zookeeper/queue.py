@@ -31,12 +31,13 @@ from commit_coord.locks.blockers import Blocker, Holder, holder_facts
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
-from commit_coord.locks.zookeeper.client import Session, SessionEvent
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import ToldWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
-from commit_coord.locks.zookeeper.nodes import RequestNodes
 from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.session_age import RELAY
 from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, ZooKeeperTicket

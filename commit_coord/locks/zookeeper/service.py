@@ -21,11 +21,12 @@ from commit_coord.errors import LockRefused, LockServiceUnavailable
 from commit_coord.locks.acquiring import ANSWER_LEASES
 from commit_coord.locks.base import BRIEFLY, LockSettings
 from commit_coord.locks.keeping import CarryingLease, LeaseService, Retries
-from commit_coord.locks.zookeeper.client import Change, Create, Delete, MultiRefused, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.journal import SPAN_MS, ClientJournal
 from commit_coord.locks.zookeeper.layout import Layout
-from commit_coord.locks.zookeeper.nodes import RequestNodes
+from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
 from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.tickets import Bygone, Part, Step, ZooKeeperTicket
 from commit_coord.model import LockScope, Resource
 

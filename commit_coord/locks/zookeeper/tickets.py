@@ -9,7 +9,7 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.keeping import Ticket
 from commit_coord.locks.threads import Turn
-from commit_coord.locks.zookeeper.client import Operation
+from commit_coord.locks.zookeeper.nodes import Operation
 from commit_coord.locks.zookeeper.offers import Taken
 from commit_coord.model import LockMode, Resource
 

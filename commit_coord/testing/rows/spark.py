@@ -16,6 +16,10 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from commit_coord.testing.rows.conditions import where
+from commit_coord.testing.rows.dice import Dice, rows
+from commit_coord.testing.rows.evolutions import View
+from commit_coord.testing.rows.meaning import meaning
 from commit_coord.testing.rows.model import (
     MAIN,
     Always,
@@ -44,12 +48,10 @@ from commit_coord.testing.rows.operations import (
     Overwrite,
     Race,
     Refresh,
-    files_replaced,
-    meaning,
-    on_snapshot,
-    same_kinds,
 )
-from commit_coord.testing.rows.program import Dice, Mix, Step, View, meanwhile, rows, step, where
+from commit_coord.testing.rows.program import Step
+from commit_coord.testing.rows.row_changes import files_replaced, on_snapshot, same_kinds
+from commit_coord.testing.rows.steps import Mix, meanwhile, step
 
 CLIENT = "k"
 

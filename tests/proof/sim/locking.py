@@ -22,7 +22,8 @@ from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.sql.store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
+from commit_coord.locks.sql.sqlite import SqliteConnection, SqliteStore, sqlite_text
+from commit_coord.locks.sql.store import Connection, Rows, Step, Store
 from commit_coord.locks.threads import Threads
 from commit_coord.model import LockScope
 from tests.proof.sim.world import NoAnswer, Process, Service, Thread, Unreachable
@@ -46,7 +47,7 @@ class LockDatabase:
         self.remote = remote
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         for text in lease_sql.CREATE:
-            self.db.execute(_sqlite_text(text))
+            self.db.execute(sqlite_text(text))
         self.listeners: dict[str, SimulatedConnection] = {}
         self._forgets = forgets
         self._before: list[sqlite3.Connection] = []

@@ -24,14 +24,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hive_metastore.ttypes import LockResponse, ShowLocksResponse, ShowLocksResponseElement
 from tenacity import Retrying
 
 from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, MetastoreUnavailable
-from commit_coord.hms.client import LockType, MetastoreClient
+from commit_coord.hms.calls import Caller
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLock, NotSent, ServerFailed
+from commit_coord.hms.locks import LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
@@ -261,17 +264,17 @@ class SimulatedConnection(Connection):
         """See :meth:`Connection.close`."""
 
 
-class SimulatedMetastoreClient(MetastoreClient):
-    """The real client on simulated connections; what it tries again waits by its process's clock."""
+class SimulatedCaller(Caller):
+    """The real calls on simulated connections; what is tried again waits by its process's clock."""
 
-    def __init__(self, process: Process, metastore: SimulatedMetastore) -> None:
+    def __init__(self, process: Process, metastore: SimulatedMetastore, uris: str, access: Access) -> None:
         self._process = process
-        super().__init__(_URI, Access(timeout_ms=round(1000 * metastore.service.patience)))
-        self._pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
+        super().__init__(uris, access)
+        self.pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """See :meth:`MetastoreClient.within`; simulated services give up after their patience."""
+        """See :meth:`Caller.within`; simulated services give up after their patience."""
         yield
 
     def _retrying(self, *errors: type[Exception]) -> Any:
@@ -288,6 +291,12 @@ class SimulatedMetastoreClient(MetastoreClient):
             )(*asked)
 
         return call
+
+
+def simulated_client(process: Process, metastore: SimulatedMetastore) -> MetastoreClient:
+    """Return the real client, whose calls are simulated."""
+    access = Access(timeout_ms=round(1000 * metastore.service.patience))
+    return MetastoreClient(_URI, access, caller=partial(SimulatedCaller, process, metastore))
 
 
 # The manager.
@@ -333,7 +342,7 @@ class SimulatedHmsManager(HmsLockManager):
         threads = replace(
             simulated_threads(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
         )
-        client = SimulatedMetastoreClient(process, metastore)
+        client = simulated_client(process, metastore)
         super().__init__(_URI, settings=settings, clock=process.clock, threads=threads, metastore=client)
         del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
         observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))
@@ -353,7 +362,7 @@ class StockLocks:
 
     def __init__(self, process: Process, metastore: SimulatedMetastore, granted: Callable[[Lease], None]) -> None:
         self.process = process
-        self.client = SimulatedMetastoreClient(process, metastore)
+        self.client = simulated_client(process, metastore)
         self._granted = granted
 
     def acquire(self, request: LockRequest, *, deadline: float) -> Lease:

@@ -1,41 +1,45 @@
 """A table that moves between two lock services: the real managers, guards and operators, on simulated services.
 
-``locks/migrating``, ``catalog/migration`` and what ``catalog/hive`` does about phases and guards are real. The two
+``locks/migration``, ``catalog/migration`` and what ``catalog/metastore`` does about phases and guards are real. The two
 services are those of ``lease`` with the names of the metastore and of ZooKeeper; a guard is a lock there that does not
 expire.
 """
 
 from __future__ import annotations
 
-import threading
 import uuid
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from pyiceberg.table.metadata import TableMetadata
 
-from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.metastore.common_lock import CommonLock
+from commit_coord.catalog.metastore.guards import Guards
+from commit_coord.catalog.metastore.phases import PhaseChanges, Phases
+from commit_coord.catalog.metastore.servers import Servers
+from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.clock import Clock
 from commit_coord.coordinator import Coordinator
 from commit_coord.events import Events
-from commit_coord.hms.probe import CompareAndSet
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.hms.probe import Capabilities, CompareAndSet
+from commit_coord.iceberg.reader import MetadataReader
+from commit_coord.locks.base import Lease
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.hms.requests import Guarded
+from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
+from commit_coord.locks.migration.sides import Sides
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.migration import HMS, MIGRATING, ZOOKEEPER, Phase, State
+from commit_coord.protocol.migration import HMS, ZOOKEEPER, Phase, State
 from commit_coord.testing.history import Body
 from tests.proof.sim.locking import SimulatedLeaseManager
-from tests.proof.sim.services import Client
-
-_Catalog: Any = CoordinatedHiveCatalog
+from tests.proof.sim.services import Client, Files, Pointers
+from tests.proof.sim.world import Process
 
 Table = tuple[str, ...]
 
@@ -122,6 +126,9 @@ class SimulatedGuards:
         """Look again before the next swap."""
         self._word = None
 
+    def close(self) -> None:
+        """Nothing is extended."""
+
 
 class _Nobody:
     """In place of the registry of writers, on which no commit depends."""
@@ -136,75 +143,86 @@ class _Nobody:
         pass
 
 
-class SimulatedMigratingManager(MigratingLockManager):
-    """The real manager above two simulated services."""
-
-    def __init__(self, hms: SimulatedHms, zookeeper: SimulatedZooKeeper, settings: LockSettings, clock: Clock) -> None:
-        self._events, self._clock, self.settings = Events(), clock, settings
-        made: Any = self
-        made.hms, made.zookeeper, made.writers = hms, zookeeper, _Nobody()
-        self._states = {}
-        self._leases = weakref.WeakValueDictionary()
-        self._telling = LockEventEmitter(self._events, clock)
-        self._thread = threading.local()
-        self._closings = 0
-
-
 class MovingClient(Client):
-    """A process's client of a table that moves; what it does about phases and guards is that of ``catalog/hive``."""
+    """A process's client of a table that moves; what it does about phases and guards is that of ``catalog/metastore``.
 
-    locks: SimulatedMigratingManager
-    coordinator: Coordinator
+    Args:
+        process: Whose.
+        pointers: Of the table.
+        files: Its files.
+        hms: The metastore's locks, for our writers.
+        zookeeper: ZooKeeper's locks.
+        guards: The guards in the metastore.
+        believed: The phase that this process believes in; None where it has not seen the table.
+    """
 
-    drain = _Catalog.drain
-    stand_guard = _Catalog.stand_guard
-    _common_lock = _Catalog._common_lock
-    _declared = _Catalog._declared
-    _guard = _Catalog._guard
-    _look_for_guard = _Catalog._look_for_guard
-    _metastore_locks = _Catalog._metastore_locks
-    _moved = _Catalog._moved
-    _own_hms = _Catalog._own_hms
-    _state = _Catalog._state
-    _sweep_guard = _Catalog._sweep_guard
-    _unguard = _Catalog._unguard
-    _guarded_impl = Phase.ZOOKEEPER.lock_impl
-
-    def migrates(
+    def __init__(
         self,
-        locks: SimulatedMigratingManager,
+        process: Process,
+        pointers: Pointers,
+        files: Files,
+        *,
+        hms: SimulatedHms,
+        zookeeper: SimulatedZooKeeper,
         guards: SimulatedGuards,
-        coordinator: Coordinator,
         believed: Phase | None,
     ) -> None:
-        """Take part, as a catalog does that was opened with this lock manager."""
-        self.locks, self._guards, self.coordinator = locks, guards, coordinator
-        timeout_ms = locks.settings.acquire_timeout_ms
-        self.settings = SimpleNamespace(lock_acquire_timeout_ms=timeout_ms, lock_impl=MIGRATING, hive_guard=True)
-        locks.look, locks.unguard = self._state, self._sweep_guard
-        locks.moved = lambda table, _: self._look_for_guard(table.path)
+        super().__init__(process, pointers, files, shares_latch=True)
+        self.coordinator: Coordinator
+        clock = process.clock
+        self.metadata = MetadataReader(self.pointer, self.file_io)
+        self.servers = Servers(lambda: _HONOURS)
+        self.phases = Phases(cast(Any, None), self.metadata)  # no table is made here, so no database is asked
+        locks: Any = hms
+        common: dict[str, Any] = {"clock": clock, "acquire_timeout_ms": hms.settings.acquire_timeout_ms}
+        common_lock = CommonLock(locks, open_another=_opens_none, is_common=holds_common_lock, **common)
+        self.guards = Guards(
+            guards,
+            impl=Phase.ZOOKEEPER.lock_impl,
+            metadata=self.metadata,
+            common_lock=common_lock,
+            servers=self.servers,
+            **common,
+        )
+        sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock))
+        self.locks = self.migrating = MigratingLockManager(
+            sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, _Nobody()), clock=clock
+        )
         if believed is not None:
-            locks._states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
+            self.locks.beliefs.states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
+        self._changes = PhaseChanges(self.phases, self.servers, self.locks)
+        self._writers = UnconditionalWriters(common_lock)
 
     def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
         """As ``catalog/hive``, on a server that compares and sets."""
         assert base is not None
-        self._guard(table, location, base)
+        self.guards.stand_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+        """As ``catalog/hive``."""
+        return self._writers.wait(table, location, lease)
+
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
-        properties = self._moved(table, head.properties, made.properties)
+        properties = self._changes.checked(table, head.properties, made.properties)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
 
-    def capabilities(self) -> Any:
+    def capabilities(self) -> Capabilities:
         """Return what the server can do."""
-        return SimpleNamespace(compare_and_set=CompareAndSet.HONOURED, server="simulated")
+        return _HONOURS
 
     def tell_phase_change(self, event: Any) -> None:
         """Write into the history."""
         self._process.note(f"phase {event.stage}: {event.before} → {event.after}, epoch {event.epoch} {event.why}")
+
+
+_HONOURS = Capabilities(server="simulated", version="", compare_and_set=CompareAndSet.HONOURED, tried=False)
+
+
+def _opens_none() -> HmsLockManager:
+    raise AssertionError("the metastore's locks are our own")
 
 
 def check_phases(bodies: Sequence[Body]) -> list[str]:

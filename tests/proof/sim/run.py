@@ -30,27 +30,28 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from commit_coord import coordinator as coordinating
 from commit_coord.catalog import base as catalogs
-from commit_coord.catalog import hive as hive_module
 from commit_coord.catalog import migration as operating
+from commit_coord.catalog.metastore import common_lock as common_lock_module
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
-from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator import outcome as outcome_module
+from commit_coord.coordinator import publishing as publishing_module
+from commit_coord.coordinator import services as coordinating
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append as AppendAttempt
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.rebase import Follows, follow
+from commit_coord.iceberg.rebase import Rebased, rebase
 from commit_coord.locks import memory_space
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
-from commit_coord.locks.migration import manager as migrating_module
-from commit_coord.locks.migration.manager import MigratingLease
+from commit_coord.locks.migration import sides as migrating_module
+from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql import queue as lease_module
 from commit_coord.locks.sql import table as lease_table_module
@@ -81,7 +82,6 @@ from tests.proof.sim.moving import (
     MovingClient,
     SimulatedGuards,
     SimulatedHms,
-    SimulatedMigratingManager,
     SimulatedZooKeeper,
     check_phases,
 )
@@ -163,7 +163,7 @@ _INLINE = Inline()
 @cache
 def _created() -> TableMetadata:
     """Return the table as it is created, the same in every run."""
-    return lean.lean(
+    return fast_metadata.lean(
         new_table_metadata(
             schema=Schema(NestedField(1, "id", LongType(), required=False)),
             partition_spec=UNPARTITIONED_PARTITION_SPEC,
@@ -225,7 +225,7 @@ class Run:
             length |= State(phase=Phase.HMS, epoch=0).changed_to(plan.move.begins)
         created = created.model_copy(update={"properties": {**created.properties, **length}})
         location = "sim://t/metadata/00000-created.metadata.json"
-        self.files.content[location] = lean.dump(created, location)
+        self.files.content[location] = fast_metadata.dump(created, location)
         self.pointers = Pointers(pointer_service, plan.condition, location)
         self.locks = LockDatabase(
             lock_service,
@@ -271,8 +271,9 @@ class Run:
             return one_host and not any(p.alive for p in self._processes if p.name == name)
 
         yield uuid, "uuid4", made
-        yield committing, "ExecutorFactory", _InlineFactory
-        for module in (coordinating, catalogs, hive_module, migrating_module, operating):
+        for module in (outcome_module, publishing_module):
+            yield module, "ExecutorFactory", _InlineFactory
+        for module in (coordinating, catalogs, common_lock_module, migrating_module, operating):
             yield module, "this_owner", owner
         for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
             yield module, "is_dead", dead
@@ -396,12 +397,12 @@ class Run:
 
         hms = self._hms(process, ours=True)
         zookeeper = SimulatedZooKeeper(process, self.zookeeper, _LEASE, granted, prompt=False)
-        manager = SimulatedMigratingManager(hms, zookeeper, _LEASE, process.clock)
-        moving = MovingClient(process, self.pointers, self.files, shares_latch=True)
-        coordinator = Coordinator(moving, manager, **options)
         guards = SimulatedGuards(lambda: self._hms(process, ours=False), _owner(process, "guard"), process.clock, 15.0)
-        moving.migrates(manager, guards, coordinator, believed)
-        return moving, coordinator
+        moving = MovingClient(
+            process, self.pointers, self.files, hms=hms, zookeeper=zookeeper, guards=guards, believed=believed
+        )
+        moving.coordinator = Coordinator(moving, moving.locks, metadata=moving.metadata, **options)
+        return moving, moving.coordinator
 
     def client(self, process: Process) -> Client:
         """Return the process's client of pointers and files."""
@@ -551,7 +552,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             updates=(SetPropertiesUpdate(updates={_REGISTER: mark}),),
             properties_read={_REGISTER: saw},
         )
@@ -637,11 +638,11 @@ class Run:
         try:
             base = client.pointer(TABLE)
             assert base is not None
-            head = lean.read(client.io, base)
+            head = fast_metadata.read(client.io, base)
             attempt = self._attempt(process, head, base, mark, None)
             now_ms, file_id = process.clock.wall_ms(), str(uuid.uuid4())
-            made = follow(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
-            assert isinstance(made, Follows)
+            made = rebase(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
+            assert isinstance(made, Rebased)
             assert made.manifest_list is not None
             plan = made.manifest_list
             manifest_list.write_appended(
@@ -651,7 +652,7 @@ class Run:
             )  # fmt: skip
             location = f"sim://t/metadata/{_next_version(base)}-{uuid.uuid4()}.metadata.json"
             with client.io.new_output(location).create() as stream:
-                stream.write(lean.dump(made.metadata, location))
+                stream.write(fast_metadata.dump(made.metadata, location))
             result = swap(base, location)
         except (OSError, NoAnswer, Unreachable, LockError) as error:
             process.note(f"{mark}: {type(error).__name__}")
@@ -682,7 +683,7 @@ class Run:
         process.note(f"commits {mark}")
         committed: Committed | None = None
         try:
-            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, under=under)
+            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, operation_lease=under)
             answer, why = Answer.ACKNOWLEDGED, f"in {short(committed.location)}"
         except CommitNotApplied as error:
             answer, why = Answer.REFUSED, _why(error)
@@ -713,7 +714,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             append=AppendAttempt(
                 snapshot_id=snapshot_id,
                 branch="main",
@@ -755,7 +756,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             requirements=(AssertRefSnapshotId(ref="main", snapshot_id=parent.snapshot_id if parent else None),),
             updates=(
                 AddSnapshotUpdate(snapshot=snapshot),

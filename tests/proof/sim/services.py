@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 
-from commit_coord.errors import LockLost
+from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.locks.base import Lease
 from commit_coord.model import LeaseState
 from commit_coord.protocol.commit import SwapResult
@@ -173,6 +174,8 @@ class Pointers:
 class Client:
     """One process's client of the pointer and file stores: a :class:`~commit_coord.coordinator.PointerStore`.
 
+    It is also the common lock of writers that only lock, as :class:`UnconditionalWriters` asks for it.
+
     Where the store ignores the condition, it does what ``catalog/hive.py`` does: it asks whether the latch is still its
     own, looks at the pointer, and sends the change; which is in time, as is assumed there, if the latch was.
     """
@@ -185,7 +188,7 @@ class Client:
         self._process = process
         self._pointers = pointers
         self._shares_latch = shares_latch
-        self._in_doubt: set[str] = set()
+        self._writers = UnconditionalWriters(self)
 
     def pointer(self, table: Table) -> str | None:
         """Read the pointer."""
@@ -212,7 +215,7 @@ class Client:
             except Exception:  # noqa: BLE001 - it was sent: whatever fails now proves nothing
                 result = SwapResult.LOST_REPLY
         if result is SwapResult.LOST_REPLY:
-            self._in_doubt.add(location)
+            self._writers.doubt(location)
         return result
 
     def _send(self, base: str, location: str, *, compares: bool) -> SwapResult:
@@ -241,23 +244,21 @@ class Client:
         raise NotImplementedError
 
     def drain(self, table: Table, location: str, lease: Lease) -> bool:
-        """Do as ``catalog/hive.py``, where writers that only lock take the same latch."""
-        if not self._shares_latch:
-            return False
-        try:
-            lease.ensure_active()
-        except LockLost:
-            self._in_doubt.add(location)
-        if location not in self._in_doubt:
-            return False
-        if self.latch is None or self.latch.state not in (LeaseState.HELD, LeaseState.SUSPECT):
-            assert self.take_latch is not None
-            with self.take_latch():
-                pass
-        self._in_doubt.discard(location)
+        """Do as ``catalog/hive.py``, where there are writers that only lock."""
+        return self._shares_latch and self._writers.wait(table, location, lease)
+
+    def is_common(self, lease: Lease) -> bool:
+        """Return True: those writers take the same latch as ours."""
         return True
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def of(self, table: Table) -> AbstractContextManager[Lease]:
+        """Return the latch: the one that is held, or another one."""
+        if self.latch is not None and self.latch.state in (LeaseState.HELD, LeaseState.SUSPECT):
+            return nullcontext(self.latch)
+        assert self.take_latch is not None
+        return self.take_latch()
+
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Add nothing."""
         return made
 

@@ -38,7 +38,7 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import Session, SessionEvent
+from commit_coord.locks.zookeeper.connection import CLOSING, Connection, SessionEvent
 from commit_coord.locks.zookeeper.layout import LockNode
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from tests.proof.sim.locking import Signal, SimulatedHeartbeat, observe, simulated_threads
@@ -48,7 +48,6 @@ _SERVERS = 3
 _TICK = 2.0
 """Seconds to which the end of a session is rounded up, at most; twice in it the leader asks who was heard of."""
 _CONNECTING = 15.0
-_CLOSING = 3.0
 _OK, _BEHIND = kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency
 
 
@@ -548,7 +547,7 @@ class SimulatedKazoo:
         ensemble: Ensemble,
         timeout: float,
         changed: Callable[[str], None],
-        session: Session | None = None,
+        session: Connection | None = None,
     ) -> None:
         self.process = process
         self._session = session
@@ -643,7 +642,7 @@ class SimulatedKazoo:
                 request.pending.set(result)
             elif self._connection is connection:
                 if request.pinged is not None and self._session is not None:
-                    self._session._note_answer(request.pinged)
+                    self._session.note_answer(request.pinged)
                 self._seen = max(self._seen, zxid)
                 self._pending.pop(request.pending, None)
                 if request.watch is not None and not isinstance(result, Exception):
@@ -791,9 +790,9 @@ class SimulatedTransaction:
 
 
 class _SimulatedOpening:
-    """The making of a client; as ``locks.zookeeper.client._Opening``."""
+    """The making of a client; as ``locks.zookeeper.opening.Opening``."""
 
-    def __init__(self, session: SimulatedSession) -> None:
+    def __init__(self, session: SimulatedConnection) -> None:
         process = session.process
         self.done = Signal(process)
         self.log = SimpleNamespace(last="")
@@ -806,7 +805,7 @@ class _SimulatedOpening:
         if state == KazooState.CONNECTED and not self.done.is_set():
             self.client = self._made
             self.done.set()
-        self._session._changed(state)
+        self._session.changed(state)
 
     def problem(self) -> LockServiceUnavailable:
         """Return that it can't be reached."""
@@ -817,29 +816,31 @@ class _SimulatedOpening:
         return self._made.stop()
 
 
-class SimulatedSession(Session):
-    """The real session, above a simulated client."""
+class SimulatedConnection(Connection):
+    """The real connection, above a simulated client."""
 
     def __init__(
         self, process: Process, ensemble: Ensemble, timeout_ms: int, listener: Callable[[SessionEvent], None]
     ) -> None:
         super().__init__(Access(hosts="simulated:1"), timeout_ms, process.clock, listener)
+        self.multi_read = False
         self.process = process
         self.ensemble = ensemble
 
     def close(self) -> None:
-        """See :meth:`Session.close`."""
+        """See :meth:`Connection.close`."""
         self._closed = True
         opening: Any
         opening, self._opening = self._opening, None
         if opening is not None:
-            opening.close()._done.wait(_CLOSING)
+            opening.close()._done.wait(CLOSING)
 
-    def _connected(self, until: float) -> Any:
+    def connected(self, until: float) -> Any:
+        """See :meth:`Connection.connected`."""
         self.process.step()
         if self._opening is None:
             self._opening = _SimulatedOpening(self)  # type: ignore[assignment]
-        return super()._connected(until)
+        return super().connected(until)
 
     def _drop(self, opening: Any = None) -> None:
         if opening is None or self._opening is opening:
@@ -849,9 +850,6 @@ class SimulatedSession(Session):
 
     def _nudge(self, client: Any) -> None:
         """There is no pipe."""
-
-    def _has_multi_read(self) -> bool:
-        return False
 
 
 class _SessionHeartbeat(SimulatedHeartbeat):
@@ -901,10 +899,10 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         *,
         prompt: bool,
     ) -> None:
-        def make_session(
+        def connect(
             _: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
-        ) -> SimulatedSession:
-            return SimulatedSession(process, ensemble, timeout_ms, listener)
+        ) -> SimulatedConnection:
+            return SimulatedConnection(process, ensemble, timeout_ms, listener)
 
         def heartbeat(
             beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
@@ -916,6 +914,6 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
             settings=settings,
             clock=process.clock,
             threads=replace(simulated_threads(process), heartbeat=heartbeat),
-            make_session=make_session,
+            connect=connect,
         )
         observe(self, process, granted, prompt=prompt)

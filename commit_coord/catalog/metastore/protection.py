@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from commit_coord.catalog.declaration import COMMON_LOCK, LOCK_ENABLED
+from commit_coord.catalog.metastore.declarations import COMMON_LOCK, LOCK_ENABLED
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import LockEntry
 from commit_coord.protocol.migration import LOCK_IMPL

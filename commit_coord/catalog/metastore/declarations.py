@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.registry import LOCK_MANAGERS
 from commit_coord.protocol.migration import LOCK_IMPL, LOCK_PHASE, ZOOKEEPER, Phase, State
 
@@ -25,7 +26,12 @@ COMMON_LOCK = frozenset({"hms"})
 """The lock managers whose latch is the lock that unmodified writers take: beside them nobody needs to be kept out."""
 
 
-def successor(
+def declared_at(metadata: MetadataReader, location: str) -> str | None:
+    """Return the lock manager that the metadata file at *location* declares, None where it declares none."""
+    return metadata.read(location).properties.get(LOCK_IMPL)
+
+
+def prepare_properties(
     before: Mapping[str, str], after: Mapping[str, str], *, table: str, impl: str, compares: Callable[[], bool]
 ) -> dict[str, str]:
     """Return the properties *after* as they may follow *before*, the lock manager declared.

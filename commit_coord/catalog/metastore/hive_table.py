@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -189,3 +190,50 @@ def storage_descriptor(found: Any, metadata: TableMetadata, *, hive2_compatible:
         named = {key.removeprefix(SERDE_PROPERTY): value for key, value in said.items()}
         made.serdeInfo.parameters = {**(made.serdeInfo.parameters or {}), **named}
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFormat:
+    """How a catalog writes its tables into the metastore.
+
+    Args:
+        longest: See :func:`parameters`.
+        hive2_compatible: Whether only types are written that Hive 2 knows.
+    """
+
+    longest: int
+    hive2_compatible: bool
+
+    def fill(
+        self,
+        table: Any,
+        location: str,
+        metadata: TableMetadata,
+        *,
+        base_location: str | None = None,
+        base: TableMetadata | None = None,
+    ) -> Any:
+        """Return the metastore's *table* with *metadata* at *location*, in place.
+
+        Args:
+            table: As it is now; of a new one nothing is kept.
+            location: The new pointer.
+            metadata: What it points to.
+            base_location: The pointer before; None of a new table.
+            base: What that points to.
+
+        Raises:
+            ValueError: A property's name is longer than the metastore takes.
+        """
+        is_new = base_location is None
+        table.parameters = parameters(
+            None if is_new else table.parameters,
+            location,
+            metadata,
+            base_location=base_location,
+            base=base,
+            longest=self.longest,
+        )
+        found = None if is_new else table.sd
+        table.sd = storage_descriptor(found, metadata, hive2_compatible=self.hive2_compatible)
+        return table
