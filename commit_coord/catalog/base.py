@@ -32,6 +32,7 @@ from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
@@ -58,7 +59,7 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     settings: Settings
     configuration: Configuration
-    locks: LockManager
+    locks: HandoverLockManager
     coordinator: Coordinator
     events: Events
 
@@ -78,7 +79,7 @@ class CoordinatedCatalog(MetastoreCatalog):
             check_max_wait_ms=settings.lock_check_max_wait_ms,
         )
 
-    def _open_locks(self, space: str) -> LockManager:
+    def _open_locks(self, space: str) -> HandoverLockManager:
         """Return the lock manager that the settings name.
 
         Args:
@@ -95,7 +96,9 @@ class CoordinatedCatalog(MetastoreCatalog):
             options=settings.lock_options,
         )
 
-    def _coordinate(self, store: PointerStore, locks: LockManager, metadata: MetadataReader | None = None) -> None:
+    def _coordinate(
+        self, store: PointerStore, locks: HandoverLockManager, metadata: MetadataReader | None = None
+    ) -> None:
         """Make the coordinator."""
         settings = self.settings
         self.locks = locks
@@ -177,7 +180,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         with _before_a_change():
             return self.lock_operation(locks, statement=statement)
 
-    def _latch(self, *tables: Identifier, statement: str) -> Lease:
+    def _latch(self, *tables: Identifier, statement: str) -> HandoverLease:
         """Take the commit latches of *tables* for a change of the catalog; see :meth:`Coordinator.latch`.
 
         Raises:
@@ -300,7 +303,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             InvalidArguments: There is no such lease, or it has ended already.
         """
-        with self.leases.covering(lease_id), self.coordinator.fenced(lease_id):
+        with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
             yield
 
     def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
@@ -675,7 +678,7 @@ def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, s
     return cls(name, **given)
 
 
-def _take_note(latch: Lease) -> None:
+def _take_note(latch: HandoverLease) -> None:
     """Tell the next holder nothing of what was committed before: the table is gone."""
-    if latch.note:
-        latch.leave("")
+    if latch.handover_note:
+        latch.set_handover_note("")

@@ -140,7 +140,7 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
     """
     given = list(since)
     with coordinator.latch(table, statement="look for lost commits") as latch:
-        text = latch.note
+        text = latch.handover_note
         head, location = coordinator.load(table)
     finder = _Finder(coordinator, table, head, location)
     overlooked = [*finder.overlooked(), *finder.unnumbered()]
@@ -181,13 +181,13 @@ def carry_out(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
 def forget(coordinator: Coordinator, table: Table) -> tuple[Acknowledged, ...]:
     """Have the lock service forget what was lost of *table*; return what it forgot."""
     with coordinator.latch(table, statement="forget lost commits") as latch:
-        if not latch.note:
+        if not latch.handover_note:
             return ()
         _, location = coordinator.load(table)
-        head = Note.parse(latch.note).head
-        lost = coordinator.overwrites.look_back(table, location, latch.note).lost
+        head = Note.parse(latch.handover_note).head
+        lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
         if lost:
-            latch.leave(Note(head=None if head in lost else head).to_text())
+            latch.set_handover_note(Note(head=None if head in lost else head).to_text())
         return lost
 
 

@@ -19,6 +19,7 @@ from commit_coord.events import CommitBegan, CommitEnded
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import Lease
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
@@ -170,7 +171,7 @@ class Commit:
         finally:
             self._acquired_at = clock.now()
             self._waited_s += self._acquired_at - asked_at
-        if isinstance(granted, Lease):
+        if isinstance(granted, HandoverLease):
             run.lease = granted
             return None
         self._services.contended_tables.add(run.attempt.table)
@@ -207,9 +208,9 @@ class Commit:
             self._group.forget()
             self._held_s += self._services.clock.now() - self._acquired_at
 
-    def _leave_note(self, lease: Lease, plan: Planned) -> None:
+    def _leave_note(self, lease: HandoverLease, plan: Planned) -> None:
         """Have the release tell the next commit of this one, which was acknowledged."""
-        if lease.note is None:
+        if lease.handover_note is None:
             return
         payload: Payload = plan.payload
         head = Acknowledged(
@@ -220,4 +221,4 @@ class Commit:
             by=str(lease.request.owner),
             at_ms=payload.metadata.last_updated_ms,
         )
-        lease.leave(replace(self._planner.note, head=head).to_text())
+        lease.set_handover_note(replace(self._planner.note, head=head).to_text())

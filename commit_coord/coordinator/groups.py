@@ -90,7 +90,7 @@ class Group:
 
     def _take(self) -> None:
         latch, services, table = self._run.latch, self._services, self._run.attempt.table
-        if latch.waited is False and table not in services.contended_tables:
+        if latch.was_contended is False and table not in services.contended_tables:
             return
         try:
             waiting = latch.take(services.group_max_size - 1)
@@ -98,7 +98,7 @@ class Group:
             # What was taken stays with its owners, whose turn comes.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
-        if waiting or latch.waited:
+        if waiting or latch.was_contended:
             services.contended_tables.add(table)
         else:
             services.contended_tables.discard(table)

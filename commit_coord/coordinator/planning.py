@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from commit_coord.coordinator.payload import Part, Payload
 from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.run import Run
-from commit_coord.coordinator.stores import Committed, Replanner, published
+from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch, published
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
@@ -45,8 +45,8 @@ class Planner:
         """Read the pointer, and return what becomes of the attempt there."""
         run, services, attempt = self._run, self._services, self._run.attempt
         pointer = services.store.pointer(attempt.table)
-        if pointer is not None and run.latch.note:
-            self.note = services.overwrites.look_back(attempt.table, pointer, run.latch.note)
+        if pointer is not None and run.latch.handover_note:
+            self.note = services.overwrites.look_back(attempt.table, pointer, run.latch.handover_note)
         if (own := self._own_snapshot(pointer)) is not None:
             # A holder took our offer, swapped, and was gone before it could tell us.
             return Answered(payload=own)
@@ -58,7 +58,7 @@ class Planner:
         if pointer is None:
             return Refusal(reason="the table was dropped since it was read")
         head = services.read(pointer)
-        if (reason := run.latch.unsuited(head.properties)) is not None:
+        if (reason := lock_mismatch(run.latch, head.properties)) is not None:
             return WrongLatch(reason=reason)
         run.rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:

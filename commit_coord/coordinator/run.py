@@ -8,7 +8,7 @@ from pyiceberg.io import FileIO
 
 from commit_coord.coordinator.services import Services
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.locks.base import Lease
+from commit_coord.locks.handover import HandoverLease
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Run:
     attempt: Attempt
     fence: int | None
     is_repair: bool
-    lease: Lease | None = None
+    lease: HandoverLease | None = None
     may_be_carried: bool = False
     rebased: bool = False
 
     @property
-    def latch(self) -> Lease:
+    def latch(self) -> HandoverLease:
         """The latch, where the protocol holds it."""
         assert self.lease is not None, "the protocol asks for this under the latch alone"
         return self.lease

@@ -17,7 +17,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Overwrites
 from commit_coord.iceberg.reader import MetadataReader
-from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.commit import Limits
@@ -44,7 +44,7 @@ class Services:
     def __init__(
         self,
         store: PointerStore,
-        locks: LockManager,
+        locks: HandoverLockManager,
         *,
         acquire_timeout_ms: int,
         clock: Clock,
@@ -86,7 +86,7 @@ class Services:
         """The lease without which this thread's commits are refused; None where there is none."""
         return getattr(self._fences, "lease_id", None)
 
-    def latch(self, *tables: Table, statement: str = "") -> Lease:
+    def latch(self, *tables: Table, statement: str = "") -> HandoverLease:
         """Take the commit latches of *tables*, all or none; a context manager.
 
         Raises:
@@ -94,7 +94,7 @@ class Services:
         """
         return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
 
-    def latch_or_answer(self, attempt: Attempt, offer: str) -> Lease | JournalEntry:
+    def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
         request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
@@ -74,6 +74,23 @@ class PointerStore(Protocol):
     def file_io(self, properties: dict[str, str], location: str) -> FileIO:
         """Return the file store for *location*."""
         ...
+
+
+@runtime_checkable
+class TableBoundLease(Protocol):
+    """A latch of a lock manager that takes other locks for some tables than for others."""
+
+    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+        """Return why a table with these *properties* asks for other locks than these; None where it does not."""
+        ...
+
+
+def lock_mismatch(lease: Lease, properties: Mapping[str, str]) -> str | None:
+    """Return why a table with these *properties* asks for other locks than *lease*; None where it does not.
+
+    Asked under the latch: only what is read there holds until the swap.
+    """
+    return lease.lock_mismatch(properties) if isinstance(lease, TableBoundLease) else None
 
 
 Replanner = Callable[[TableMetadata, str], Attempt]

@@ -319,7 +319,7 @@ def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collect
         assert made.held()
 
         def collect() -> None:
-            with made.catalog.locks._space._mutex:
+            with made.catalog.locks.parts.queue.space._mutex:
                 begun.clear()
                 gc.collect()
 

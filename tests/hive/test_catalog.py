@@ -552,8 +552,8 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
         catalog.metastore.alter_table = alter  # type: ignore[method-assign]
         (ours,) = other.show_locks(db, "t")
         other.unlock(ours.lock_id)
-        for ticket in locks._tickets.values():
-            ticket.word -= 3_600  # so long ago the metastore spoke last
+        for ticket in locks.parts.queue.tickets.values():
+            ticket.last_confirmed_at -= 3_600  # so long ago the metastore spoke last
         with stock._client as client:
             lock = client.lock(stock._create_lock_request(db, "t"))
         read = other.get_table(db, "t")

@@ -105,7 +105,7 @@ class Writers:
     def of(cls, sides: Sides, clock: Clock) -> Self:
         """Return the registry in ZooKeeper of a client that takes part with *sides*."""
         hms, zookeeper = sides.hms, sides.zookeeper
-        return cls(lambda: zookeeper._session, zookeeper._layout, lambda: hms.client, clock)
+        return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
 
     def appear(self) -> None:
         """See to it that this client is in the registry soon."""

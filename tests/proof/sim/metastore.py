@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,11 +38,10 @@ from commit_coord.hms.locks import LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager, _Threads, _Ticket
-from commit_coord.locks.memory import _Space
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
-from tests.proof.sim.locking import Signal, SimulatedManager
+from tests.proof.sim.locking import observe, simulated_threads
 from tests.proof.sim.plan import Metastore
 from tests.proof.sim.world import NoAnswer, Process, Service, Unreachable, World
 
@@ -319,27 +318,7 @@ class OfThread:
         self._values[self._world.expected()[0], name] = value
 
 
-class _SimulatedThreads(_Threads):
-    """The queues of one process's threads, in a memory that no other process has."""
-
-    def __init__(self, manager: SimulatedHmsManager, process: Process) -> None:
-        self._process = process
-        super().__init__(manager, process.clock)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._space = _Space()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        blocker = super()._enter(request, deadline)
-        ticket: Any = self._mine(request)
-        ticket.turn = Signal(self._process, is_set=ticket.turn.is_set())
-        return blocker
-
-
-class SimulatedHmsManager(SimulatedManager, HmsLockManager):
+class SimulatedHmsManager(HmsLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -350,8 +329,6 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         prompt: Who has made sure of its latch is not stopped before its next change is sent.
     """
 
-    _hurries_in = (LockScope.COMMIT,)
-
     def __init__(
         self,
         process: Process,
@@ -361,21 +338,14 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URI, settings=settings, clock=process.clock)
-        self.metastore = simulated_client(process, metastore)
-        self._queue = _SimulatedThreads(self, process)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
-        ticket, acquired = super()._sent(request, deadline)
-        signal: Any = Signal(self._process)
-        ticket.turn = signal
-        return ticket, acquired
+        world = process.world
+        threads = replace(
+            simulated_threads(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
+        )
+        client = simulated_client(process, metastore)
+        super().__init__(_URI, settings=settings, clock=process.clock, threads=threads, metastore=client)
+        del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
+        observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))
 
 
 # Those who are not ours.

@@ -46,14 +46,17 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append as AppendAttempt
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import Rebased, rebase
-from commit_coord.locks import memory as memory_module
-from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.keeping import KeptLease
+from commit_coord.locks import memory_space
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration import sides as migrating_module
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.sql import manager as lease_module
-from commit_coord.locks.zookeeper import manager as zookeeper_module
+from commit_coord.locks.sql import queue as lease_module
+from commit_coord.locks.sql import table as lease_table_module
+from commit_coord.locks.zookeeper import queue as zookeeper_module
+from commit_coord.locks.zookeeper import table as zookeeper_table_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
@@ -96,7 +99,7 @@ from tests.proof.sim.world import (
     Unreachable,
     World,
 )
-from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of, ticket_of
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -272,9 +275,8 @@ class Run:
             yield module, "ExecutorFactory", _InlineFactory
         for module in (coordinating, catalogs, common_lock_module, migrating_module, operating):
             yield module, "this_owner", owner
-        for module in (lease_module, zookeeper_module):
+        for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
             yield module, "is_dead", dead
-        yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
 
     @classmethod
     @contextmanager
@@ -295,7 +297,7 @@ class Run:
                     run._look_at_metastore(run.metastore)
                 yield run
         finally:
-            memory_module._SPACES.pop((run.name, ""), None)
+            memory_space.SPACES.pop((run.name, ""), None)
             run.locks.db.close()
             run.zookeeper.db.close()
             logging.disable(quiet)
@@ -349,7 +351,7 @@ class Run:
         self.world.at(outage.begins, leave)
         self.world.at(outage.ends, come_back)
 
-    def manager(self, process: Process, client: Client) -> LockManager:
+    def manager(self, process: Process, client: Client) -> HandoverLockManager:
         """Return the process's lock manager; what it grants is observed."""
         if self.plan.locks is Locks.NONE:
             return NoneLockManager()
@@ -605,7 +607,7 @@ class Run:
         if self.metastore is not None:
             # Where locks are reaped nobody tells them that theirs was: what they believe is nothing to go by.
             told = partial(self._granted, process) if self.plan.metastore.timeout is None else lambda lease: None
-            manager: LockManager | StockLocks = StockLocks(process, self.metastore, told)
+            manager: HandoverLockManager | StockLocks = StockLocks(process, self.metastore, told)
         else:
             manager = self.manager(process, client)
         for number, _ in self._left[process.name][0]:
@@ -792,7 +794,7 @@ class Run:
             below = [layout.requests, parent_of(layout.offer("-"))]
             self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:
-            left = memory_module._space(self.name, "").tickets()
+            left = memory_space.space_of(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
 
     def _look_at_metastore(self, metastore: SimulatedMetastore) -> None:
@@ -885,11 +887,11 @@ def _believes(process: Process, lease: Lease) -> bool:
     if isinstance(lease, MigratingLease):
         return all(_believes(process, part) for part in lease._held)
     state = lease._state
-    if isinstance(lease, KeptLease):
-        ticket = lease._ticket
-        if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
+    if isinstance(lease, HeartbeatLease):
+        service = lease.keeper.service
+        if service.denial(lease.ticket) is not None:
             return False
-        word = lease._manager._counted_from(ticket)
+        word = service.counted_from(lease.ticket)
         state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
 

@@ -33,15 +33,15 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
+from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.connection import CLOSING, Connection, SessionEvent
 from commit_coord.locks.zookeeper.layout import LockNode
-from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager, _Ticket
-from tests.proof.sim.locking import Signal, SimulatedHeartbeat, SimulatedManager
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from tests.proof.sim.locking import Signal, SimulatedHeartbeat, observe, simulated_threads
 from tests.proof.sim.world import CALM, Process, Service
 
 _SERVERS = 3
@@ -879,7 +879,7 @@ class _SessionHeartbeat(SimulatedHeartbeat):
             self._beating = False
 
 
-class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
+class SimulatedZooKeeperManager(ZooKeeperLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -899,34 +899,21 @@ class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        self._ensemble = ensemble
-        super().__init__("simulated:1", settings=settings, clock=process.clock)
+        def connect(
+            _: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
+        ) -> SimulatedConnection:
+            return SimulatedConnection(process, ensemble, timeout_ms, listener)
 
-    def has_lost(self, ticket: Any) -> bool:
-        """Return whether the session of *ticket* is known to be over."""
-        return bool(ticket.session != self._session.number)
+        def heartbeat(
+            beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+        ) -> Heartbeat:
+            return _SessionHeartbeat(process, beat, idle=idle)
 
-    def _new_session(self) -> Session:
-        return Session(
-            self._access,
-            self.settings.lease_ms,
-            self._clock,
-            self._session_changed,
-            connect=lambda _, asked_ms, __, listener: SimulatedConnection(
-                self._process, self._ensemble, asked_ms, listener
-            ),
+        super().__init__(
+            "simulated:1",
+            settings=settings,
+            clock=process.clock,
+            threads=replace(simulated_threads(process), heartbeat=heartbeat),
+            connect=connect,
         )
-
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return _SessionHeartbeat(self._process, self._beat, idle=idle)
-
-
-def ticket_of(process: Callable[[], Process]) -> Callable[..., _Ticket]:
-    """Return what makes a ticket whose turn a simulated thread can wait for."""
-
-    def made(**fields: Any) -> _Ticket:
-        turn: Any = Signal(process())
-        return _Ticket(**fields, turn=turn)
-
-    return made
+        observe(self, process, granted, prompt=prompt)
