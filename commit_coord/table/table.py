@@ -287,12 +287,12 @@ class CoordinatedTable(Table):
                 if properties:
                     tx.set_properties(properties)
                 if mode == "overwrite":
-                    tx.replaces(overwrite_filter, reads, branch, read_at)
+                    tx.dependencies.replaces(overwrite_filter, reads, branch, read_at)
                     tx.delete(
                         overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
                     )
                 elif mode == "dynamic":
-                    tx.replaces(tx.partitions_of(data_files), reads, branch, read_at)
+                    tx.dependencies.replaces(tx.partitions_of(data_files), reads, branch, read_at)
                     tx.files.delete_partitions(data_files, snapshot_properties, branch)
                 elif reads is not None:
                     tx.depends_on(reads, branch, read_at)

@@ -351,7 +351,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "columns-of-foreign-files-are-whatever-has-their-names-by-now",
         "table/transaction.py",
-        "        self._dependencies.names_columns()\n        self.draft.note(reads=True)  # its columns",
+        "        self.dependencies.names_columns()\n        self.draft.note(reads=True)  # its columns",
         "        self.draft.note(reads=True)  # its columns",
         _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
     ),
