@@ -31,7 +31,7 @@ class Publisher:
         self._run = run
         self._services = run.services
         self._drained: set[str] = set()
-        """What was swapped while somebody else may have had the latch, who is done by now."""
+        """Metadata files that were swapped in while another writer may have held the latch; that writer is done."""
 
     # Files.
 
@@ -44,10 +44,10 @@ class Publisher:
             try:
                 self._write_list(payload, payload.own)
             finally:
-                # The threads are PyIceberg's, and may all be busy with somebody's scan.
+                # The threads are PyIceberg's, and may all be busy with a scan.
                 unused = writing.cancel()
                 if not unused:
-                    wait([writing])  # whoever deletes what was written must find it
+                    wait([writing])  # a file that appears after `discard` would stay
             if unused:
                 self._write_metadata(payload, plan.location)
             else:
@@ -59,7 +59,7 @@ class Publisher:
             except Exception:
                 if not part.members:
                     raise  # It is ours.
-                # Those behind it stand on it, so they are left to their owners too.
+                # Those behind it follow it, so they are left to their owners too.
                 ids = ", ".join(member.attempt.request_id for member in part.members)
                 logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
                 del payload.parts[position:]

@@ -146,7 +146,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         """Take the append of *producer* without a look at the table, if it is the only one so far.
 
         Raises:
-            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could stand on.
+            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could start from.
         """
         branch, shown = producer._target_branch, self._table.metadata
         first = not self._updates and shown.current_snapshot_id is None

@@ -293,13 +293,13 @@ class CoordinatedTransaction(PlannedTransaction):
 
     @replayable
     def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
-        """Set properties. Refused when somebody else changed one of them meanwhile."""
+        """Set properties. Refused when another commit changed one of them meanwhile."""
         self._lock_operation(Operates.SET_TABLE_PROPERTIES)
         return super().set_properties(properties, **kwargs)
 
     @replayable
     def remove_properties(self, *removals: str) -> Transaction:
-        """Remove properties. Refused when somebody else changed one of them meanwhile.
+        """Remove properties. Refused when another commit changed one of them meanwhile.
 
         Raises:
             NoSuchProperty: The table does not have one of them.
@@ -376,7 +376,7 @@ class CoordinatedTransaction(PlannedTransaction):
         ``CommitNotApplied`` nothing landed and every file that the transaction created is gone.
 
         Raises:
-            CommitConflict: Another commit stands in the way.
+            CommitConflict: Another commit conflicts with them.
             CommitNotApplied: Nothing landed for another reason, which is the cause.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
