@@ -153,6 +153,7 @@ class Publisher:
         """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""
         services, payload = self._services, plan.payload
         assert isinstance(payload, Payload)
+        table_uuid = str(payload.metadata.table_uuid)
         try:
             pointer = services.store.pointer(self._run.attempt.table)
             if pointer == plan.location:
@@ -166,7 +167,7 @@ class Publisher:
                     return Where.IN_LOG
                 if plan.base in log:
                     return Where.NOT_IN_LOG
-                if plan.base is None and (not log or metadata.table_uuid != payload.metadata.table_uuid):
+                if plan.base is None and (not log or str(metadata.table_uuid) != table_uuid):
                     return Where.NOT_IN_LOG
                 pointer = log[0] if log and log[0] != pointer else None
         except Exception:
