@@ -33,10 +33,10 @@ class Services:
         locks: Serves the commit latches.
         acquire_timeout_ms: How long one commit waits for its latch.
         clock: Time and chance.
-        events: Told of every end of a commit.
+        events: Receives the end of every commit.
         journal_lifetime_ms: How long a caller's request id is remembered.
         group_max_size: Appends that one swap may publish.
-        group_max_bytes: Of the attempts that it may publish beside the holder's own.
+        group_max_bytes: Size of the attempts of others that one swap may publish.
         metadata: Reads the metadata of the tables in *store*; None makes one.
         limits: Of the protocol.
     """
@@ -90,12 +90,12 @@ class Services:
         """Take the commit latches of *tables*, all or none; a context manager.
 
         Raises:
-            LockTimeout: Somebody held one of them for longer than ``lock.acquire-timeout-ms``.
+            LockTimeout: Another owner held one of them for longer than ``lock.acquire-timeout-ms``.
         """
         return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
 
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
-        """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
+        """Take the latch of *attempt*'s table, unless its holder carries *offer* along."""
         request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())
 

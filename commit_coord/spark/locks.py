@@ -1,4 +1,4 @@
-"""Operation locks of a write: which ones."""
+"""The operation locks of a write, and how a job holds them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def holding(
     at the commit finds every conflict.
 
     Raises:
-        LockTimeout: Somebody holds a conflicting lock. Nothing was written.
+        LockTimeout: Another owner holds a conflicting lock. Nothing was written.
         CommitLockFailed: The lock service could not be reached. Nothing was written.
     """
     needed = write_locks(table, mode, overwrite_filter)

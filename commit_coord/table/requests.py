@@ -1,4 +1,4 @@
-"""What is known of a commit of files before it begins, and after it was refused: an earlier one may have landed."""
+"""Whether an earlier commit of the same files or request has landed: asked before a commit, and after its refusal."""
 
 from __future__ import annotations
 
