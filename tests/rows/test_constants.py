@@ -19,9 +19,10 @@ from pyiceberg.types import IcebergType, NestedField
 from commit_coord.sql import filters
 from commit_coord.sql.grammar import parse
 from commit_coord.testing.rows import readers
+from commit_coord.testing.rows.conditions import Compare, Stated, Unbound, bound
 from commit_coord.testing.rows.dice import POOLS
-from commit_coord.testing.rows.model import Compare, Stated, Unbound, bound, canonical
 from commit_coord.testing.rows.statements import literal
+from commit_coord.testing.rows.values import canonical
 
 CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
 

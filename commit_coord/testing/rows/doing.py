@@ -22,8 +22,7 @@ import commit_coord
 from commit_coord import sql
 from commit_coord.table.data_files import data_files
 from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.metadata import Files
-from commit_coord.testing.rows.model import Named, Row, canonical, complete
+from commit_coord.testing.rows.observed import Files
 from commit_coord.testing.rows.operations import (
     STATEMENTS,
     AddColumn,
@@ -59,6 +58,7 @@ from commit_coord.testing.rows.operations import (
     WriteFiles,
 )
 from commit_coord.testing.rows.statements import text_of
+from commit_coord.testing.rows.values import Named, Row, canonical, complete
 
 NAMESPACE = "db"
 _numbers = itertools.count(1)

@@ -11,7 +11,7 @@ from pyiceberg.types import DecimalType, DoubleType, IcebergType, LongType, Stru
 
 from commit_coord.testing.rows.dice import ALL_NAMES, NAMES, Dice
 from commit_coord.testing.rows.drawn_tables import PRIMITIVES, kind_of, partition
-from commit_coord.testing.rows.model import MAIN, State
+from commit_coord.testing.rows.model import State
 from commit_coord.testing.rows.operations import (
     AddColumn,
     AddPartition,
@@ -34,6 +34,7 @@ from commit_coord.testing.rows.operations import (
     SwapColumns,
     Upgrade,
 )
+from commit_coord.testing.rows.values import MAIN
 
 
 @dataclass

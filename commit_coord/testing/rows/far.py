@@ -31,7 +31,7 @@ from commit_coord.testing.rows import many
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing, Written
 from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.metadata import Files
+from commit_coord.testing.rows.observed import Files
 from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
 
 _OURS = ("a", "b")

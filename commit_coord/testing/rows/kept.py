@@ -28,10 +28,10 @@ from commit_coord.testing.rows.engines import ENGINES, Engine
 from commit_coord.testing.rows.evolutions import View
 from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt
 from commit_coord.testing.rows.kept_tables import TABLES, Kept, Look, keep, kept
-from commit_coord.testing.rows.model import Row
 from commit_coord.testing.rows.readers import Bag
 from commit_coord.testing.rows.run import Run
 from commit_coord.testing.rows.steps import mix, step
+from commit_coord.testing.rows.values import Row
 
 STEPS = (4, 12)
 """Of a program: at least and at most."""

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from pyiceberg.types import StructType
 
-from commit_coord.testing.rows.model import MAIN, State, misled, rows_of
+from commit_coord.testing.rows.model import State, misled, rows_of
 from commit_coord.testing.rows.operations import (
     AddColumn,
     AddFiles,
@@ -73,6 +73,7 @@ from commit_coord.testing.rows.row_changes import (
     without_rows,
 )
 from commit_coord.testing.rows.structure import structure_changed
+from commit_coord.testing.rows.values import MAIN
 
 _NEWEST_VERSION = 2
 """Of the format, of tables that can be written."""

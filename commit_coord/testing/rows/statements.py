@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from commit_coord.testing.rows.model import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
 from commit_coord.testing.rows.operations import (
     Concatenate,
     Insert,

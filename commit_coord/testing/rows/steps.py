@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from commit_coord.testing.rows.conditions import TYPED, simple_where, where
+from commit_coord.testing.rows.conditions import Always
 from commit_coord.testing.rows.dice import Dice, rows, value, value_of
+from commit_coord.testing.rows.drawn_conditions import TYPED, simple_where, where
 from commit_coord.testing.rows.evolutions import (
     CHANGES,
     EVOLUTIONS,
@@ -19,7 +20,7 @@ from commit_coord.testing.rows.evolutions import (
     rename_column,
     set_property,
 )
-from commit_coord.testing.rows.model import MAIN, Always, Named, State
+from commit_coord.testing.rows.model import State
 from commit_coord.testing.rows.operations import (
     AddFiles,
     Append,
@@ -46,6 +47,7 @@ from commit_coord.testing.rows.operations import (
     WriteFiles,
 )
 from commit_coord.testing.rows.program import Look, Mode, Step
+from commit_coord.testing.rows.values import MAIN, Named
 
 
 @dataclass(frozen=True)

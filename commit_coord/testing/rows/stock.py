@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from commit_coord.testing.rows.clients import quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.leftovers import on_disk
-from commit_coord.testing.rows.metadata import Files, Observed
+from commit_coord.testing.rows.observed import Files, Observed
 from commit_coord.testing.rows.operations import Recreate, Single
 from commit_coord.testing.rows.program import stock_call
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.model import MAIN, Always, Partition, State, Unbound, misled, path_of
+from commit_coord.testing.rows.conditions import Always, Unbound, path_of
+from commit_coord.testing.rows.model import Partition, State, misled
 from commit_coord.testing.rows.operations import (
     AddColumn,
     AddPartition,
@@ -32,6 +33,7 @@ from commit_coord.testing.rows.operations import (
     Upgrade,
 )
 from commit_coord.testing.rows.row_changes import rows_conflict
+from commit_coord.testing.rows.values import MAIN
 
 
 def structure_changed(operation: Structural, base: State, head: State, late: str) -> Expected:

@@ -46,8 +46,9 @@ from commit_coord.testing.rows.drawn_tables import table
 from commit_coord.testing.rows.evolutions import View
 from commit_coord.testing.rows.findings import in_words
 from commit_coord.testing.rows.meaning import meaning
-from commit_coord.testing.rows.metadata import Files, Observed, faults
-from commit_coord.testing.rows.model import State, complete
+from commit_coord.testing.rows.metadata import faults
+from commit_coord.testing.rows.model import State
+from commit_coord.testing.rows.observed import Files, Observed
 from commit_coord.testing.rows.operations import (
     STATEMENTS,
     AddFiles,
@@ -63,6 +64,7 @@ from commit_coord.testing.rows.operations import (
 )
 from commit_coord.testing.rows.program import Program
 from commit_coord.testing.rows.steps import Mix, mix, single
+from commit_coord.testing.rows.values import complete
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, SimulatedFileIO, short
