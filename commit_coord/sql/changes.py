@@ -11,10 +11,12 @@ from commit_coord.errors import StatementError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.columns import Constant, arrow_schema, fitted
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Called, Condition, NotAFilter, bound, column_of
 from commit_coord.sql.matching import nothing, rewrite
 from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import Delete, Update
+from commit_coord.sql.where.binding import NotAFilter, bound
+from commit_coord.sql.where.columns import Called, column_of
+from commit_coord.sql.where.conditions import Condition
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 

@@ -25,11 +25,11 @@ from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partit
 from commit_coord.iceberg.written import has_partitions
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.columns import Constant, Rows, arrow_schema, fitted
-from commit_coord.sql.filters import field_of
 from commit_coord.sql.matching import delete
 from commit_coord.sql.queries import read
 from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import Insert, Name
+from commit_coord.sql.where.columns import field_of
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
 from commit_coord.table.transaction import CoordinatedTransaction

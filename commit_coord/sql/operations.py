@@ -25,7 +25,6 @@ from commit_coord.iceberg.partitions import partition_level
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql import definitions
 from commit_coord.sql.changes import delete_rows, update_rows
-from commit_coord.sql.filters import field_of, known_field
 from commit_coord.sql.inserts import insert
 from commit_coord.sql.matching import delete
 from commit_coord.sql.names import Names
@@ -63,6 +62,7 @@ from commit_coord.sql.statement import (
     Update,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.sql.where.columns import field_of, known_field
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 

@@ -14,9 +14,10 @@ from commit_coord.errors import StatementError
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.columns import Constant, Rows
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Called, NotAFilter, bound, column_of, is_of
 from commit_coord.sql.matching import matching
 from commit_coord.sql.statement import Name
+from commit_coord.sql.where.binding import NotAFilter, bound
+from commit_coord.sql.where.columns import Called, column_of, is_of
 
 Tables = Callable[[Name], Table]
 
