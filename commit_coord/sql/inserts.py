@@ -65,7 +65,7 @@ def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Ans
         transaction.perform(plan, Operation.OVERWRITE if statement.overwrite else Operation.APPEND)
     name = ".".join(table.name())
     if statement.overwrite:
-        return message(f"{count} rows put in the place of what was in {name}")
+        return message(f"{count} rows replaced the rows of {name}")
     return message(f"{count} rows inserted into {name}")
 
 
@@ -96,10 +96,10 @@ def _put(statement: Insert, table: Table, rows: Rows) -> pa.Table:
     ]
     given += [name for name in open_last if name not in given]
     if twice := [name for name in given if given.count(name) > 1 or name in fixed]:
-        raise StatementError("each column takes one value", column=twice[0])
+        raise StatementError("a column gets more than one value", column=twice[0])
     if len(rows.columns) != len(given):
         raise StatementError(
-            "the query has another number of columns than the table takes",
+            "wrong number of columns in the query",
             expected=f"{len(given)} ({', '.join(given)})",
             found=len(rows.columns),
         )

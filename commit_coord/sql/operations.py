@@ -96,7 +96,7 @@ def execute(statement: Statement, names: Names) -> Answer:
             try:
                 catalog.rename_table(old, new)
             except TableAlreadyExistsError as error:
-                raise StatementError("there is a table of that name", table=".".join(new)) from error
+                raise StatementError("the table already exists", table=".".join(new)) from error
             return message(f"renamed {'.'.join(old)} to {'.'.join(new)}")
         case AddColumns() | ReplaceColumns() | ChangeColumn():
             return _change_columns(statement, tables(statement.table))
@@ -292,7 +292,7 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
             ]
             if any(level not in (None, found) for level, found in zip(levels, lies_in, strict=True)):
                 raise StatementError(
-                    "a file lies in another partition",
+                    "a file belongs to another partition",
                     file=file.file_path,
                     partition="/".join(lies_in),
                     named=partition,

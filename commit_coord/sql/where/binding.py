@@ -176,7 +176,11 @@ class _Binder:
 
 def _incomparable(field: T.NestedField, value: Any, reason: str) -> NoReturn:
     raise StatementError(
-        "the column can't be compared with this", column=field.name, type=field.field_type, value=value, reason=reason
+        "the column can't be compared with this value",
+        column=field.name,
+        type=field.field_type,
+        value=value,
+        reason=reason,
     )
 
 

@@ -26,7 +26,7 @@ def column_of(column: sql.Column, schema: Schema, called: Called = ()) -> T.Nest
     """
     if not is_of(column, called):
         raise StatementError(
-            "this name is neither of the table nor a column: fields of structs are not read here",
+            "unknown column or table; fields of structs are not supported",
             column=".".join(part.name for part in column.parts),
         )
     return field_of(column.name, schema)
@@ -53,7 +53,7 @@ def known_field(name: str, schema: Schema) -> T.NestedField | None:
         field for field in schema.fields if field.name.lower() == name.lower()
     ]
     if len(found) > 1:
-        raise _misnamed("two columns differ by case alone: write the name as it is", name, schema)
+        raise _misnamed("ambiguous column: two names differ only in case, so write the exact one", name, schema)
     return found[0] if found else None
 
 
