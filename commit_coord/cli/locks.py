@@ -165,8 +165,8 @@ def _watch_locks(
 def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
     if catalog.locks.guarantees.reach == "process":
         raise CommandFailed(
-            f"the '{catalog.settings.lock_impl}' lock manager lives inside of each process: nobody else can see or "
-            "free its locks; use lock-impl=lease",
+            f"the '{catalog.settings.lock_impl}' lock manager is in the memory of each process: no other process "
+            "can list or free its locks; use lock-impl=lease",
             ExitCode.REFUSED,
             "not-visible",
         )
@@ -217,7 +217,7 @@ def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resourc
         ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
         if len(ids) > 1:
             raise CommandFailed(
-                f"{what!r} begins {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
+                f"{what!r} is the beginning of {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
                 ExitCode.USAGE,
                 "ambiguous",
             )

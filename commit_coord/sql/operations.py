@@ -25,7 +25,6 @@ from commit_coord.iceberg.partitions import partition_level
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql import definitions
 from commit_coord.sql.changes import delete_rows, update_rows
-from commit_coord.sql.filters import field_of, known_field
 from commit_coord.sql.inserts import insert
 from commit_coord.sql.matching import delete
 from commit_coord.sql.names import Names
@@ -63,6 +62,7 @@ from commit_coord.sql.statement import (
     Update,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.sql.where.columns import field_of, known_field
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -96,7 +96,7 @@ def execute(statement: Statement, names: Names) -> Answer:
             try:
                 catalog.rename_table(old, new)
             except TableAlreadyExistsError as error:
-                raise StatementError("there is a table of that name", table=".".join(new)) from error
+                raise StatementError("the table already exists", table=".".join(new)) from error
             return message(f"renamed {'.'.join(old)} to {'.'.join(new)}")
         case AddColumns() | ReplaceColumns() | ChangeColumn():
             return _change_columns(statement, tables(statement.table))
@@ -292,7 +292,7 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
             ]
             if any(level not in (None, found) for level, found in zip(levels, lies_in, strict=True)):
                 raise StatementError(
-                    "a file lies in another partition",
+                    "a file belongs to another partition",
                     file=file.file_path,
                     partition="/".join(lies_in),
                     named=partition,
