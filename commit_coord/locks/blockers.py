@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from commit_coord.model import LockEntry, LockRequest, Owner
+from commit_coord.model import Generation, LockEntry, LockRequest, LockState, Owner
 from commit_coord.protocol.modes import compatible
 
 
@@ -17,6 +17,33 @@ class Blocker:
     request_id: str
     owner: Owner
     requested_at_ms: int
+
+
+def entries_of(
+    request: LockRequest,
+    *,
+    generation: Generation,
+    requested_at_ms: int,
+    blocked_by: str | None,
+    expires_in_ms: int | None = None,
+) -> list[LockEntry]:
+    """Return the locks of *request* as a listing shows them; it waits for *blocked_by*, and is granted without one."""
+    return [
+        LockEntry(
+            resource=resource,
+            mode=mode,
+            scope=request.scope,
+            state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+            owner=request.owner,
+            request_id=request.request_id,
+            generation=generation,
+            requested_at_ms=requested_at_ms,
+            expires_in_ms=expires_in_ms,
+            explicit=request.explicit,
+            blocked_by=blocked_by,
+        )
+        for resource, mode in request.locks
+    ]
 
 
 def holder_in(standing: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:

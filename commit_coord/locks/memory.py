@@ -16,7 +16,7 @@ from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried
 from commit_coord.locks.base import Extension, Lease, LockSettings
-from commit_coord.locks.blockers import Blocker, Holder, holder_in
+from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_in
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
@@ -31,7 +31,6 @@ from commit_coord.model import (
     LockEntry,
     LockRequest,
     LockScope,
-    LockState,
     Offer,
     Resource,
 )
@@ -394,21 +393,12 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
 
 
 def _entries(ticket: Ticket, blocked_by: str | None) -> list[LockEntry]:
-    return [
-        LockEntry(
-            resource=resource,
-            mode=mode,
-            scope=ticket.request.scope,
-            state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
-            owner=ticket.request.owner,
-            request_id=ticket.request.request_id,
-            generation=Generation(ticket.place),
-            requested_at_ms=ticket.requested_at_ms,
-            explicit=ticket.request.explicit,
-            blocked_by=blocked_by,
-        )
-        for resource, mode in ticket.request.locks
-    ]
+    return entries_of(
+        ticket.request,
+        generation=Generation(ticket.place),
+        requested_at_ms=ticket.requested_at_ms,
+        blocked_by=blocked_by,
+    )
 
 
 def _tell(leases: weakref.ref[MemoryLeases], request_id: str) -> None:

@@ -67,11 +67,11 @@ class LockTable(Protocol):
 
     def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]] | None:
         """See :meth:`LockManager.pages`; None where the service has none of its own."""
-        ...
+        return None
 
     def listed(self, resource: Resource) -> Resource:
         """See :meth:`LockManager.listed`."""
-        ...
+        return resource
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
