@@ -75,7 +75,6 @@ def test_layers() -> None:
 
 
 _CYCLES = {
-    frozenset(f"commit_coord.iceberg.{name}" for name in ("decoding", "exact", "nulls", "predicates")),
     frozenset(f"commit_coord.testing.rows.{name}" for name in ("program", "spark")),
     frozenset(f"commit_coord.testing.rows.{name}" for name in ("kept", "readers", "run")),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -159,14 +158,14 @@ def _watch_locks(
             if looks == times:
                 return
             # A look at very many locks takes a while: at least as long the service, and we, do something else.
-            time.sleep(max(every, SYSTEM_CLOCK.now() - started))
+            SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
 
 
 def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
     if catalog.locks.guarantees.reach == "process":
         raise CommandFailed(
-            f"the '{catalog.settings.lock_impl}' lock manager lives inside of each process: nobody else can see or "
-            "free its locks; use lock-impl=lease",
+            f"the '{catalog.settings.lock_impl}' lock manager is in the memory of each process: no other process "
+            "can list or free its locks; use lock-impl=lease",
             ExitCode.REFUSED,
             "not-visible",
         )
@@ -217,7 +216,7 @@ def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resourc
         ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
         if len(ids) > 1:
             raise CommandFailed(
-                f"{what!r} begins {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
+                f"{what!r} is the beginning of {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
                 ExitCode.USAGE,
                 "ambiguous",
             )

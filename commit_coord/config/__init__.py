@@ -6,7 +6,8 @@ and Iceberg, ``settings`` the values for one catalog and what they must fulfil t
 """
 
 from commit_coord.config.page import render
-from commit_coord.config.properties import COALESCE, PROPERTIES, TABLE_PROPERTIES, Property
+from commit_coord.config.properties import COALESCE, PROPERTIES, TABLE_PROPERTIES
+from commit_coord.config.property import Property
 from commit_coord.config.reading import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
 from commit_coord.config.settings import Configuration, Settings
 from commit_coord.config.values import (
@@ -15,6 +16,7 @@ from commit_coord.config.values import (
     LockPolicy,
     MetricsExporter,
     OperationLocks,
+    Origin,
     TracesExporter,
     ZooKeeperAuth,
 )
@@ -30,6 +32,7 @@ __all__ = [
     "LockPolicy",
     "MetricsExporter",
     "OperationLocks",
+    "Origin",
     "Property",
     "Settings",
     "TracesExporter",

@@ -6,10 +6,6 @@ Here the unit is at the end of every name, and an alias with another unit is con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from pyiceberg.types import strtobool
 
 from commit_coord.config.aliases import (
@@ -20,6 +16,7 @@ from commit_coord.config.aliases import (
     lock_impl_of_switch,
     seconds_as_ms,
 )
+from commit_coord.config.property import Property, row
 from commit_coord.config.values import (
     CompareAndSetSetting,
     LockPolicy,
@@ -32,49 +29,8 @@ from commit_coord.config.values import (
     node_name,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
-    """One property.
-
-    Args:
-        key: Its name.
-        type: What a value must be, in words for the reader of an error message.
-        default: As text; None where it depends on other settings.
-        description: What it does, one or two sentences.
-        parse: Makes the value of its text; raises ValueError.
-        aliases: Its names in Hive and Iceberg, each with the function that turns a text of theirs into one of ours.
-    """
-
-    key: str
-    type: str
-    default: str | None
-    description: str
-    parse: Callable[[str], Any]
-    aliases: Mapping[str, Callable[[str], str]]
-
-    @property
-    def attribute(self) -> str:
-        """Its name in :class:`~commit_coord.config.settings.Settings`."""
-        return self.key.replace(".", "_").replace("-", "_")
-
-
-def _row(
-    key: str,
-    type_: str,
-    default: str | None,
-    description: str,
-    parse: Callable[[str], Any] = str,
-    aliases: Mapping[str, Callable[[str], str]] | None = None,
-) -> Property:
-    """Return a property, written as a row of the table."""
-    return Property(
-        key=key, type=type_, default=default, description=description, parse=parse, aliases=dict(aliases or {})
-    )
-
-
 PROPERTIES: tuple[Property, ...] = (
-    _row(
+    row(
         "lock-impl",
         "hms, lease, memory, none, zookeeper or hms-to-zookeeper; or package.module:Class, or a name from the "
         "entry-point group commit_coord.lock_managers",
@@ -94,7 +50,7 @@ PROPERTIES: tuple[Property, ...] = (
             "hive.lock.manager": lock_impl_of_class,
         },
     ),
-    _row(
+    row(
         "lock.uri",
         "an SQLAlchemy URL, thrift://host:port, or host:port,host:port/chroot",
         None,
@@ -102,7 +58,7 @@ PROPERTIES: tuple[Property, ...] = (
         "`zookeeper` and `hms-to-zookeeper`, which finds the metastore where the catalog is.",
         aliases={"iceberg.catalog.hive.lock.zk.connect-string": str, "hive.zookeeper.quorum": str},
     ),
-    _row(
+    row(
         "lock.acquire-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "180000",
@@ -110,7 +66,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"iceberg.hive.lock-timeout-ms": str},
     ),
-    _row(
+    row(
         "lock.heartbeat-timeout-ms",
         "milliseconds, a whole number, at least 1000",
         "15000",
@@ -119,7 +75,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1000),
         aliases={"lock.zk.session-timeout-ms": str, "hive.zookeeper.session.timeout": hive_session_ms},
     ),
-    _row(
+    row(
         "lock.heartbeat-interval-ms",
         "milliseconds, a whole number, at most a third of lock.heartbeat-timeout-ms",
         "3000",
@@ -127,7 +83,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(10),
         aliases={"iceberg.hive.lock-heartbeat-interval-ms": str},
     ),
-    _row(
+    row(
         "lock.check-min-wait-ms",
         "milliseconds, a whole number, at least 1",
         "50",
@@ -135,7 +91,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"iceberg.hive.lock-check-min-wait-ms": str, "lock-check-min-wait-time": seconds_as_ms},
     ),
-    _row(
+    row(
         "lock.check-max-wait-ms",
         "milliseconds, a whole number, at least 1",
         "5000",
@@ -143,7 +99,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"iceberg.hive.lock-check-max-wait-ms": str, "lock-check-max-wait-time": seconds_as_ms},
     ),
-    _row(
+    row(
         "lock.policy",
         "wait or deny",
         "wait",
@@ -151,7 +107,7 @@ PROPERTIES: tuple[Property, ...] = (
         "sleep, retry.",
         LockPolicy,
     ),
-    _row(
+    row(
         "lock.num-retries",
         "a whole number",
         "100",
@@ -159,7 +115,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(0),
         aliases={"hive.lock.numretries": str},
     ),
-    _row(
+    row(
         "lock.sleep-between-retries-ms",
         "milliseconds, a whole number",
         "60000",
@@ -167,14 +123,14 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(0),
         aliases={"hive.lock.sleep.between.retries": hive_time_ms},
     ),
-    _row(
+    row(
         "lock.database-parents",
         "true or false",
         "false",
         "Also hold S on the database of every table and partition that is locked.",
         strtobool,
     ),
-    _row(
+    row(
         "lock.max-partitions",
         "a whole number, at least 1",
         "1000",
@@ -182,7 +138,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"hive.locks.max.partitions": hive_max_partitions},
     ),
-    _row(
+    row(
         "operation-locks",
         "off, iceberg or hive",
         "iceberg",
@@ -191,14 +147,14 @@ PROPERTIES: tuple[Property, ...] = (
         "nor statements, and conflicts are found at the commit.",
         OperationLocks,
     ),
-    _row(
+    row(
         "commit.journal-lifetime-ms",
         "milliseconds, a whole number",
         "604800000",
         "How long the request ids that callers choose (streaming batches, Spark jobs) are remembered.",
         at_least(0),
     ),
-    _row(
+    row(
         "commit.group.max-size",
         "a whole number",
         "64",
@@ -206,7 +162,7 @@ PROPERTIES: tuple[Property, ...] = (
         "1 makes each of them commit alone.",
         at_least(1),
     ),
-    _row(
+    row(
         "commit.group.max-bytes",
         "bytes, a whole number, at least 1",
         "1048576",
@@ -214,14 +170,14 @@ PROPERTIES: tuple[Property, ...] = (
         "larger one commits alone.",
         at_least(1),
     ),
-    _row(
+    row(
         "lease.max-duration-ms",
         "milliseconds, a whole number, at least 1",
         "86400000",
         "How long a lease that was grabbed may live, all its extensions together.",
         at_least(1),
     ),
-    _row(
+    row(
         "hive.client-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "30000",
@@ -229,7 +185,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"hive.metastore.client.socket.timeout": hive_time_ms},
     ),
-    _row(
+    row(
         "hive.compare-and-set",
         "probe, honoured or ignored",
         "probe",
@@ -237,7 +193,7 @@ PROPERTIES: tuple[Property, ...] = (
         "first commit; `ignored` never sends it: commits then hold the metastore's lock and check before and after.",
         CompareAndSetSetting,
     ),
-    _row(
+    row(
         "hive.guard",
         "true or false",
         "true",
@@ -247,7 +203,7 @@ PROPERTIES: tuple[Property, ...] = (
         "sets no guard.",
         strtobool,
     ),
-    _row(
+    row(
         "hive.table-property-max-size",
         "characters, a whole number",
         "32672",
@@ -256,7 +212,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(0),
         aliases={"iceberg.hive.table-property-max-size": str},
     ),
-    _row(
+    row(
         "lock.zk.namespace",
         "letters, digits and ._-",
         "hive_zookeeper_namespace",
@@ -265,7 +221,7 @@ PROPERTIES: tuple[Property, ...] = (
         node_name,
         aliases={"hive.zookeeper.namespace": str},
     ),
-    _row(
+    row(
         "lock.zk.client-port",
         "a port number",
         "2181",
@@ -273,7 +229,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"hive.zookeeper.client.port": str},
     ),
-    _row(
+    row(
         "lock.zk.connection-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "15000",
@@ -281,7 +237,7 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
         aliases={"hive.zookeeper.connection.timeout": hive_time_ms},
     ),
-    _row(
+    row(
         "lock.zk.auth",
         "none, digest, sasl or kerberos",
         "none",
@@ -289,16 +245,16 @@ PROPERTIES: tuple[Property, ...] = (
         "this process. With any of them nobody else can read, make or delete our nodes.",
         ZooKeeperAuth,
     ),
-    _row("lock.zk.user", "text", "", "User for `digest` and `sasl`."),
-    _row("lock.zk.password", "text", "", "Password for `digest` and `sasl`."),
-    _row("lock.zk.service", "text", "zookeeper", "Name of the servers' Kerberos service."),
-    _row(
+    row("lock.zk.user", "text", "", "User for `digest` and `sasl`."),
+    row("lock.zk.password", "text", "", "Password for `digest` and `sasl`."),
+    row("lock.zk.service", "text", "zookeeper", "Name of the servers' Kerberos service."),
+    row(
         "lock.zk.acl",
         "scheme:id:permissions, separated by commas",
         "",
         "Who else may use our nodes, such as `sasl:etl:cdrwa`: other users that share these locks.",
     ),
-    _row(
+    row(
         "lock.zk.tls",
         "true or false",
         "false",
@@ -306,32 +262,32 @@ PROPERTIES: tuple[Property, ...] = (
         strtobool,
         aliases={"hive.zookeeper.ssl.client.enable": str},
     ),
-    _row("lock.zk.tls-ca", "a PEM file", "", "Authorities that are trusted; the system's where none is named."),
-    _row("lock.zk.tls-cert", "a PEM file", "", "Our certificate, where the servers ask for one."),
-    _row("lock.zk.tls-key", "a PEM file", "", "The key of our certificate, where it is in a file of its own."),
-    _row("lock.zk.tls-key-password", "text", "", "Password of the key."),
-    _row(
+    row("lock.zk.tls-ca", "a PEM file", "", "Authorities that are trusted; the system's where none is named."),
+    row("lock.zk.tls-cert", "a PEM file", "", "Our certificate, where the servers ask for one."),
+    row("lock.zk.tls-key", "a PEM file", "", "The key of our certificate, where it is in a file of its own."),
+    row("lock.zk.tls-key-password", "text", "", "Password of the key."),
+    row(
         "lock.zk.tls-verify",
         "true or false",
         "true",
         "Check the servers' certificates, and that they name the hosts.",
         strtobool,
     ),
-    _row(
+    row(
         "commit-coord.metrics",
         "off or prometheus",
         "off",
         "Count and time locks and commits in `prometheus_client`'s registry (extra `prometheus`).",
         MetricsExporter,
     ),
-    _row(
+    row(
         "commit-coord.traces",
         "off or opentelemetry",
         "off",
         "Make OpenTelemetry spans of commits, waits, holds and swaps (extra `otel`).",
         TracesExporter,
     ),
-    _row(
+    row(
         "commit-coord.audit-log",
         "a file",
         "",
@@ -344,7 +300,7 @@ COALESCE = "commit.group.coalesce"
 """Property of a table: the appends that one commit publishes share a snapshot."""
 
 TABLE_PROPERTIES: tuple[Property, ...] = (
-    _row(
+    row(
         COALESCE,
         "true or false",
         "false",

@@ -10,6 +10,15 @@ from importlib.metadata import entry_points
 from commit_coord.errors import ConfigError
 
 
+class Origin(StrEnum):
+    """Where a setting comes from; a later one goes before an earlier one."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    ARGUMENT = "argument"
+
+
 class LockImpl(StrEnum):
     """Values of ``lock-impl``."""
 

@@ -6,7 +6,7 @@ No decision about a commit is made here; :mod:`commit_coord.protocol.commit` mak
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from commit_coord.coordinator.groups import Group
 from commit_coord.coordinator.outcome import outcome
@@ -14,6 +14,8 @@ from commit_coord.coordinator.payload import Payload, carried
 from commit_coord.coordinator.planning import Planner
 from commit_coord.coordinator.publishing import Publisher
 from commit_coord.coordinator.run import Run
+from commit_coord.coordinator.services import Services
+from commit_coord.coordinator.stores import Committed, Replanner
 from commit_coord.errors import CommitNotApplied, LockLost, LockRefused
 from commit_coord.events import CommitBegan, CommitEnded
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -42,10 +44,6 @@ from commit_coord.protocol.commit import (
     Write,
     commit,
 )
-
-if TYPE_CHECKING:
-    from commit_coord.coordinator.services import Services
-    from commit_coord.coordinator.stores import Committed, Replanner
 
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 """Between the looks after a lost reply: half a minute in all."""

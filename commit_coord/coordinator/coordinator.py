@@ -41,7 +41,7 @@ class Coordinator(Services):
             is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
 
         Raises:
-            CommitConflict: Another commit stands in the way.
+            CommitConflict: Another commit conflicts with it.
             CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or
                 *operation_lease* was lost, or the lease that fences the commit is not live.
             CommitNotApplied: Something failed before the swap (the cause says what).

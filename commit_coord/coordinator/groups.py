@@ -35,7 +35,7 @@ class Group:
         self._run = run
         self._services = run.services
         self._planner = planner
-        # One swap can't be refused for some of those that it publishes, so whoever is fenced goes alone.
+        # One swap can't be refused for some of the attempts that it publishes, so one with a condition goes alone.
         alone = run.is_repair or run.fence is not None or operation_locked
         self.enabled = self._services.group_max_size > 1 and run.attempt.is_pure_append and not alone
         self._members: list[Member] = []
@@ -77,7 +77,7 @@ class Group:
         payload.parts[:] = self._carry(payload.alone)
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Have the release tell the owners of what we took: it was carried out, or it is left to them."""
+        """Have the release tell the owners of what we took: it landed, or it is left to them."""
         if not self._taken or verdict is None or verdict.status is CommitStatus.UNKNOWN:
             return
         done = [journal_entry(member.attempt, rebased, verdict, member.lock_id) for member, rebased in carried(verdict)]

@@ -15,7 +15,7 @@ from commit_coord.protocol.commit import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An attempt that somebody behind us offered and we took."""
+    """An attempt that a waiting writer offered and we took."""
 
     lock_id: str
     attempt: Attempt
@@ -27,7 +27,7 @@ class Part:
 
     Args:
         attempt: What it carries out; several appends together where they share a snapshot.
-        head: What it stands on; None where the table is created.
+        head: The table that it follows; None where the table is created.
         location: The file of *head*; None where that is another part.
         rebased: The table with it.
         members: Those whose attempts it has, without us.

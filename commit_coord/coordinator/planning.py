@@ -62,7 +62,7 @@ class Planner:
             return WrongLatch(reason=reason)
         run.rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
-            # Whoever went before us may have left us alone because of them.
+            # An earlier holder may have left our offer to us because it could not read a manifest.
             self.check_manifests(attempt, head)
         result = self.rebase(attempt, head, pointer)
         match result:
@@ -122,7 +122,7 @@ class Planner:
         )
 
     def _own_snapshot(self, pointer: str | None) -> Committed | None:
-        """Return our append as somebody else has published it."""
+        """Return our append as another holder has published it."""
         attempt, append = self._run.attempt, self._run.attempt.append
         if append is None or pointer is None or (attempt.repeatable and not self._run.may_be_carried):
             return None  # A repeated request is known by its id.

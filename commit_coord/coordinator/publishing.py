@@ -31,7 +31,7 @@ class Publisher:
         self._run = run
         self._services = run.services
         self._drained: set[str] = set()
-        """What was swapped while somebody else may have had the latch, who is done by now."""
+        """Metadata files that were swapped in while another writer may have held the latch; that writer is done."""
 
     # Files.
 
@@ -44,10 +44,10 @@ class Publisher:
             try:
                 self._write_list(payload, payload.own)
             finally:
-                # The threads are PyIceberg's, and may all be busy with somebody's scan.
+                # The threads are PyIceberg's, and may all be busy with a scan.
                 unused = writing.cancel()
                 if not unused:
-                    wait([writing])  # whoever deletes what was written must find it
+                    wait([writing])  # a file that appears after `discard` would stay
             if unused:
                 self._write_metadata(payload, plan.location)
             else:
@@ -59,7 +59,7 @@ class Publisher:
             except Exception:
                 if not part.members:
                     raise  # It is ours.
-                # Those behind it stand on it, so they are left to their owners too.
+                # Those behind it follow it, so they are left to their owners too.
                 ids = ", ".join(member.attempt.request_id for member in part.members)
                 logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
                 del payload.parts[position:]
@@ -153,6 +153,7 @@ class Publisher:
         """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""
         services, payload = self._services, plan.payload
         assert isinstance(payload, Payload)
+        table_uuid = str(payload.metadata.table_uuid)
         try:
             pointer = services.store.pointer(self._run.attempt.table)
             if pointer == plan.location:
@@ -166,7 +167,7 @@ class Publisher:
                     return Where.IN_LOG
                 if plan.base in log:
                     return Where.NOT_IN_LOG
-                if plan.base is None and (not log or metadata.table_uuid != payload.metadata.table_uuid):
+                if plan.base is None and (not log or str(metadata.table_uuid) != table_uuid):
                     return Where.NOT_IN_LOG
                 pointer = log[0] if log and log[0] != pointer else None
         except Exception:

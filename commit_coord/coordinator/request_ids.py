@@ -51,7 +51,7 @@ def file_name(request_id: str, *, fresh: bool) -> str:
     1. A and B repeat one request at the same time, without a latch or with one that was lost.
     2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
 
-    So only the first try of an id that nobody else can know is named by the id alone.
+    So only the first try of an id that no other client can know is named by the id alone.
     """
     return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
 

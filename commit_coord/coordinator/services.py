@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
 from commit_coord.coordinator.request_ids import landed
-from commit_coord.coordinator.stores import PointerStore, Table
+from commit_coord.coordinator.stores import PointerStore
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import Attempt
@@ -33,10 +34,10 @@ class Services:
         locks: Serves the commit latches.
         acquire_timeout_ms: How long one commit waits for its latch.
         clock: Time and chance.
-        events: Told of every end of a commit.
+        events: Receives the end of every commit.
         journal_lifetime_ms: How long a caller's request id is remembered.
         group_max_size: Appends that one swap may publish.
-        group_max_bytes: Of the attempts that it may publish beside the holder's own.
+        group_max_bytes: Size of the attempts of others that one swap may publish.
         metadata: Reads the metadata of the tables in *store*; None makes one.
         limits: Of the protocol.
     """
@@ -69,7 +70,7 @@ class Services:
         self.group_max_size = group_max_size
         self.group_max_bytes = group_max_bytes
         self._fences = threading.local()
-        self.contended_tables: set[Table] = set()
+        self.contended_tables: set[Identifier] = set()
         """Tables where a commit met others lately: at those of a lone writer no offer is looked for."""
 
     @contextmanager
@@ -86,23 +87,23 @@ class Services:
         """The lease without which this thread's commits are refused; None where there is none."""
         return getattr(self._fences, "lease_id", None)
 
-    def latch(self, *tables: Table, statement: str = "") -> HandoverLease:
+    def latch(self, *tables: Identifier, statement: str = "") -> HandoverLease:
         """Take the commit latches of *tables*, all or none; a context manager.
 
         Raises:
-            LockTimeout: Somebody held one of them for longer than ``lock.acquire-timeout-ms``.
+            LockTimeout: Another owner held one of them for longer than ``lock.acquire-timeout-ms``.
         """
         return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
 
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
-        """Take the latch of *attempt*'s table, unless whoever holds it carries *offer* along."""
+        """Take the latch of *attempt*'s table, unless its holder carries *offer* along."""
         request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())
 
     def _deadline(self) -> float:
         return self.clock.now() + self._acquire_timeout_ms / 1000
 
-    def load(self, table: Table) -> tuple[TableMetadata, str]:
+    def load(self, table: Identifier) -> tuple[TableMetadata, str]:
         """Return the metadata of *table* and its location.
 
         Raises:
@@ -114,7 +115,7 @@ class Services:
         """Return the metadata in the file at *location*, from memory when it was read or written before."""
         return self.metadata.read(location)
 
-    def find(self, table: Table, request_id: str) -> JournalEntry | None:
+    def find(self, table: Identifier, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
 
         None means that none of the three knows it. It may still be under way.
@@ -125,7 +126,7 @@ class Services:
         metadata, location = self.load(table)
         return self.recall(table, metadata, location, request_id)
 
-    def recall(self, table: Table, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
+    def recall(self, table: Identifier, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
         """Return what :meth:`find` does of the table that shows *head*.
 
         The journal has one entry of an id. It may be of another table: of one that had the name before, or of one that
@@ -137,7 +138,7 @@ class Services:
         return landed(head, location, table, request_id)
 
 
-def _latch(tables: Sequence[Table], statement: str, offer: str = "") -> LockRequest:
+def _latch(tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:
     return LockRequest.of(
         LockScope.COMMIT,
         {Resource.table(table): LockMode.EXCLUSIVE for table in tables},

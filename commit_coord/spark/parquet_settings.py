@@ -1,4 +1,4 @@
-"""How Spark's Parquet writer is told what a table's properties say."""
+"""The settings of Spark's Parquet writer that the properties of a table ask for."""
 
 from __future__ import annotations
 

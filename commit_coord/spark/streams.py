@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WRITER_PROPERTY = "commit-coord.stream."
-"""Table property of a streaming writer: its last batch id. Behind it stands the writer's id."""
+"""Table property of a streaming writer: its last batch id. The writer's id follows the prefix."""
 
 QUERY_ID = "sql.streaming.queryId"
 """Property that Spark gives to the jobs of a streaming query."""

@@ -11,10 +11,12 @@ from commit_coord.errors import StatementError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.columns import Constant, arrow_schema, fitted
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Called, Condition, NotAFilter, bound, column_of
 from commit_coord.sql.matching import nothing, rewrite
 from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import Delete, Update
+from commit_coord.sql.where.binding import NotAFilter, bound
+from commit_coord.sql.where.columns import Called, column_of
+from commit_coord.sql.where.conditions import Condition
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -71,11 +73,11 @@ def _assigned(statement: Update, table: Table) -> list[tuple[T.NestedField, T.Ne
     for column, value in statement.values:
         field = column_of(column, schema, called)
         if any(field.field_id == known.field_id for known, _ in found):
-            raise StatementError("each column takes one value", column=field.name)
+            raise StatementError("a column gets more than one value", column=field.name)
         try:
             new = column_of(value, schema, called) if isinstance(value, sql.Column) else Constant(constant(value))
         except NotAConstant as error:
-            raise StatementError("expected a constant or a column; give other updates to Spark", found=error) from None
+            raise StatementError("expected a constant or a column: run other updates in Spark", found=error) from None
         found.append((field, new))
     return found
 
@@ -90,5 +92,6 @@ def _condition(statement: Update | Delete, table: Table) -> Condition:
         return bound(statement.where, table.schema(), _called(statement, table))
     except NotAFilter as error:
         raise StatementError(
-            "only columns and constants can be compared here; give other conditions to Spark", condition=error
+            "only comparisons of columns with constants are supported: run statements with others in Spark",
+            condition=error,
         ) from None

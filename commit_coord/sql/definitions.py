@@ -48,7 +48,7 @@ def check_format(file_format: str) -> str:
         StatementError: It is not.
     """
     if file_format not in FORMATS:
-        raise StatementError("no file format of Iceberg", file_format=file_format, accepted=", ".join(FORMATS))
+        raise StatementError("unsupported file format", file_format=file_format, accepted=", ".join(FORMATS))
     return file_format
 
 
@@ -62,7 +62,7 @@ def create_database(statement: CreateDatabase, names: Names) -> Answer:
     except NamespaceAlreadyExistsError as error:
         if statement.if_not_exists:
             return message(f"there is a database {statement.database}")
-        raise StatementError("there is a database of that name", database=statement.database) from error
+        raise StatementError("the database already exists", database=statement.database) from error
     return message(f"created {statement.database}")
 
 
@@ -78,7 +78,7 @@ def drop_database(statement: DropDatabase, names: Names) -> Answer:
     except NamespaceNotEmptyError as error:
         inside = ", ".join(table[-1] for table in names.tables_of(statement.database))
         raise StatementError(
-            "the database has tables: drop them, or say CASCADE", database=statement.database, tables=inside
+            "the database has tables: drop them first, or write CASCADE", database=statement.database, tables=inside
         ) from error
     return message(f"dropped {statement.database}" + (f" and its {dropped} tables" if dropped else ""))
 
@@ -93,7 +93,7 @@ def create_table(statement: CreateTable, names: Names) -> Answer:
     columns = (*statement.columns, *declared)
     written = [column.name.lower() for column in columns]
     if doubled := [name for name in written if written.count(name) > 1]:
-        raise StatementError("a table has each column once", column=doubled[0], table=".".join(identifier))
+        raise StatementError("duplicate column", column=doubled[0], table=".".join(identifier))
     schema = Schema(
         *(
             NestedField(next(ids), column.name, iceberg_type(column.type, ids), doc=column.comment or None)
@@ -114,7 +114,7 @@ def create_table(statement: CreateTable, names: Names) -> Answer:
     except TableAlreadyExistsError as error:
         if statement.if_not_exists:
             return message(f"there is a table {'.'.join(identifier)}")
-        raise StatementError("there is a table of that name", table=".".join(identifier)) from error
+        raise StatementError("the table already exists", table=".".join(identifier)) from error
     except ValueError as error:
         raise StatementError(str(error), table=".".join(identifier)) from error
     return message(f"created {'.'.join(identifier)}")
@@ -144,7 +144,7 @@ def _resolved(part: PartitionedBy, schema: Schema) -> tuple[NestedField, Transfo
     kind: IcebergType = source.field_type
     if not kind.is_primitive or not transform.can_transform(kind):
         raise StatementError(
-            "no partition of a column of this type", column=source.name, type=kind, transform=transform
+            "invalid partition transform for a column of this type", column=source.name, type=kind, transform=transform
         )
     return source, transform
 
@@ -183,7 +183,7 @@ def create_ref(statement: CreateRef, table: Table) -> Answer:
     if (ref := table.metadata.refs.get(statement.name)) is not None:
         if statement.if_not_exists:
             return message(f"there is a {ref.snapshot_ref_type.value} {statement.name} of {name}")
-        raise StatementError(f"there is a {ref.snapshot_ref_type.value} of that name", name=statement.name, table=name)
+        raise StatementError(f"the {ref.snapshot_ref_type.value} already exists", name=statement.name, table=name)
     snapshot = _snapshot(table, statement.snapshot)
     with table.manage_snapshots() as manage:
         if statement.branch:
@@ -240,7 +240,9 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     if statement.snapshots:
         doomed = set(statement.snapshots)
         if kept := doomed & protected:
-            raise StatementError("a branch or tag keeps it", snapshot=min(kept), table=".".join(table.name()))
+            raise StatementError(
+                "a branch or tag refers to the snapshot", snapshot=min(kept), table=".".join(table.name())
+            )
     elif statement.retain_last is not None:
         doomed = {snapshot.snapshot_id for snapshot in newest_first[statement.retain_last :]}
     else:

@@ -25,11 +25,11 @@ from commit_coord.iceberg.named_partitions import OPEN, partition_filter, partit
 from commit_coord.iceberg.written import has_partitions
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.columns import Constant, Rows, arrow_schema, fitted
-from commit_coord.sql.filters import field_of
 from commit_coord.sql.matching import delete
 from commit_coord.sql.queries import read
 from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import Insert, Name
+from commit_coord.sql.where.columns import field_of
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
 from commit_coord.table.transaction import CoordinatedTransaction
@@ -65,7 +65,7 @@ def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Ans
         transaction.perform(plan, Operation.OVERWRITE if statement.overwrite else Operation.APPEND)
     name = ".".join(table.name())
     if statement.overwrite:
-        return message(f"{count} rows put in the place of what was in {name}")
+        return message(f"{count} rows replaced the rows of {name}")
     return message(f"{count} rows inserted into {name}")
 
 
@@ -96,10 +96,10 @@ def _put(statement: Insert, table: Table, rows: Rows) -> pa.Table:
     ]
     given += [name for name in open_last if name not in given]
     if twice := [name for name in given if given.count(name) > 1 or name in fixed]:
-        raise StatementError("each column takes one value", column=twice[0])
+        raise StatementError("a column gets more than one value", column=twice[0])
     if len(rows.columns) != len(given):
         raise StatementError(
-            "the query has another number of columns than the table takes",
+            "wrong number of columns in the query",
             expected=f"{len(given)} ({', '.join(given)})",
             found=len(rows.columns),
         )

@@ -17,7 +17,9 @@ from pyiceberg.schema import prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from commit_coord.sql.columns import arrow_schema
-from commit_coord.sql.filters import Condition, column_ids, row_filter, truth
+from commit_coord.sql.where.conditions import Condition, column_ids
+from commit_coord.sql.where.filters import row_filter
+from commit_coord.sql.where.truth import truth
 from commit_coord.table.deletion import rewritten
 from commit_coord.table.transaction import CoordinatedTransaction
 

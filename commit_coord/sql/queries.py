@@ -14,9 +14,10 @@ from commit_coord.errors import StatementError
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.columns import Constant, Rows
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.filters import Called, NotAFilter, bound, column_of, is_of
 from commit_coord.sql.matching import matching
 from commit_coord.sql.statement import Name
+from commit_coord.sql.where.binding import NotAFilter, bound
+from commit_coord.sql.where.columns import Called, column_of, is_of
 
 Tables = Callable[[Name], Table]
 
@@ -90,8 +91,8 @@ def _values(rows: Sequence[Sequence[sql.Expr]]) -> Rows:
 
 def _needs_spark(query: sql.Expr, found: object = None) -> StatementError:
     return StatementError(
-        "only columns and constants of one table are read here, with a simple WHERE and LIMIT; give other queries to "
-        "Spark, and write what they return with commit_coord.spark.write_table",
+        "only queries of columns and constants from one table, with a simple WHERE and LIMIT, are supported: run "
+        "others in Spark, and write their result with commit_coord.spark.write_table",
         query=query.sql(dialect="hive", unsupported_level=ErrorLevel.IGNORE),
         found=found,
     )

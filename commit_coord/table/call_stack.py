@@ -23,7 +23,7 @@ class CallStack:
         self.repeating = False
         """Whether the calls are being made again, on a newer head."""
         self.planning = False
-        """Whether a plan is being carried out, which is made anew on each head."""
+        """Whether a plan is under way, which computes its changes anew on each head."""
         self.matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
 
@@ -62,7 +62,7 @@ class CallStack:
 
     @contextmanager
     def plan(self) -> Iterator[None]:
-        """Carry out a plan in the block."""
+        """Count the block as a plan."""
         outer, self.planning = self.planning, True
         try:
             yield

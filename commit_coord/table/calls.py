@@ -182,14 +182,14 @@ class RecordingBuilder:
         case_sensitive: bool = True,
     ) -> None:
         self._transaction = transaction
-        self._of = calls
+        self._calls = calls
         self._make = make
         self._operation = operation
         self._case_sensitive = case_sensitive
         calls.follow_the_caller(transaction)
         self._made_on, self._seen = calls.basis.planned_on, calls.basis.seen[0].schema()
         self._builder = make(transaction)
-        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self._recorded: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._builder, name)
@@ -197,7 +197,7 @@ class RecordingBuilder:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._calls.append((name, args, kwargs))
+            self._recorded.append((name, args, kwargs))
             result = found(*args, **kwargs)
             return self if result is self._builder else result
 
@@ -216,7 +216,7 @@ class RecordingBuilder:
         Raises:
             CommitConflict: A name means another column by now. Nothing landed.
         """
-        make, calls = self._make, tuple(self._calls)
+        make, calls = self._make, tuple(self._recorded)
 
         def again(transaction: StagingTransaction) -> None:
             builder = make(transaction)
@@ -224,10 +224,10 @@ class RecordingBuilder:
                 getattr(builder, name)(*args, **kwargs)
             builder.commit()
 
-        with self._of.call(self._transaction, again):
-            self._of.lock_operation(self._transaction, self._operation, look=False)
-            self._of.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)
-            if self._of.basis.planned_on is self._made_on:
+        with self._calls.call(self._transaction, again):
+            self._calls.lock_operation(self._transaction, self._operation, look=False)
+            self._calls.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)
+            if self._calls.basis.planned_on is self._made_on:
                 self._builder.commit()
             else:
                 again(self._transaction)

@@ -100,9 +100,9 @@ class Committing:
     def _look_again(self, transaction: StagingTransaction) -> None:
         """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
 
-        1. We load the table, to delete the rows with k = 7. There are none.   2. Another client appends k = 7, and is
-        told that it landed.   3. We would report a success, and the row stays. The same with a column that we make the
-        first one, and that was the first one when we loaded the table.
+        1. We load the table, to delete the rows with k = 7. There are none.   2. Another client appends k = 7, and
+        the commit is acknowledged.   3. We would report a success, and the row stays. The same with a column that we
+        make the first one, and that was the first one when we loaded the table.
         """
         if (newer := self._basis.newer_head()) is not None:
             self._replanner.follow(transaction, *newer)

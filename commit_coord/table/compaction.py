@@ -11,8 +11,8 @@ Theory of operation
     3. Somebody overwrites the partition.    4. We wake up and publish.
 
     The swap would not go through at 4, since the pointer has moved; planned again on the new head, the rewriting is
-    refused because the files are gone. Nor does it publish where nobody has come in between: the lock service is asked
-    for the lease once the latch is held and the new metadata is written, right before the swap.
+    refused because the files are gone. Nor does it publish when no other commit came in between: the lock service is
+    asked for the lease once the latch is held and the new metadata is written, right before the swap.
 """
 
 from __future__ import annotations

@@ -45,9 +45,20 @@ class Dependencies:
         branch: str | None,
         read_at: int | None,
         *,
-        case_sensitive: bool,
+        case_sensitive: bool = True,
     ) -> None:
-        """Declare what rows were computed from that replace those that match *row_filter*; None: from these."""
+        """Declare what rows were computed from that replace those that match *row_filter*.
+
+        Args:
+            row_filter: Which rows they replace.
+            reads: What they were computed from; None: the rows that they replace.
+            branch: As for :meth:`depends_on`.
+            read_at: As for :meth:`depends_on`.
+            case_sensitive: How the filters name columns.
+
+        Raises:
+            StaleRead: What they were computed from has changed. Nothing landed.
+        """
         if self._stack.is_called and reads == NOTHING:
             self._draft.note(replaces=True)
         self.depends_on(row_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)

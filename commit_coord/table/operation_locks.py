@@ -109,7 +109,7 @@ def _held(catalog: LockingCatalog, locks: tuple[tuple[Resource, LockMode], ...])
     for resource, mode in catalog.lock_request(locks).locks:
         lease = lease_on(resource, LockMode.SHARED)
         mine = dict(lease.request.locks).get(resource) if lease is not None else None
-        # A LOCK statement's lock waits for no end of this thread's, so a compatible one may be taken beside it.
+        # Only UNLOCK ends the lock of a LOCK statement, so a compatible lock may be taken while it is held.
         if lease is not None and mine is not None and not (lease.request.explicit and compatible(mode, mine)):
             return Held.PART
     return Held.NOTHING

@@ -41,7 +41,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
     """What PyIceberg's planning stages in a coordinated transaction.
 
     Its parts: ``draft`` is what is staged, ``request`` names the commit, ``calls`` runs and records what is called,
-    ``committing`` ends it.
+    ``dependencies`` are what its caller has read and named, ``committing`` ends it.
 
     Args:
         table: What it changes.
@@ -64,10 +64,10 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         catalog, draft = catalog_of(table), self.draft
         self.request = request = CommitRequest(table.name())
         basis, stack = Basis(table, draft, catalog, request, seen), CallStack(draft)
-        self._dependencies = Dependencies(draft, basis, stack, request)
-        replanner = Replanner(draft, basis, stack, self._dependencies, request)
+        self.dependencies = Dependencies(draft, basis, stack, request)
+        replanner = Replanner(draft, basis, stack, self.dependencies, request)
         lock = HeldLock(catalog, request.table)
-        self.calls = Calls(draft, basis, stack, self._dependencies, lock, replanner, request)
+        self.calls = Calls(draft, basis, stack, self.dependencies, lock, replanner, request)
         self._stack = stack
         self.committing = Committing(catalog, self.calls, replanner, request)
 
@@ -146,7 +146,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         """Take the append of *producer* without a look at the table, if it is the only one so far.
 
         Raises:
-            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could stand on.
+            CommitNotApplied: It goes to a branch, and the table has no snapshot that the branch could start from.
         """
         branch, shown = producer._target_branch, self._table.metadata
         first = not self._updates and shown.current_snapshot_id is None

@@ -42,7 +42,7 @@ class Replanner:
         """Plan the staged changes again on *head*.
 
         What PyIceberg can check and rebuild without a look at the rows is rebuilt. Otherwise what was called is
-        called again, on *head*: the transaction then stands behind the commits that it lost the race to.
+        called again, on *head*: the transaction then follows the commits that it lost the race to.
 
         Raises:
             CommitConflict: Neither is possible, or both sides changed one column or partition field.

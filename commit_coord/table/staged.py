@@ -35,7 +35,7 @@ Call = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What is staged, and what the calls have said.
+    """What is staged, and what the calls have declared.
 
     Args:
         updates: What the commit changes.
@@ -114,10 +114,10 @@ class Staged:
 
     @property
     def can_be_rebuilt(self) -> bool:
-        """Whether PyIceberg can make the snapshots again on another head, and what is staged beside them stays.
+        """Whether PyIceberg can make the snapshots again on another head, and what else is staged stays.
 
         It checks every snapshot of a transaction against what happened on the branch of the first, and forgets each
-        tag and branch that is staged beside the snapshots.
+        tag and branch that is staged together with the snapshots.
         """
         own = {producer._snapshot_id for producer in self.producers}
         refs = [update for update in self.updates if isinstance(update, REFS)]
@@ -126,7 +126,7 @@ class Staged:
         return one_branch and own_refs and not self.reads and not self.evolves
 
     def as_called(self) -> Staged:
-        """Return what the calls have said, without what they have made."""
+        """Return what the calls have declared, without what they have staged."""
         return replace(self, updates=(), requirements=(), producers=(), pending=None, changes=(), reads=False)
 
 

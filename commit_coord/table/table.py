@@ -31,10 +31,10 @@ from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
+from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
 from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
 from commit_coord.table.ports import catalog_of
-from commit_coord.table.requests import Request
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -61,11 +61,11 @@ class CoordinatedTable(Table):
         return CoordinatedTransaction(self, autocommit=True, operation=operation)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
-        """Return a builder of schema changes; what it commits lands beside changes of other columns."""
+        """Return a builder of schema changes; its commit does not conflict with changes of other columns."""
         return self._autocommit().update_schema(allow_incompatible_changes, case_sensitive)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
-        """Return a builder of partition changes; what it commits lands beside changes of other fields."""
+        """Return a builder of partition changes; its commit does not conflict with changes of other fields."""
         return self._autocommit().update_spec(case_sensitive)
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
@@ -179,7 +179,7 @@ class CoordinatedTable(Table):
             taken = acquire_unless_held(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
-                # Somebody may have changed the partitions while we waited.
+                # Another commit may have changed the partitions while we waited.
                 if taken is None or planned == self._planned(partitions):
                     yield taken
                     return
@@ -203,7 +203,7 @@ class CoordinatedTable(Table):
         return Resource.table(self.name()), lockable(partitions()), len(self.metadata.partition_specs)
 
     def _of_filter(self, row_filter: BooleanExpression | str) -> list[Partition]:
-        """Return the partitions that matching rows lie in; an open one where that can't be told."""
+        """Return the partitions that matching rows lie in; an open one where that is not known."""
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             return fixed_partitions(parsed, self.spec(), self.schema())
@@ -211,7 +211,7 @@ class CoordinatedTable(Table):
             return [[]]
 
     def _of_rows(self, rows: pa.Table | pa.RecordBatchReader) -> list[Partition]:
-        """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
+        """Return the partitions that *rows* lie in; an open one where that is not known before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
         except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error
@@ -272,10 +272,10 @@ class CoordinatedTable(Table):
             FileInTable: A file is in the table already. Nothing landed.
             StatementError: A filter does not fit the columns. Nothing landed.
         """
-        request = Request(self, request_id)
+        earlier = EarlierCommit(self, request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
-        if (mode != "append" or reads is not None or checked) and request.has_landed():
+        if (mode != "append" or reads is not None or checked) and earlier.has_landed():
             return False
         tx = self.transaction()
         try:
@@ -287,12 +287,12 @@ class CoordinatedTable(Table):
                 if properties:
                     tx.set_properties(properties)
                 if mode == "overwrite":
-                    tx.replaces(overwrite_filter, reads, branch, read_at)
+                    tx.dependencies.replaces(overwrite_filter, reads, branch, read_at)
                     tx.delete(
                         overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
                     )
                 elif mode == "dynamic":
-                    tx.replaces(tx.partitions_of(data_files), reads, branch, read_at)
+                    tx.dependencies.replaces(tx.partitions_of(data_files), reads, branch, read_at)
                     tx.files.delete_partitions(data_files, snapshot_properties, branch)
                 elif reads is not None:
                     tx.depends_on(reads, branch, read_at)
@@ -308,10 +308,10 @@ class CoordinatedTable(Table):
             if tx.request.sent and not isinstance(error, CommitNotApplied):
                 raise
             # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
-            if request.has_landed(refused=error):
+            if earlier.has_landed(refused=error):
                 return False
             if check_duplicate_files is not False:
-                request.refuse_live([data_file.file_path for data_file in data_files], error)
+                earlier.refuse_live([data_file.file_path for data_file in data_files], error)
             if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(
@@ -347,7 +347,7 @@ class CoordinatedTable(Table):
             taken = acquire(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
-                # Somebody may have changed the partitions while we waited.
+                # Another commit may have changed the partitions while we waited.
                 if taken is None or planned == self._compacted(partition):
                     condition = partition_filter(self, partition) if partition else AlwaysTrue()
                     lease = taken or catalog.locks.lease_on(planned[0], LockMode.SHARED)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import DataScan, Table, TableProperties, Transaction, UpsertResult
@@ -29,10 +30,14 @@ from commit_coord.table.foreign_files import grown_mapping
 from commit_coord.table.isolation import seen_from
 from commit_coord.table.planned import PlannedTransaction
 from commit_coord.table.spec_changes import SpecChanges
+from commit_coord.table.staged import StagingTransaction
 from commit_coord.table.written_files import WrittenFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+B = TypeVar("B")
 
 
 class CoordinatedTransaction(PlannedTransaction):
@@ -65,8 +70,8 @@ class CoordinatedTransaction(PlannedTransaction):
             reads: What they were computed from; :meth:`depends_on`. None: the rows that this transaction deletes.
         """
         self._lock_operation(Operates.APPEND)
-        self._dependencies.names_columns()
-        self._dependencies.brings_rows(reads, branch)
+        self.dependencies.names_columns()
+        self.dependencies.brings_rows(reads, branch)
         super().append(df, snapshot_properties, branch)
 
     @replayable
@@ -97,8 +102,8 @@ class CoordinatedTransaction(PlannedTransaction):
             StaleRead: What *df* was computed from has changed meanwhile. Nothing landed.
         """
         self._lock_operation(Operates.OVERWRITE)
-        self._dependencies.names_columns(overwrite_filter, case_sensitive)
-        self.replaces(overwrite_filter, reads, branch, read_at, case_sensitive=case_sensitive)
+        self.dependencies.names_columns(overwrite_filter, case_sensitive)
+        self.dependencies.replaces(overwrite_filter, reads, branch, read_at, case_sensitive=case_sensitive)
         super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
 
     @replayable
@@ -117,8 +122,8 @@ class CoordinatedTransaction(PlannedTransaction):
             StaleRead: What *df* was computed from (None: these partitions) has changed meanwhile. Nothing landed.
         """
         self._lock_operation(Operates.OVERWRITE)
-        self._dependencies.names_columns()
-        self.replaces(partition_filters.of_rows(self.table_metadata, df), reads, branch, read_at)
+        self.dependencies.names_columns()
+        self.dependencies.replaces(partition_filters.of_rows(self.table_metadata, df), reads, branch, read_at)
         super().dynamic_partition_overwrite(df, snapshot_properties, branch)
 
     @replayable
@@ -133,9 +138,9 @@ class CoordinatedTransaction(PlannedTransaction):
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
         self._lock_operation(Operates.DELETE)
         if not isinstance(delete_filter, AlwaysTrue):
-            self._dependencies.names_columns(delete_filter, case_sensitive)
+            self.dependencies.names_columns(delete_filter, case_sensitive)
         if _isolation_operation is None:  # else it is half of a call that says what it depends on
-            self._dependencies.removes(delete_filter, branch, case_sensitive=case_sensitive)
+            self.dependencies.removes(delete_filter, branch, case_sensitive=case_sensitive)
         super().delete(delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation)
 
     @replayable
@@ -151,7 +156,7 @@ class CoordinatedTransaction(PlannedTransaction):
     ) -> UpsertResult:
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
-        self._dependencies.names_columns(case_sensitive=case_sensitive)
+        self.dependencies.names_columns(case_sensitive=case_sensitive)
         complete(df, self.table_metadata.schema().as_struct())
         self.draft.note(reads=True, computes=True)
         self.materialise()  # with the branches, which the view that is matched against has not
@@ -183,7 +188,7 @@ class CoordinatedTransaction(PlannedTransaction):
             branch: Where the rows are.
         """
         self._lock_operation(Operates.UPDATE)
-        self._dependencies.names_columns(row_filter, case_sensitive=False)
+        self.dependencies.names_columns(row_filter, case_sensitive=False)
         self.draft.note(reads=True, computes=True)
         rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
@@ -223,29 +228,6 @@ class CoordinatedTransaction(PlannedTransaction):
             seen_from(self.table_metadata, branch), self._table.io, row_filter, selected_fields, case_sensitive
         )
 
-    def replaces(
-        self,
-        row_filter: BooleanExpression | str,
-        reads: BooleanExpression | str | None,
-        branch: str | None = MAIN_BRANCH,
-        read_at: int | None = None,
-        *,
-        case_sensitive: bool = True,
-    ) -> None:
-        """Declare what rows were computed from that replace those that match *row_filter*.
-
-        Args:
-            row_filter: Which rows they replace.
-            reads: What they were computed from; None: the rows that they replace.
-            branch: As for :meth:`depends_on`.
-            read_at: As for :meth:`depends_on`.
-            case_sensitive: How the filters name columns.
-
-        Raises:
-            StaleRead: What they were computed from has changed. Nothing landed.
-        """
-        self._dependencies.replaces(row_filter, reads, branch, read_at, case_sensitive=case_sensitive)
-
     def depends_on(
         self,
         row_filter: BooleanExpression | str,
@@ -271,7 +253,7 @@ class CoordinatedTransaction(PlannedTransaction):
             ValueError: *row_filter* names a column that the table never had.
             StatementError: It compares a column with what that can't hold.
         """
-        self._dependencies.depends_on(row_filter, branch, read_at, case_sensitive=case_sensitive)
+        self.dependencies.depends_on(row_filter, branch, read_at, case_sensitive=case_sensitive)
 
     @property
     def files(self) -> WrittenFiles:
@@ -302,22 +284,22 @@ class CoordinatedTransaction(PlannedTransaction):
             raise ValueError("File paths must be unique")
         if check_duplicate_files:
             self.files.refuse_live(file_paths, branch)
-        self._dependencies.names_columns()
+        self.dependencies.names_columns()
         self.draft.note(reads=True)  # its columns are found by their names, which may mean others on another head
-        self._dependencies.brings_rows(reads, branch)
+        self.dependencies.brings_rows(reads, branch)
         if (mapping := grown_mapping(self.table_metadata)) is not None:
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
         self._append_foreign(file_paths, snapshot_properties, branch)
 
     @replayable
     def set_properties(self, properties: dict[str, Any] = EMPTY_DICT, **kwargs: Any) -> Transaction:
-        """Set properties. Refused when somebody else changed one of them meanwhile."""
+        """Set properties. Refused when another commit changed one of them meanwhile."""
         self._lock_operation(Operates.SET_TABLE_PROPERTIES)
         return super().set_properties(properties, **kwargs)
 
     @replayable
     def remove_properties(self, *removals: str) -> Transaction:
-        """Remove properties. Refused when somebody else changed one of them meanwhile.
+        """Remove properties. Refused when another commit changed one of them meanwhile.
 
         Raises:
             NoSuchProperty: The table does not have one of them.
@@ -336,40 +318,30 @@ class CoordinatedTransaction(PlannedTransaction):
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
         """Return a builder of schema changes."""
-        changes = RecordingBuilder(
-            self,
-            self.calls,
-            lambda tx: Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive),
-            Operates.EVOLVE_SCHEMA,
-            case_sensitive=case_sensitive,
-        )
-        return cast(UpdateSchema, changes)
+
+        def make(tx: StagingTransaction) -> UpdateSchema:
+            return Transaction.update_schema(tx, allow_incompatible_changes, case_sensitive)
+
+        return self._recorded(make, Operates.EVOLVE_SCHEMA, case_sensitive=case_sensitive)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
         """Return a builder of partition changes."""
-        changes = RecordingBuilder(
-            self,
-            self.calls,
-            lambda tx: SpecChanges(tx, case_sensitive=case_sensitive),
-            Operates.EVOLVE_PARTITIONS,
-            case_sensitive=case_sensitive,
-        )
-        return cast(UpdateSpec, changes)
+        make = partial(SpecChanges, case_sensitive=case_sensitive)
+        return self._recorded(make, Operates.EVOLVE_PARTITIONS, case_sensitive=case_sensitive)
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
         """Return a builder of sort order changes."""
-        changes = RecordingBuilder(
-            self,
-            self.calls,
-            lambda tx: UpdateSortOrder(tx, case_sensitive=case_sensitive),
-            Operates.SET_WRITE_ORDER,
-            case_sensitive=case_sensitive,
-        )
-        return cast(UpdateSortOrder, changes)
+        make = partial(UpdateSortOrder, case_sensitive=case_sensitive)
+        return self._recorded(make, Operates.SET_WRITE_ORDER, case_sensitive=case_sensitive)
 
     def update_statistics(self) -> UpdateStatistics:
         """Return a builder of statistics changes."""
-        return cast(UpdateStatistics, RecordingBuilder(self, self.calls, UpdateStatistics, Operates.SET_STATISTICS))
+        return self._recorded(UpdateStatistics, Operates.SET_STATISTICS)
+
+    def _recorded(
+        self, make: Callable[[StagingTransaction], B], operation: Operates, *, case_sensitive: bool = True
+    ) -> B:
+        return cast(B, RecordingBuilder(self, self.calls, make, operation, case_sensitive=case_sensitive))
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH
@@ -404,7 +376,7 @@ class CoordinatedTransaction(PlannedTransaction):
         ``CommitNotApplied`` nothing landed and every file that the transaction created is gone.
 
         Raises:
-            CommitConflict: Another commit stands in the way.
+            CommitConflict: Another commit conflicts with them.
             CommitNotApplied: Nothing landed for another reason, which is the cause.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """

@@ -23,6 +23,7 @@ from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
 from commit_coord.sql import Session
+from commit_coord.table.ports import TableCatalog, catalog_of
 from tests import limits
 from tests.catalog.kit import SCHEMA, Kit, coordinated, ids, kit, row_ids
 
@@ -188,6 +189,12 @@ def test_a_call_locks_the_partitions_that_it_touches(
     settings = ["off", "iceberg", "hive"]
     takes = settings.index(made.properties["operation-locks"]) >= settings.index(first)
     assert ([locks] if takes else []) == taken
+
+
+def test_a_catalog_is_what_its_tables_need_of_it(made: Kit) -> None:
+    """Type checkers see it here; whoever else makes tables is held to the same ports."""
+    port: TableCatalog = coordinated(made.catalog)
+    assert port is catalog_of(made.table(ids(1)))
 
 
 def test_transforms_name_partitions_as_iceberg_does() -> None:

@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.sql import pipeline as lease_pipeline
 from commit_coord.locks.sql import queue as lease
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
@@ -349,15 +347,17 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
     """A transaction is sent as a whole: stopped or cut off in the middle of it, it has sent nothing."""
     manager, other = on_postgres.open(), on_postgres.open()
     other.acquire(latch(), deadline=soon()).release()
-    execute, stopped, go_on = psycopg.Connection.execute, threading.Event(), threading.Event()
+    mogrify, stopped, go_on, composed = psycopg.ClientCursor.mogrify, threading.Event(), threading.Event(), [0]
 
-    def pausing(connection: Any, query: Any, *arguments: Any, **named: Any) -> Any:
-        if query == "COMMIT" and threading.current_thread().name.startswith("pausing"):
-            stopped.set()
-            go_on.wait(limits.PATIENCE)
-        return execute(connection, query, *arguments, **named)
+    def pausing(cursor: Any, *arguments: Any) -> Any:
+        if threading.current_thread().name.startswith("pausing"):
+            composed[0] += 1
+            if composed[0] == 2:  # The first one locks the counter row.
+                stopped.set()
+                go_on.wait(limits.PATIENCE)
+        return mogrify(cursor, *arguments)
 
-    monkeypatch.setattr(psycopg.Connection, "execute", pausing)
+    monkeypatch.setattr(psycopg.ClientCursor, "mogrify", pausing)
     with ThreadPoolExecutor(1, "pausing") as pool:
         acquiring = pool.submit(manager.acquire, latch(), deadline=soon())
         try:
@@ -369,27 +369,29 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("struck", ["BEGIN", "PREPARE"])
+@pytest.mark.parametrize("sent", [False, True])
 def test_an_interrupt_before_a_transaction_was_sent_leaves_a_connection_that_works(
-    on_postgres: Service, monkeypatch: pytest.MonkeyPatch
+    on_postgres: Service, monkeypatch: pytest.MonkeyPatch, struck: str, sent: bool
 ) -> None:
-    """The driver may have noted a statement as prepared that the server has never seen."""
-    manager = on_postgres.open()
+    """What was prepared may be noted without being so, or be so without being noted."""
+    execute = psycopg.ClientCursor.execute
 
-    @contextmanager
-    def struck(db: Any) -> Iterator[None]:
-        with db.pipeline() as pipeline:
-            pipeline._communicate_gen = lambda: iter(())
-            yield
-            del pipeline._communicate_gen
-            pipeline.command_queue.clear()
-            raise Interrupt
+    def interrupted(cursor: Any, query: bytes, *arguments: Any) -> Any:
+        if not query.startswith(struck.encode()):
+            return execute(cursor, query, *arguments)
+        if sent:
+            execute(cursor, query, *arguments)
+        raise Interrupt
 
-    for _ in range(8):  # A statement is prepared when it comes for the sixth time.
+    for _ in range(3):
+        manager = on_postgres.open()
         with monkeypatch.context() as patch:
-            patch.setattr(lease_pipeline, "sent_at_once", struck)
+            patch.setattr(psycopg.ClientCursor, "execute", interrupted)
             with pytest.raises(Interrupt):
                 manager.acquire(latch(), deadline=soon())
-        manager.acquire(latch(), deadline=soon()).release()
+        for _ in range(8):  # The driver prepares a statement when it comes for the sixth time.
+            manager.acquire(latch(), deadline=soon()).release()
 
 
 @pytest.mark.postgres

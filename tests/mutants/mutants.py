@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "a-lost-reply-is-no-failure",
         "protocol/commit.py",
-        "    if result is SwapResult.MOVED:\n        return CommitStatus.FAILURE\n    for check",
-        "    if result is not SwapResult.SWAPPED:\n        return CommitStatus.FAILURE\n    for check",
+        "    if result is SwapResult.MOVED:\n        return CommitStatus.FAILURE\n    assert",
+        "    if result is not SwapResult.SWAPPED:\n        return CommitStatus.FAILURE\n    assert",
         f"{_PROTOCOL}test_a_lost_reply_that_had_landed_is_a_success",
     ),
     Mutant(

@@ -253,15 +253,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-schema-change-means-whatever-has-the-name-by-now",
         "table/calls.py",
-        "            self._of.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
+        "            self._calls.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
         "",
         _ISOLATION + "a_change_of_a_column_that_has_another_name_now_is_refused",
     ),
     Mutant(
         "a-builder-forgets-which-columns-its-caller-saw",
         "table/calls.py",
-        "            self._of.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
-        "            self._of.dependencies.names_columns()\n",
+        "            self._calls.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)\n",
+        "            self._calls.dependencies.names_columns()\n",
         _ISOLATION + "a_builder_keeps_to_the_columns_that_its_caller_saw_when_the_table_is_refreshed",
     ),
     Mutant(
@@ -351,7 +351,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "columns-of-foreign-files-are-whatever-has-their-names-by-now",
         "table/transaction.py",
-        "        self._dependencies.names_columns()\n        self.draft.note(reads=True)  # its columns",
+        "        self.dependencies.names_columns()\n        self.draft.note(reads=True)  # its columns",
         "        self.draft.note(reads=True)  # its columns",
         _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
     ),
@@ -451,7 +451,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-request-that-lands-late-looks-stale-to-its-repeat",
         "table/table.py",
-        "            if request.has_landed(refused=error):\n",
+        "            if earlier.has_landed(refused=error):\n",
         "            if not error:\n",
         _REQUESTS + "a_repeat_finds_what_its_own_late_commit_lands_while_it_is_planned_again",
     ),

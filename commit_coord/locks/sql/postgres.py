@@ -15,7 +15,6 @@ from sqlalchemy.engine import URL
 
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.sql import pipeline
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, shown
 
@@ -62,6 +61,32 @@ def _postgres_words(text: str) -> str:
 def postgres_text(text: str) -> bytes:
     """Return a statement of ``statements`` in the words of PostgreSQL and its driver."""
     return re.sub(r":([a-z_]+)", r"%(\1)s", _postgres_words(text)).encode()
+
+
+@cache
+def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a statement of ``statements`` as PREPARE takes it, and the names of its parameters by their numbers."""
+    words = _postgres_words(text)
+    names = tuple(dict.fromkeys(re.findall(r":([a-z_]+)", words)))
+    return re.sub(r":([a-z_]+)", lambda match: f"${names.index(match[1]) + 1}", words), names
+
+
+def _listed(items: Sequence[str]) -> str:
+    return f"({', '.join(items)})" if items else ""
+
+
+def _rows(cursor: psycopg.ClientCursor[tuple[Any, ...]]) -> Rows:
+    """Return the rows of the present statement, and go on to the next one."""
+    rows = cursor.fetchall() if cursor.description else []
+    cursor.nextset()
+    return rows
+
+
+def _type_of(value: int | str | None) -> str:
+    """Return the type of a parameter."""
+    if value is None:
+        return "unknown"  # PREPARE infers it
+    return "text" if isinstance(value, str) else "bigint"
 
 
 def noticing_silence(patience_ms: int) -> dict[str, int]:
@@ -122,11 +147,11 @@ class PostgresStore(Store):
 class PostgresConnection(Connection):
     """A connection to PostgreSQL, on which this thread also listens while it waits.
 
-    A transaction goes to the server as a whole, in one round trip (libpq's pipeline) and one packet, if it fits. That
-    is quick, and it closes a hole: a client that is stopped or cut off between two statements would hold the counter
-    row, and with it the queue, until it continues. A client that is stopped here has sent its COMMIT already, or
-    nothing. Where the network loses the end of it, the server's look after its client ends the transaction: in the
-    middle of a pipeline nothing counts as idle to it.
+    A transaction goes to the server as a whole: as one query of several statements, in one round trip, and one packet
+    if it fits. That is quick, and it closes a hole: a client that is stopped or cut off between two statements would
+    hold the counter row, and with it the queue, until it continues. The server begins only when it has all of the
+    query, COMMIT included. Such a query has no parameters, so each statement is prepared once, and the query executes
+    it.
     """
 
     def __init__(self, store: PostgresStore) -> None:
@@ -136,6 +161,8 @@ class PostgresConnection(Connection):
         self._lock = threading.RLock()
         self._db: psycopg.Connection[tuple[Any, ...]] | None = None
         self._listening = False
+        self._prepared: dict[tuple[str, tuple[str, ...]], str] = {}
+        """The names of prepared statements, by text and types of the parameters."""
 
     def __del__(self) -> None:
         """A thread ended."""
@@ -158,23 +185,33 @@ class PostgresConnection(Connection):
         durable: bool = True,
     ) -> list[Rows]:
         """See :meth:`Connection.run`."""
+        import psycopg
+
         with self._lock, self._translated():
             db = self._open()
             try:
-                with pipeline.sent_at_once(db):
-                    db.execute("BEGIN")
-                    if not durable:
-                        db.execute("SET LOCAL synchronous_commit = off")
-                    for text, values in waking:  # the server sends notifications with the commit
-                        db.execute(postgres_text(text), values)
-                    cursors = [db.execute(postgres_text(text), values) for text, values in steps]
-                    db.execute("COMMIT")
-                    for text, values in then:
-                        db.execute(postgres_text(text), values)
-                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+                cursor = psycopg.ClientCursor(db)
+                # The server sends the notifications of *waking* with the commit.
+                before, calls, after = ([self._call(cursor, *step) for step in some] for some in (waking, steps, then))
+                before = ["BEGIN", *([] if durable else ["SET LOCAL synchronous_commit = off"]), *before]
+                cursor.execute("; ".join([*before, *calls, "COMMIT", *after]).encode())
+                for _ in before:
+                    cursor.nextset()
+                return [_rows(cursor) for _ in calls]
             except BaseException as error:
                 self._roll_back(db, error)
                 raise
+
+    def _call(self, cursor: psycopg.ClientCursor[Any], text: str, values: Mapping[str, Any]) -> str:
+        """Return what executes a statement, which is prepared now if it was not yet."""
+        statement, names = _numbered(text)
+        types = tuple(_type_of(values[name]) for name in names)
+        prepared = self._prepared.get((text, types))
+        if prepared is None:
+            prepared = f"commit_coord_{len(self._prepared)}"
+            cursor.execute(f"PREPARE {prepared} {_listed(types)} AS {statement}".encode())
+            self._prepared[text, types] = prepared
+        return cursor.mogrify(f"EXECUTE {prepared} {_listed(['%s'] * len(names))}".encode(), [values[n] for n in names])
 
     def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
         """See :meth:`Connection.ask`."""
@@ -212,7 +249,7 @@ class PostgresConnection(Connection):
     def _close_now(self) -> None:
         if self._db is not None:
             self._db.close()
-        self._db, self._listening = None, False
+        self._db, self._listening, self._prepared = None, False, {}
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._db is not None and self._db.closed:
@@ -261,6 +298,7 @@ class PostgresConnection(Connection):
         if not isinstance(error, Exception):
             # 1. A statement is prepared, and the driver notes that.   2. An interrupt comes; it was never sent.
             # 3. From then on the driver asks for a prepared statement that the server does not know.
+            # Or, of those that we prepare: the server has it and we do not note it, and can't prepare it again.
             self._close_now()
             return
         try:

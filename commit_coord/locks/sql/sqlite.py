@@ -64,7 +64,7 @@ class SqliteStore(Store):
         self.shown = shown(url)
         if self.path in ("", ":memory:") or "mode=memory" in self.path:
             raise ConfigError(
-                "a database in memory has no second client to lock out",
+                "an in-memory database can't hold leases: no other client can open it",
                 key="lock.uri",
                 value=self.shown,
                 accepted="sqlite:///path/to/file.db, or lock-impl=memory",

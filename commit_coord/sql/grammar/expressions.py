@@ -58,7 +58,7 @@ def _refuse_what_is_lost(reader: TokenReader, tokens: list[Token], found: sql.Ex
         if unknown(found) is not None:
             return  # It is refused anyhow.
         raise StatementError(
-            f"{token.text!r} means nothing here",
+            f"unexpected {token.text!r}",
             position=position(reader.text, token),
             statement=reader.text,
         )

@@ -64,7 +64,9 @@ class RowParser:
         more = next(filter(None, map(unknown, (found, *names))), None)
         if more is not None or not isinstance(found.this, sql.Table):
             raise StatementError(
-                "this is more than one table and WHERE: give it to Spark", found=more, statement=self._reader.text
+                "only statements on one table, with no clause but WHERE, are supported: run others in Spark",
+                found=more,
+                statement=self._reader.text,
             )
         return found.this
 

@@ -21,10 +21,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 import commit_coord
 from commit_coord import sql
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.metadata import Files
-from commit_coord.testing.rows.model import Named, Row, canonical, complete
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.operations import (
     STATEMENTS,
     AddColumn,
     AddFiles,
@@ -58,6 +55,9 @@ from commit_coord.testing.rows.operations import (
     Upsert,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.values import Named, Row, canonical, complete
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.read.observed import Files
 from commit_coord.testing.rows.statements import text_of
 
 NAMESPACE = "db"

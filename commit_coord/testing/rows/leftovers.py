@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from commit_coord.testing.rows import metadata
-from commit_coord.testing.rows.metadata import Observed
+from commit_coord.testing.rows.read import metadata, observed
+from commit_coord.testing.rows.read.observed import Observed
 
 
 def on_disk(head: Observed) -> set[str]:
     """Return all files in the folder of the table."""
-    location = metadata.local(head.raw["location"])
+    location = observed.local(head.raw["location"])
     return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
 
 

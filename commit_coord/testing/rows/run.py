@@ -28,16 +28,14 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, LockError
-from commit_coord.testing.rows import metadata
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.differences import difference
 from commit_coord.testing.rows.doing import NAMESPACE, settle
 from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt, in_words
 from commit_coord.testing.rows.leftovers import Leftovers
-from commit_coord.testing.rows.meaning import meaning
-from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import MAIN, Always, Row, State, Where, complete, paths
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.conditions import Always, Where
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     OURS_ALONE,
     AddFiles,
     CommitFiles,
@@ -55,7 +53,11 @@ from commit_coord.testing.rows.operations import (
     WriteFiles,
     is_fresh,
 )
+from commit_coord.testing.rows.model.state import State, paths
+from commit_coord.testing.rows.model.values import MAIN, Row, complete
 from commit_coord.testing.rows.program import Look, Program
+from commit_coord.testing.rows.read import metadata, observed
+from commit_coord.testing.rows.read.observed import Files, Observed
 from commit_coord.testing.rows.reading import read_with_all, telling
 from commit_coord.testing.rows.stock import stock_error
 
@@ -133,7 +135,7 @@ class Run:
         properties = {"format-version": version, "commit.retry.min-wait-ms": "1", **program.properties}
         made = catalog.create_table((NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
         if program.version > 2:
-            path = Path(metadata.local(made.metadata_location))
+            path = Path(observed.local(made.metadata_location))
             path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
     @property
@@ -361,7 +363,7 @@ class Run:
 
     def _keep(self, operation: WriteFiles) -> None:
         written, _ = self.doing.slots[operation.slot]
-        self.leftovers.allow(metadata.local(file.file_path) for file in written)
+        self.leftovers.allow(observed.local(file.file_path) for file in written)
         rows = tuple(row for file in written for row in self.files.data(file.file_path))
         self.slots[operation.slot] = (self.base(operation.client), rows)
 

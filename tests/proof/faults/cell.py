@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,8 @@ def run(
             for proxy in proxies.values():
                 proxy.heal()
         logs = crews.outcomes()
-        with closing(place.open()) as catalog:
+        patience = {"lock.acquire-timeout-ms": str(int(RECOVERY_S * 1000))}
+        with closing(replace(place, properties={**place.properties, **patience}).open()) as catalog:
             leaked = _leaked(catalog, rig)
             location = catalog.load_table(TABLE).metadata_location
         findings = judge(logs, image_of(location), leaked)
@@ -172,11 +173,9 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
     """Return the locks that stand a lease after one more writer has had its turn; it has within one lease and 5 s."""
     left: list[str] = []
     if isinstance(catalog, CoordinatedCatalog):
-        coordinator = catalog.coordinator
-        coordinator._acquire_timeout_ms = int(RECOVERY_S * 1000)
         try:
             request = {Resource.table(TABLE): LockMode.EXCLUSIVE}
-            with catalog.lock_operation(request, statement="the next writer"), coordinator.latch(TABLE):
+            with catalog.lock_operation(request, statement="the next writer"), catalog.coordinator.latch(TABLE):
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, the next writer was not served
             left.append(f"the next writer waited in vain: {error}")
