@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Self
@@ -37,7 +36,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
@@ -60,6 +59,7 @@ class CoordinatedCatalog(MetastoreCatalog):
     locks: LockManager
     coordinator: Coordinator
     events: Events
+    host: Host = SYSTEM_HOST
 
     def _configure(self, configuration: Configuration) -> None:
         """Take the settings over, and open what listens to this catalog."""
@@ -157,8 +157,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         return LockRequest.of(
             LockScope.OPERATION,
             escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
-            owner=this_owner(statement),
-            request_id=str(uuid.uuid4()),
+            owner=self.host.owner(statement),
+            request_id=str(self.host.new_id()),
             explicit=explicit,
             database_parents=self.settings.lock_database_parents,
         )
@@ -296,7 +296,7 @@ class CoordinatedCatalog(MetastoreCatalog):
     def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:
         if freed:
             at_ms = self.coordinator.clock.wall_ms()
-            event = LocksForced(how=how, by=this_owner(), at_ms=at_ms, why=why, freed=tuple(freed))
+            event = LocksForced(how=how, by=self.host.owner(), at_ms=at_ms, why=why, freed=tuple(freed))
             self._audit.record(event)
             self.events.emit(event)
 
@@ -407,7 +407,7 @@ class CoordinatedCatalog(MetastoreCatalog):
         """
         creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         attempt = Attempt(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self.host.new_id()),
             table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,

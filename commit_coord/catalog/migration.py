@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fnmatch
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 
 logger = logging.getLogger(__name__)
@@ -130,12 +129,13 @@ class Migration:
     Args:
         catalog: Its lock manager is ``hms-to-zookeeper``.
         why: For the audit log.
+        host: Names this process, and its commits.
 
     Raises:
         ConfigError: It is another one.
     """
 
-    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "") -> None:
+    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
                 "tables are moved by a catalog that takes part in all phases",
@@ -144,7 +144,7 @@ class Migration:
                 accepted=MIGRATING,
             )
         self._catalog, self._locks, self._why = catalog, catalog.migrating, why
-        self._clock = catalog.coordinator.clock
+        self._clock, self._host = catalog.coordinator.clock, host
 
     # Which tables.
 
@@ -351,7 +351,7 @@ class Migration:
         metadata, location = self._catalog.coordinator.load(table)
         changes = state.changed_to(phase)
         attempt = Attempt(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self._host.new_id()),
             table=table,
             table_uuid=str(metadata.table_uuid),
             base_location=location,
@@ -390,7 +390,7 @@ class Migration:
                 after=phase.value,
                 epoch=state.epoch + 1,
                 stage=stage,
-                by=this_owner(),
+                by=self._host.owner(),
                 at_ms=self._clock.wall_ms(),
                 why=why,
             )

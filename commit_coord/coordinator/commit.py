@@ -7,7 +7,6 @@ place in which a verdict becomes an exception.
 from __future__ import annotations
 
 import logging
-import uuid
 from concurrent.futures import wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
@@ -453,7 +452,7 @@ class Commit:
             location,
             generation=self._lease.generation,
             now_ms=self._coordinator.clock.wall_ms(),
-            file_id=str(uuid.uuid4()),
+            file_id=str(self._coordinator.host.new_id()),
         )
 
     def _carry(self, own: Part) -> list[Part]:
@@ -511,7 +510,8 @@ class Commit:
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = version_of(base) + 1
-        name = file_name(self._attempt.request_id, fresh=not (self._named or self._repeatable))
+        is_first = not (self._named or self._repeatable)
+        name = file_name(self._attempt.request_id, None if is_first else self._coordinator.host.new_id())
         self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)

@@ -43,7 +43,7 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
     )
 
 
-def file_name(request_id: str, *, fresh: bool) -> str:
+def file_name(request_id: str, try_id: uuid.UUID | None) -> str:
     """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
 
     No two tries may share a name, or this happens:
@@ -52,8 +52,12 @@ def file_name(request_id: str, *, fresh: bool) -> str:
     2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
 
     So only the first try of an id that nobody else can know is named by the id alone.
+
+    Args:
+        request_id: Of the commit.
+        try_id: Names the try; None of such a first one.
     """
-    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
+    return request_id if try_id is None else f"{try_id}.{uuid.UUID(request_id).hex}"
 
 
 def _carries(location: str, request_id: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -18,7 +19,6 @@ from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
-from uuid import UUID
 
 import pyiceberg.table.snapshots
 import pyiceberg.table.update
@@ -138,6 +138,7 @@ class SimulatedCatalog:
 
     def __init__(self, coordinator: Coordinator, files: SimulatedFileIO, operation_locks: str) -> None:
         self.coordinator, self.locks, self._io = coordinator, coordinator.locks, files
+        self.host = coordinator.host
         self.settings = SimpleNamespace(
             operation_locks=operation_locks,
             lock_acquire_timeout_ms=60_000,
@@ -206,7 +207,7 @@ class RowsRun(Run):
             sort_order=UNSORTED_SORT_ORDER,
             location="sim://t",
             properties={"format-version": str(version), **made.properties},
-            table_uuid=UUID(int=1),
+            table_uuid=uuid.UUID(int=1),
         )
         return lean.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
@@ -220,6 +221,7 @@ class RowsRun(Run):
             return datetime.fromtimestamp(wall(), UTC)
 
         yield from super().replaced()
+        yield uuid, "uuid4", self.world.host.new_id
         yield ExecutorFactory, "_instance", Inline()
         yield ExecutorFactory, "_instance_pid", os.getpid()
         yield pyiceberg.table.snapshots, "time", SimpleNamespace(time=wall)

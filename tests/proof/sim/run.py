@@ -30,10 +30,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from commit_coord import coordinator as coordinating
-from commit_coord.catalog import base as catalogs
-from commit_coord.catalog import migration as operating
-from commit_coord.catalog.metastore import common_lock as common_lock_module
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import commit as committing
@@ -48,13 +44,12 @@ from commit_coord.iceberg.rebase import Follows, follow
 from commit_coord.locks import memory as memory_module
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.keeping import KeptLease
-from commit_coord.locks.migration import sides as migrating_module
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql import manager as lease_module
 from commit_coord.locks.zookeeper import manager as zookeeper_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
-from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.protocol.lease import LeaseEvent, next_state
 from commit_coord.protocol.migration import Phase, State
@@ -94,6 +89,7 @@ from tests.proof.sim.world import (
     Thread,
     Unreachable,
     World,
+    owner_of,
 )
 from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of, ticket_of
 
@@ -206,7 +202,8 @@ class Run:
         self._leases: list[tuple[Process, str, Lease]] = []
         self._threads: dict[str, Thread] = {}
         """Whose each request is that was granted."""
-        self._processes: list[Process] = []
+        # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
+        world.host.is_one = plan.locks is Locks.HOST or plan.one_host
         pointer_service = Service(world, "pointer", plan.pointer_weather, patience=10.0)
         # What is lost on the way from one host's memory to itself is nothing; only time passes.
         lock_service = Service(world, "locks", plan.lock_weather, patience=plan.lock_patience)
@@ -254,24 +251,10 @@ class Run:
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced while the run lasts: whose it is, its name, and by what."""
-
-        def made() -> uuid.UUID:
-            return uuid.UUID(int=self.world.random.getrandbits(128), version=4)
-
-        def owner(statement: str = "") -> Owner:
-            return _owner(self.world.expected()[0].process, statement)
-
-        def dead(name: str) -> bool:
-            # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
-            one_host = self.plan.locks is Locks.HOST or self.plan.one_host
-            return one_host and not any(p.alive for p in self._processes if p.name == name)
-
-        yield uuid, "uuid4", made
         yield committing, "ExecutorFactory", _InlineFactory
-        for module in (coordinating, catalogs, common_lock_module, migrating_module, operating):
-            yield module, "this_owner", owner
         for module in (lease_module, zookeeper_module):
-            yield module, "is_dead", dead
+            yield module, "is_dead", self.world.host.is_dead
+        yield uuid, "uuid4", self.world.host.new_id
         yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
 
     @classmethod
@@ -304,7 +287,7 @@ class Run:
 
     def _start(self, writer: Writer, faults: dict[int, Fault], *, after: float) -> None:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
-        self._processes.append(process)
+        self.world.host.processes.append(process)
         work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
         work |= {Kind.OPERATOR: self._be_operator, Kind.ADMINISTRATOR: self._be_administrator}
         self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
@@ -383,6 +366,7 @@ class Run:
             "journal_lifetime_ms": 3_600_000,
             "group_max_size": self.plan.group_max_size,
             "limits": Limits(),
+            "host": process.world.host,
         }
         if self.plan.move is None:
             client = self.client(process)
@@ -393,7 +377,7 @@ class Run:
 
         hms = self._hms(process, ours=True)
         zookeeper = SimulatedZooKeeper(process, self.zookeeper, _LEASE, granted, prompt=False)
-        guards = SimulatedGuards(lambda: self._hms(process, ours=False), _owner(process, "guard"), process.clock, 15.0)
+        guards = SimulatedGuards(process, lambda: self._hms(process, ours=False), trusted_s=15.0)
         moving = MovingClient(
             process, self.pointers, self.files, hms=hms, zookeeper=zookeeper, guards=guards, believed=believed
         )
@@ -506,8 +490,8 @@ class Run:
         request = LockRequest.of(
             LockScope.OPERATION,
             {resource: LockMode.EXCLUSIVE},
-            owner=_owner(process, mark),
-            request_id=str(uuid.uuid4()),
+            owner=owner_of(process, mark),
+            request_id=str(self.world.host.new_id()),
         )
         try:
             lease = coordinator.locks.acquire(request, deadline=process.clock.now() + 60)
@@ -521,7 +505,7 @@ class Run:
                 self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
     def _overwrite(self, process: Process, coordinator: Coordinator, mark: str) -> None:
-        request_id = str(uuid.uuid4())
+        request_id = str(self.world.host.new_id())
         try:
             head, location = coordinator.load(TABLE)
             attempt = self._replanned(process, head, location, mark, request_id)
@@ -544,7 +528,7 @@ class Run:
         saw = head.properties[_REGISTER]
         self.calls.append(Call(saw=saw, begins=begins, ends=self.world.now))
         attempt = Attempt(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self.world.host.new_id()),
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
@@ -567,7 +551,7 @@ class Run:
         catalog: Any = client
         target = self.plan.move.ends[self._operators.index(writer.name)]
         for _ in range(30):
-            moved = Migration(catalog).move(TABLE, target)
+            moved = Migration(catalog, host=process.world.host).move(TABLE, target)
             process.note(f"to {target}: {moved.outcome}, {moved.after} {moved.reason}")
             if moved.phase is target:
                 break
@@ -612,8 +596,8 @@ class Run:
             request = LockRequest.of(
                 LockScope.COMMIT,
                 {LATCH: LockMode.EXCLUSIVE},
-                owner=_owner(process, mark),
-                request_id=str(uuid.uuid4()),
+                owner=owner_of(process, mark),
+                request_id=str(self.world.host.new_id()),
             )
             try:
                 lease = manager.acquire(request, deadline=process.clock.now() + 60)
@@ -636,7 +620,7 @@ class Run:
             assert base is not None
             head = lean.read(client.io, base)
             attempt = self._attempt(process, head, base, mark, None)
-            now_ms, file_id = process.clock.wall_ms(), str(uuid.uuid4())
+            now_ms, file_id = process.clock.wall_ms(), str(self.world.host.new_id())
             made = follow(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
             assert isinstance(made, Follows)
             assert made.manifest_list is not None
@@ -646,7 +630,7 @@ class Run:
                 snapshot_id=plan.snapshot_id, parent_snapshot_id=plan.parent_snapshot_id,
                 sequence_number=plan.sequence_number,
             )  # fmt: skip
-            location = f"sim://t/metadata/{_next_version(base)}-{uuid.uuid4()}.metadata.json"
+            location = f"sim://t/metadata/{_next_version(base)}-{self.world.host.new_id()}.metadata.json"
             with client.io.new_output(location).create() as stream:
                 stream.write(lean.dump(made.metadata, location))
             result = swap(base, location)
@@ -701,9 +685,9 @@ class Run:
         self, process: Process, head: TableMetadata, location: str, mark: str, request_id: str | None
     ) -> Attempt:
         """Write a data file and its manifest, and return what is to be committed."""
-        made = request_id or str(uuid.uuid4())
+        made = request_id or str(self.world.host.new_id())
         snapshot_id = hash_of(made)
-        path = f"sim://t/metadata/{mark}-{uuid.uuid4()}-m0.avro"
+        path = f"sim://t/metadata/{mark}-{self.world.host.new_id()}-m0.avro"
         self.files.content[path] = _MANIFEST
         return Attempt(
             request_id=made,
@@ -730,7 +714,7 @@ class Run:
         """Return a snapshot that is right on *head* alone."""
         snapshot_id = self.world.random.getrandbits(62)
         parent = head.current_snapshot()
-        listed = f"sim://t/metadata/snap-{snapshot_id}-{uuid.uuid4()}.avro"
+        listed = f"sim://t/metadata/snap-{snapshot_id}-{self.world.host.new_id()}.avro"
         io = self.client(process).io
         manifest_list.write_appended(
             io, listed, head=parent.manifest_list if parent else None, added=(), metadata=head,
@@ -810,7 +794,10 @@ class Run:
             manager = SimulatedHmsManager(process, metastore, _LEASE, lambda lease: None, prompt=False)
             for scope in LockScope:
                 request = LockRequest.of(
-                    scope, {LATCH: LockMode.EXCLUSIVE}, owner=_owner(process, ""), request_id=str(uuid.uuid4())
+                    scope,
+                    {LATCH: LockMode.EXCLUSIVE},
+                    owner=owner_of(process, ""),
+                    request_id=str(self.world.host.new_id()),
                 )
                 with suppress(LockTimeout), manager.acquire(request, deadline=process.clock.now() + 60):
                     process.note(f"holds {request}")
@@ -890,11 +877,6 @@ def _believes(process: Process, lease: Lease) -> bool:
         word = lease._manager._counted_from(ticket)
         state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
-
-
-def _owner(process: Process, statement: str) -> Owner:
-    name = process.name
-    return Owner(user=name, host=name, pid=1, application="sim", statement=statement, process=name)
 
 
 def _why(error: BaseException) -> str:
