@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +30,7 @@ from commit_coord.locks.base import BRIEFLY, Interrupted, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.queueing import QueueingLockManager
 from commit_coord.model import Generation, JournalEntry, LeaseState, LockRequest, Offer
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.lease import LeaseEvent, next_state
 
@@ -150,8 +150,8 @@ class CarryingLease(KeptLease):
 class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
     """The common part of lock managers whose service wants to hear of a lease."""
 
-    def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
-        super().__init__(settings, clock, events)
+    def __init__(self, settings: LockSettings, clock: Clock, events: Events, host: Host = SYSTEM_HOST) -> None:
+        super().__init__(settings, clock, events, host)
         self.heartbeat = self._new_heartbeat(idle=settings.heartbeat_interval_ms / 2000)
 
     def _new_heartbeat(self, *, idle: float) -> Heartbeat:
@@ -160,7 +160,7 @@ class KeepingLockManager(QueueingLockManager, Generic[TicketT]):
     def _start_over(self) -> None:
         """Know of no leases either."""
         super()._start_over()
-        self._client = uuid.uuid4().hex
+        self._client = self._host.new_id().hex
         self._tickets: dict[str, TicketT] = {}
         self._unreleased: dict[TicketT, None] = {}
         """What is to be given back and could not be yet, in the order in which it came."""

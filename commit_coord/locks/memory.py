@@ -34,7 +34,7 @@ from commit_coord.model import (
     Offer,
     Resource,
 )
-from commit_coord.process import is_dead
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.contention import nearest_blocker
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.modes import compatible
@@ -316,6 +316,7 @@ class MemoryLockManager(QueueingLockManager):
         settings: Times.
         clock: Where time and chance come from.
         events: Who is told.
+        host: Names this process, and tells which others have ended.
     """
 
     name = "memory"
@@ -342,8 +343,9 @@ class MemoryLockManager(QueueingLockManager):
         settings: LockSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
+        host: Host = SYSTEM_HOST,
     ) -> None:
-        super().__init__(settings or LockSettings(), clock, events or Events())
+        super().__init__(settings or LockSettings(), clock, events or Events(), host)
         self._key = (uri, space)
         self._start_over()
 
@@ -430,7 +432,7 @@ class MemoryLockManager(QueueingLockManager):
         dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._here().tickets()
-            if not ticket.request.explicit and is_dead(ticket.request.owner.process)
+            if not ticket.request.explicit and self._host.is_dead(ticket.request.owner.process)
         ]
         if dry_run:
             return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]

@@ -24,7 +24,6 @@ import contextlib
 import math
 import os
 import threading
-import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ from commit_coord.events import Events
 from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.event_emitter import Telling
 from commit_coord.model import JournalEntry, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 from commit_coord.protocol.modes import compatible
@@ -92,8 +92,9 @@ class Carried(Exception):
 class QueueingLockManager(LockManager):
     """The common part of lock managers that queue."""
 
-    def __init__(self, settings: LockSettings, clock: Clock, events: Events) -> None:
+    def __init__(self, settings: LockSettings, clock: Clock, events: Events, host: Host = SYSTEM_HOST) -> None:
         self.settings = settings
+        self._host = host
         self._clock = clock
         self._events = events
         self._closings = 0
@@ -260,7 +261,7 @@ class QueueingLockManager(LockManager):
         try:
             return self._anywhere.agent  # type: ignore[no-any-return]
         except AttributeError:
-            self._anywhere.agent = uuid.uuid4().hex
+            self._anywhere.agent = self._host.new_id().hex
             return self._anywhere.agent  # type: ignore[no-any-return]
 
     def _wait_on(self, request: LockRequest, blocker: Blocker, until: float) -> Blocker | None:

@@ -69,7 +69,7 @@ from commit_coord.model import (
     Owner,
     Resource,
 )
-from commit_coord.process import is_dead
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.lease import LeaseEvent
@@ -205,7 +205,7 @@ class _Threads(MemoryLockManager):
     """Where the threads of this process wait for their turn at a commit latch of one metastore."""
 
     def __init__(self, manager: HmsLockManager, clock: Clock) -> None:
-        super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock)
+        super().__init__(f"hms {manager.metastore.service}", settings=manager.settings, clock=clock, host=manager._host)
         self._manager = manager
 
     def has_turn(self, request: LockRequest) -> bool:
@@ -229,6 +229,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         settings: Times.
         clock: Where time and chance come from.
         events: Who is told.
+        host: Names this process, and tells which others have ended.
 
     Raises:
         ConfigError: The URI is not one of a metastore.
@@ -257,8 +258,9 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         settings: LockSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
+        host: Host = SYSTEM_HOST,
     ) -> None:
-        super().__init__(settings or LockSettings(), clock, events or Events())
+        super().__init__(settings or LockSettings(), clock, events or Events(), host)
         self.metastore = MetastoreClient.of(uri)
         self._queue = _Threads(self, clock)
         self._start_over()
@@ -443,7 +445,7 @@ class HmsLockManager(KeepingLockManager[_Ticket]):
         ended = False
         while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
             ticket.turn.wait(min(left, tick))
-            ended = is_dead(blocker.owner.process)
+            ended = self._host.is_dead(blocker.owner.process)
             if self._is_closed(request):
                 return blocker
         ticket.turn.clear()

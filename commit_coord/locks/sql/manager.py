@@ -50,7 +50,7 @@ from commit_coord.model import (
     Owner,
     Resource,
 )
-from commit_coord.process import is_dead
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -105,6 +105,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         settings: Times.
         clock: Where time and chance come from.
         events: Who is told.
+        host: Names this process, and tells which others have ended.
 
     Raises:
         ConfigError: The URL is not one of such a database.
@@ -120,8 +121,9 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         settings: LockSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
+        host: Host = SYSTEM_HOST,
     ) -> None:
-        super().__init__(settings or LockSettings(), clock, events or Events())
+        super().__init__(settings or LockSettings(), clock, events or Events(), host)
         self._store = open_store(url, clock, self.settings.lease_ms)
         server = self._store.clock_name == "server"
         self.guarantees = Guarantees(
@@ -277,7 +279,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
             if left <= 0 or self._persist(partial(connection.wait, min(left, tick)), deadline):
                 break
         else:
-            dead = is_dead(blocker.owner.process)
+            dead = self._host.is_dead(blocker.owner.process)
             removal = partial(self._remove, request.scope, blocker.request_id, blocker.place, forced=dead)
             self._persist(removal, deadline)
         return self._look(request, deadline)
@@ -287,7 +289,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
         if blocker.explicit:
             return False
         expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
-        return expired or is_dead(blocker.owner.process)
+        return expired or self._host.is_dead(blocker.owner.process)
 
     def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
         ticket = self._tickets[request.request_id]
@@ -540,7 +542,7 @@ class LeaseLockManager(KeepingLockManager[_Ticket]):
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""
         standing = [entry for entry in self.locks() if not entry.explicit]
-        dead = [entry for entry in standing if is_dead(entry.owner.process)]
+        dead = [entry for entry in standing if self._host.is_dead(entry.owner.process)]
         gone = {entry.request_id for entry in dead}
         expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
         if dry_run:

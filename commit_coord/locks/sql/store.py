@@ -17,7 +17,6 @@ import socket
 import sqlite3
 import threading
 import time
-import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.process import process_name
+from commit_coord.process import SYSTEM_HOST, Host, process_name
 from commit_coord.redaction import without_passwords
 
 if TYPE_CHECKING:
@@ -116,6 +115,8 @@ class Store(ABC):
     """Whether what was asked may have happened although no answer came."""
     concurrent: bool
     """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
+    host: Host = SYSTEM_HOST
+    """Makes the names under which waiters are woken."""
 
     def __init__(self) -> None:
         self._start_over()
@@ -295,7 +296,7 @@ class SqliteConnection(Connection):
     """Seconds between two questions where nobody can wake us: small beside a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.wake = f"commit-coord.{uuid.uuid4().hex}"
+        self.wake = f"commit-coord.{store.host.new_id().hex}"
         self._store = store
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
@@ -559,7 +560,7 @@ class PostgresConnection(Connection):
     """
 
     def __init__(self, store: PostgresStore) -> None:
-        self.wake = f"commit_coord_{uuid.uuid4().hex}"
+        self.wake = f"commit_coord_{store.host.new_id().hex}"
         self._store = store
         self._pid = os.getpid()
         self._lock = threading.RLock()

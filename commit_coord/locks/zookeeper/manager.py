@@ -102,7 +102,7 @@ from commit_coord.model import (
     Owner,
     Resource,
 )
-from commit_coord.process import is_dead
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.hierarchy import escalate
@@ -244,6 +244,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
         clock: Where time comes from.
         events: Who is told.
+        host: Names this process, and tells which others have ended.
         namespace: ``hive.zookeeper.namespace``.
         access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
 
@@ -275,10 +276,11 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         settings: LockSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
+        host: Host = SYSTEM_HOST,
         namespace: str = HIVE_NAMESPACE,
         **access: Any,
     ) -> None:
-        super().__init__(settings or LockSettings(), clock, events or Events())
+        super().__init__(settings or LockSettings(), clock, events or Events(), host)
         self._access = Access(hosts=uri, **access)
         namespace = namespace.strip("/")
         if not re.fullmatch(r"[\w.-]+", namespace) or namespace in ("zookeeper", "commit-coord", ".", ".."):
@@ -651,7 +653,7 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
             if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
                 blocker = self._step_apart(ticket, blocker, deadline)
-            if not blocker.explicit and is_dead(blocker.owner.process):
+            if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._persist(partial(self._remove_dead, blocker), deadline)
         if blocker.apart:
             ticket.turn.clear()
@@ -990,12 +992,16 @@ class ZooKeeperLockManager(KeepingLockManager[_Ticket]):
         """See :meth:`LockManager.reap`. What expired the servers have removed; empty parents go too."""
         self._here()
         if dry_run:
-            return [entry for entry in self.locks() if _is_left(entry)]
-        freed = self._free(_is_left)
+            return [entry for entry in self.locks() if self._is_left(entry)]
+        freed = self._free(self._is_left)
         self._ask(self._view.clear_orphans)
         for scope in LockScope:
             self._ask(partial(self._clear, scope))
         return freed
+
+    def _is_left(self, entry: LockEntry) -> bool:
+        """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+        return not entry.explicit and self._host.is_dead(entry.owner.process)
 
     def _clear(self, scope: LockScope) -> None:
         self._session.delete_each(self._view.empty(scope))
@@ -1080,8 +1086,3 @@ def _woken(ticket: _Ticket, marker: str, path: str | None) -> None:
     """Have *ticket* look again; called in kazoo's thread."""
     ticket.ended |= path == marker
     ticket.turn.set()
-
-
-def _is_left(entry: LockEntry) -> bool:
-    """Return whether a dead owner left *entry*, whose session may not have expired yet."""
-    return not entry.explicit and is_dead(entry.owner.process)

@@ -82,6 +82,7 @@ class SimulatedStore(SqliteStore):
         self.database = database
         self.shown = "simulated"
         self.clock = process.clock
+        self.host = process.world.host
         self.remote = database.remote
         self.concurrent = database.remote
         self.clock_name = "server" if database.remote else "host"
@@ -317,7 +318,7 @@ class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
         prompt: bool,
     ) -> None:
         self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URL, settings=settings, clock=process.clock)
+        super().__init__(_URL, settings=settings, clock=process.clock, host=process.world.host)
         self._store = SimulatedStore(process, database)
         reach = "network" if database.remote else "host"
         self.guarantees = replace(self.guarantees, reach=reach, carries=reach, clock=self._store.clock_name)
@@ -329,7 +330,7 @@ class SimulatedMemoryManager(MemoryLockManager):
     def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
         self._process = process
         self._on_grant = granted
-        super().__init__(run, settings=settings, clock=process.clock)
+        super().__init__(run, settings=settings, clock=process.clock, host=process.world.host)
 
     def _start_over(self) -> None:
         super()._start_over()

@@ -353,7 +353,7 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         prompt: bool,
     ) -> None:
         self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URI, settings=settings, clock=process.clock)
+        super().__init__(_URI, settings=settings, clock=process.clock, host=process.world.host)
         self.metastore = SimulatedMetastoreClient(process, metastore)
         self._queue = _SimulatedThreads(self, process)
 

@@ -46,7 +46,6 @@ from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.keeping import KeptLease
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.sql import manager as lease_module
 from commit_coord.locks.zookeeper import manager as zookeeper_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
@@ -252,9 +251,6 @@ class Run:
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced while the run lasts: whose it is, its name, and by what."""
         yield committing, "ExecutorFactory", _InlineFactory
-        for module in (lease_module, zookeeper_module):
-            yield module, "is_dead", self.world.host.is_dead
-        yield uuid, "uuid4", self.world.host.new_id
         yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
 
     @classmethod

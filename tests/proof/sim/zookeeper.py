@@ -902,7 +902,7 @@ class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
     ) -> None:
         self._enter_simulation(process, granted, prompt=prompt)
         self._ensemble = ensemble
-        super().__init__("simulated:1", settings=settings, clock=process.clock)
+        super().__init__("simulated:1", settings=settings, clock=process.clock, host=process.world.host)
 
     def has_lost(self, ticket: Any) -> bool:
         """Return whether the session of *ticket* is known to be over."""
