@@ -327,10 +327,10 @@ class CoordinatedCatalog(MetastoreCatalog):
         Raises:
             InvalidArguments: There is no such lease, or it has ended already.
         """
-        with self.leases.covering(lease_id), self.coordinator.fenced(lease_id):
+        with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
             yield
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: nobody swaps without comparing."""
         return False
 
@@ -353,7 +353,9 @@ class CoordinatedCatalog(MetastoreCatalog):
 
     # Tables.
 
-    def successor(self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+    ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
         properties = self._properties(table, head.properties if head is not None else {}, made.properties)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})

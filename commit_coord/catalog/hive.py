@@ -223,7 +223,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             self.guards.stand_for_new(table, location)
         return result
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""
         return self._writers.wait(table, location, lease)
 

@@ -412,7 +412,7 @@ class Commit:
                 assert_never(result)
 
     def _succeeding(self, follows: Follows, head: TableMetadata | None) -> Follows:
-        made = self._coordinator.store.successor(self._attempt.table, head, follows.metadata)
+        made = self._coordinator.store.prepare_metadata(self._attempt.table, head, follows.metadata)
         return replace(follows, metadata=made)
 
     def _own_snapshot(self, pointer: str | None) -> Committed | None:
@@ -501,7 +501,7 @@ class Commit:
             requirement.validate(None)
         assert self._lease is not None
         made = created(attempt, generation=self._lease.generation)
-        metadata = self._coordinator.store.successor(attempt.table, None, made)
+        metadata = self._coordinator.store.prepare_metadata(attempt.table, None, made)
         return self._planned(Follows(metadata=metadata, manifest_list=None, snapshot_ids=()), None, None)
 
     def _planned(self, follows: Follows, head: TableMetadata | None, base: str | None) -> Planned:
@@ -510,8 +510,8 @@ class Commit:
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = version_of(base) + 1
-        is_first = not (self._named or self._repeatable)
-        name = file_name(self._attempt.request_id, None if is_first else self._coordinator.host.new_id())
+        host = self._coordinator.host
+        name = file_name(self._attempt.request_id, host, fresh=not (self._named or self._repeatable))
         self._named = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._coordinator.store.file_io(metadata.properties, location)
@@ -611,7 +611,7 @@ class Commit:
 
     def _confirm(self, plan: Planned) -> Where:
         assert self._lease is not None
-        if self._coordinator.store.drain(self._attempt.table, plan.location, self._lease):
+        if self._coordinator.store.wait_for_unconditional_writers(self._attempt.table, plan.location, self._lease):
             self._drained.add(plan.location)
         return self._locate(plan) if plan.location in self._drained else Where.IN_LOG
 

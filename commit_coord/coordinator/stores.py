@@ -46,7 +46,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
         """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
 
         Args:
@@ -62,7 +62,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
 
         Raises:

@@ -343,7 +343,7 @@ class Leases:
         return self._grab(objects, lease_wait_duration_sec, None, on_lost)
 
     @contextmanager
-    def covering(self, lease_id: int) -> Iterator[None]:
+    def treat_as_held(self, lease_id: int) -> Iterator[None]:
         """Let operations of this thread not wait for what the lease locks, as if the thread had locked it itself.
 
         Raises:

@@ -715,12 +715,12 @@ def test_a_thread_does_not_wait_for_what_its_lease_locks(manager: LeaseLockManag
         assert manager.holds(TABLE, X)
         assert manager.holds(PART_A, X)
     lease_id = leases.grab_lease([A], LONG)
-    with leases.covering(lease_id):
+    with leases.treat_as_held(lease_id):
         assert manager.holds(PART_A, X)
         assert not manager.holds(TABLE, X)
     assert not manager.holds(PART_A, X)
     assert leases.confirm_lease(lease_id)
-    with pytest.raises(InvalidArguments), leases.covering(lease_id + 1):
+    with pytest.raises(InvalidArguments), leases.treat_as_held(lease_id + 1):
         pass
 
 

@@ -200,11 +200,11 @@ class MovingClient(Client):
         self.guards.stand_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
         properties = self._changes.checked(table, head.properties, made.properties)

@@ -243,7 +243,7 @@ class Client:
         """Nobody is fenced here."""
         raise NotImplementedError
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
         """Do as ``catalog/hive.py``, where there are writers that only lock."""
         return self._shares_latch and self._writers.wait(table, location, lease)
 
@@ -258,7 +258,7 @@ class Client:
         assert self.take_latch is not None
         return self.take_latch()
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Add nothing."""
         return made
 
