@@ -590,8 +590,8 @@ class CoordinatedCatalog(MetastoreCatalog):
         return repair.find(self.coordinator, self._table_identifier(identifier), since)
 
     def repair(self, found: repair.Repair) -> list[repair.LostCommit]:
-        """Bring back what can be of what was *found*; see :func:`repair.carry_out`."""
-        return repair.carry_out(self.coordinator, found)
+        """Bring back what can be of what was *found*; see :func:`repair.execute`."""
+        return repair.execute(self.coordinator, found)
 
     def forget_lost(self, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
         """Have the lock service forget what was lost of a table, and return what it forgot."""
