@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import fastavro
@@ -40,20 +40,19 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.coordinator import delete_quietly
+from commit_coord.config import Settings
+from commit_coord.coordinator import Coordinator, delete_quietly
 from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
+from commit_coord.locks.base import LockManager
 from commit_coord.locks.queueing import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
-
-if TYPE_CHECKING:
-    from commit_coord.catalog.base import CoordinatedCatalog
-    from commit_coord.coordinator import Coordinator
 
 DAY_MS = 86_400_000
 
@@ -75,6 +74,24 @@ _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 _KEPT = re.compile(r"version-hint\.text")
 
 Table = tuple[str, ...]
+
+
+class Catalog(Protocol):
+    """What is asked of a catalog."""
+
+    settings: Settings
+    locks: LockManager
+    coordinator: Coordinator
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """Return the tables of a namespace."""
+        ...
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Return the namespaces below another one."""
+        ...
+
+    def _table_identifier(self, identifier: str | Identifier) -> Identifier: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +129,7 @@ class Orphans:
         return sum(one.size for one in self.files)
 
 
-def find(
-    catalog: CoordinatedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
-) -> Orphans:
+def find(catalog: Catalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
     """Return the orphans of *table*.
 
     Args:
@@ -158,7 +173,7 @@ def find(
     )
 
 
-def delete(catalog: CoordinatedCatalog, found: Orphans) -> Orphans:
+def delete(catalog: Catalog, found: Orphans) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
     A file that can't be deleted is logged and left.
@@ -219,7 +234,7 @@ def _is_hidden(path: str) -> bool:
 # Who may still need some of it.
 
 
-def _at_work_since(catalog: CoordinatedCatalog, table: Table) -> int | None:
+def _at_work_since(catalog: Catalog, table: Table) -> int | None:
     """Wait until all who had written before now have committed; return since when the first operation is at work.
 
     Returns:
@@ -348,7 +363,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
         )
 
 
-def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> None:
+def _refuse_shared(catalog: Catalog, table: Table, location: str) -> None:
     """Refuse a location that other tables' files lie in.
 
     Raises:
@@ -376,7 +391,7 @@ def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> 
                 )
 
 
-def _tables(catalog: CoordinatedCatalog) -> Iterator[Table]:
+def _tables(catalog: Catalog) -> Iterator[Table]:
     seen: set[Table] = set()
 
     def below(namespaces: Iterable[Table]) -> Iterator[Table]:

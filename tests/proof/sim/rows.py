@@ -31,6 +31,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.catalog import base
+from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
@@ -122,29 +123,23 @@ class Asked:
 _Catalog: Any = base.CoordinatedCatalog
 
 
-class SimulatedCatalog:
-    """One process's catalog, as far as tables and statements ask for it; what it does is that of ``catalog/base``."""
+class SimulatedCatalog(LockingCatalog):
+    """One process's catalog, as far as tables and statements ask for it; its locks are those of ``catalog/locking``."""
 
     name = "sim"
 
-    spelled = _Catalog.spelled
     load_table = _Catalog.load_table
-    lock_call = _Catalog.lock_call
-    lock_change = _Catalog.lock_change
-    lock_request = _Catalog.lock_request
-    lock_operation = _Catalog.lock_operation
-    acquire_operation = _Catalog.acquire_operation
-    operating = _Catalog.operating
 
     def __init__(self, coordinator: Coordinator, files: SimulatedFileIO, operation_locks: str) -> None:
         self.coordinator, self.locks, self._io = coordinator, coordinator.locks, files
         self.host = coordinator.host
-        self.settings = SimpleNamespace(
+        settings: Any = SimpleNamespace(
             operation_locks=operation_locks,
             lock_acquire_timeout_ms=60_000,
             lock_database_parents=True,
             lock_max_partitions=1000,
         )
+        self.settings = settings
 
     def supports_server_side_planning(self) -> bool:
         """Return False: files say all."""
