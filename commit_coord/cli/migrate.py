@@ -23,8 +23,8 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.protocol.migration import MIGRATING, Phase, State
 
 if TYPE_CHECKING:
-    from commit_coord.catalog.migration import Migration, Moved, Standing
-    from commit_coord.catalog.sightings import Seen, Sighting
+    from commit_coord.catalog.migration import Migration, Moved, TableStatus
+    from commit_coord.catalog.migration.sightings import Seen, Sighting
 
 migrate = typer.Typer(
     name="migrate",
@@ -80,9 +80,9 @@ def plan(
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
         chosen = migration.tables(_patterns(tables, all_))
         seen = _watched(output, migration, window)
-        standings = migration.standings(chosen, seen, window_s=window)
+        statuses = migration.statuses(chosen, seen, window_s=window)
         shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
-        for one in standings:
+        for one in statuses:
             step = one.state.phase.toward(Phase.ZOOKEEPER)
             shown.add_row(
                 one.table,
@@ -95,10 +95,10 @@ def plan(
         document = {
             "lock_requests_per_s": _rate(seen),
             "watched_s": round(seen.seconds, 1),
-            "tables": [_standing_record(one) for one in standings],
+            "tables": [_status_record(one) for one in statuses],
         }
         rate = f"{_rate(seen):.1f}" if seen.locks is not None else "too few to count"
-        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", _counts(standings))
+        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", _counts(statuses))
 
 
 @migrate.command()
@@ -205,13 +205,13 @@ def status(
         with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
             while True:
                 seen = migration.watch(every if looks else 0.0)
-                standings = migration.standings(migration.tables(patterns), seen, window_s=60)
+                statuses = migration.statuses(migration.tables(patterns), seen, window_s=60)
                 looks += 1
                 if live is not None:
-                    live.update(Group(_status_table(standings), _counts(standings)), refresh=True)
+                    live.update(Group(_status_table(statuses), _counts(statuses)), refresh=True)
                 else:
-                    document = {"tables": [_standing_record(one) for one in standings]}
-                    output.answer(document, _status_table(standings), _counts(standings))
+                    document = {"tables": [_status_record(one) for one in statuses]}
+                    output.answer(document, _status_table(statuses), _counts(statuses))
                 if not watch or looks == times:
                     break
 
@@ -344,11 +344,11 @@ def _progress(output: Output, total: int) -> Iterator[Any]:
         yield lambda one: progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
 
 
-def _status_table(standings: Sequence[Standing]) -> Table:
+def _status_table(statuses: Sequence[TableStatus]) -> Table:
     shown = table(
         "table", "phase", "epoch", "ours", "commits by phase", "mean wait", "others seen", right=("epoch", "ours")
     )
-    for one in standings:
+    for one in statuses:
         counted = _counted(one)
         shown.add_row(
             one.table,
@@ -362,30 +362,30 @@ def _status_table(standings: Sequence[Standing]) -> Table:
     return shown
 
 
-def _counted(standing: Standing) -> dict[str, tuple[int, float]]:
+def _counted(status: TableStatus) -> dict[str, tuple[int, float]]:
     """Return phase → commits of the writers that live, and milliseconds that they waited."""
     sums: dict[str, tuple[int, float]] = {}
     for phase in Phase:
-        counts = [writer.counted.get(standing.table, {}).get(phase) for writer in standing.writers]
+        counts = [writer.counted.get(status.table, {}).get(phase) for writer in status.writers]
         commits = sum(one.latches for one in counts if one is not None)
         if commits:
             sums[phase.value] = commits, sum(one.waited_ms for one in counts if one is not None)
     return sums
 
 
-def _counts(standings: Sequence[Standing]) -> Text:
+def _counts(statuses: Sequence[TableStatus]) -> Text:
     """Return a bar of how many tables are in which phase."""
-    total, bar = len(standings), Text()
+    total, bar = len(statuses), Text()
     for phase in Phase:
-        bar.append("█" * round(_BAR * _share(standings, phase)), style=_STYLES[phase])
+        bar.append("█" * round(_BAR * _share(statuses, phase)), style=_STYLES[phase])
     for phase in Phase:
-        number = sum(one.state.phase is phase for one in standings)
+        number = sum(one.state.phase is phase for one in statuses)
         bar.append(f"  {phase} {number} of {total}", style=_STYLES[phase])
     return bar
 
 
-def _share(standings: Sequence[Standing], phase: Phase) -> float:
-    return sum(one.state.phase is phase for one in standings) / (len(standings) or 1)
+def _share(statuses: Sequence[TableStatus], phase: Phase) -> float:
+    return sum(one.state.phase is phase for one in statuses) / (len(statuses) or 1)
 
 
 def _people(sightings: Sequence[Sighting]) -> str:
@@ -407,27 +407,27 @@ def _sighting_record(sighting: Sighting) -> dict[str, Any]:
     }
 
 
-def _standing_record(standing: Standing) -> dict[str, Any]:
-    step = standing.state.phase.toward(Phase.ZOOKEEPER)
+def _status_record(status: TableStatus) -> dict[str, Any]:
+    step = status.state.phase.toward(Phase.ZOOKEEPER)
     return {
-        "table": standing.table,
-        "phase": standing.state.phase,
-        "epoch": standing.state.epoch,
+        "table": status.table,
+        "phase": status.state.phase,
+        "epoch": status.state.epoch,
         "next": step,
-        "seen": [_sighting_record(one) for one in standing.sightings],
-        "held_up_by": [_sighting_record(one) for one in standing.holds_up] if step is Phase.ZOOKEEPER else [],
+        "seen": [_sighting_record(one) for one in status.sightings],
+        "held_up_by": [_sighting_record(one) for one in status.holds_up] if step is Phase.ZOOKEEPER else [],
         "writers": [
             {
                 "client": writer.client,
                 "version": writer.version,
                 "owner": str(writer.owner),
                 "phases": list(writer.phases),
-                "wrote_in": writer.tables[standing.table],
+                "wrote_in": writer.tables[status.table],
             }
-            for writer in standing.writers
+            for writer in status.writers
         ],
-        "commits": {phase: commits for phase, (commits, _) in _counted(standing).items()},
-        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(standing).items()},
+        "commits": {phase: commits for phase, (commits, _) in _counted(status).items()},
+        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(status).items()},
     }
 
 

@@ -44,7 +44,7 @@ _LOCKS = (
     ),
     Mutant(
         "another-spelling-is-another-table-to-a-plan",
-        "catalog/sightings.py",
+        "catalog/migration/sightings.py",
         "table=table.lower(),",
         "table=table,",
         "tests/hive/test_names.py::test_a_writer_that_locks_a_name_as_typed_is_reported_with_its_spelling",
