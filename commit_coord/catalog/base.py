@@ -98,6 +98,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             group_max_size=settings.commit_group_max_size,
             group_max_bytes=settings.commit_group_max_bytes,
             metadata=metadata,
+            host=self.host,
         )
 
     # Tables.
