@@ -27,11 +27,12 @@ from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
-from commit_coord.locks.base import Lease, LockManager, LockSettings
+from commit_coord.locks.base import LockSettings
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
@@ -67,7 +68,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             check_max_wait_ms=settings.lock_check_max_wait_ms,
         )
 
-    def _open_locks(self, space: str) -> LockManager:
+    def _open_locks(self, space: str) -> HandoverLockManager:
         """Return the lock manager that the settings name.
 
         Args:
@@ -84,7 +85,9 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             options=settings.lock_options,
         )
 
-    def _coordinate(self, store: PointerStore, locks: LockManager, metadata: MetadataReader | None = None) -> None:
+    def _coordinate(
+        self, store: PointerStore, locks: HandoverLockManager, metadata: MetadataReader | None = None
+    ) -> None:
         """Make the coordinator."""
         settings = self.settings
         self.locks = locks
@@ -139,7 +142,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             table=self._table_identifier(tuple(table.name())),
             table_uuid=None if creates else str(table.metadata.table_uuid),
             base_location=None if creates else table.metadata_location,
-            base_sequence_number=lean.sequence_number(table.metadata),
+            base_sequence_number=fast_metadata.sequence_number(table.metadata),
             requirements=requirements,
             updates=updates,
         )
@@ -396,7 +399,7 @@ def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, s
     return cls(name, **given)
 
 
-def _take_note(latch: Lease) -> None:
+def _take_note(latch: HandoverLease) -> None:
     """Tell the next holder nothing of what was committed before: the table is gone."""
-    if latch.note:
-        latch.leave("")
+    if latch.handover_note:
+        latch.set_handover_note("")

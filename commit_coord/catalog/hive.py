@@ -59,6 +59,7 @@ from commit_coord.hms.probe import Capabilities, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.hms.guard import HmsGuards
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.migration.lease import holds_common_lock
@@ -99,7 +100,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         self.overwrites = self.coordinator.overwrites
         self._prepare_changes()
 
-    def _open_all_locks(self) -> LockManager:
+    def _open_all_locks(self) -> HandoverLockManager:
         """Open the lock manager and return it, once there is what keeps unmodified writers out."""
         self.migrating: MigratingLockManager | None = None
         """The lock manager, where it is the one that takes part in all phases."""

@@ -12,12 +12,14 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, Partition, calls_take, escalate, operation_locks
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
+from commit_coord.table.operation_locks import acquire, needed_locks
 
 
 class LockingCatalog:
@@ -25,7 +27,7 @@ class LockingCatalog:
 
     settings: Settings
     configuration: Configuration
-    locks: LockManager
+    locks: HandoverLockManager
     coordinator: Coordinator
     events: Events
     host: Host = SYSTEM_HOST
@@ -95,7 +97,7 @@ class LockingCatalog:
         with _before_a_change():
             return self.lock_operation(locks, statement=statement)
 
-    def _latch(self, *tables: Identifier, statement: str) -> Lease:
+    def _latch(self, *tables: Identifier, statement: str) -> HandoverLease:
         """Take the commit latches of *tables* for a change of the catalog; see :meth:`Coordinator.latch`.
 
         Raises:
@@ -119,45 +121,17 @@ class LockingCatalog:
             seconds += policy.longest_s
         return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
-    def lock_call(
-        self,
-        operation: Operation,
-        on: Resource,
-        partitions: Iterable[Partition] = (),
-        live_specs: int = 1,
-        *,
-        statement: str = "",
-    ) -> Lease | None:
-        """Take what *operation* takes on a table or database when it is called from Python.
-
-        Args:
-            operation: What is called.
-            on: The table or database.
-            partitions: Of the table, those that are named.
-            live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
-            statement: Shown to whoever waits.
-
-        Returns:
-            None when ``operation-locks`` asks for nothing, or this thread holds it already.
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+        """Hold what *operation* takes on the table or database *name* when it is called from Python.
 
         Raises:
             CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
-        if not calls_take(operation, self.settings.operation_locks):
-            return None
-        planned = operation_locks(operation, on, partitions, live_specs=live_specs)
-        locks = [(self.spelled(resource), mode) for resource, mode in planned]
-        if all(self.locks.holds(resource, mode) for resource, mode in locks):
-            return None
-        return self.lock_change(locks, statement=statement or operation.value)
-
-    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
-        """Hold what :meth:`lock_call` takes on the table or database *name*."""
         whole = COMMANDS[operation].level is Level.DATABASE
         on = Resource((".".join(name),)) if whole else Resource.table(name)
-        return self.lock_call(operation, on, statement=statement) or nullcontext()
+        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return who holds and waits for what, on *resource* and below it, or everywhere."""

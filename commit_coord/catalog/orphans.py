@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import fastavro
@@ -40,19 +40,21 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.config import Settings
-from commit_coord.coordinator import Coordinator, delete_quietly
+from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
-from commit_coord.locks.base import LockManager
-from commit_coord.locks.queueing import holder_facts
+from commit_coord.locks.blockers import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
+
+if TYPE_CHECKING:
+    from commit_coord.config import Settings
+    from commit_coord.coordinator import Coordinator
+    from commit_coord.locks.base import LockManager
 
 DAY_MS = 86_400_000
 
@@ -76,22 +78,31 @@ _KEPT = re.compile(r"version-hint\.text")
 Table = tuple[str, ...]
 
 
-class Catalog(Protocol):
-    """What is asked of a catalog."""
+class SearchedCatalog(Protocol):
+    """A catalog as far as the search for orphans goes."""
 
-    settings: Settings
-    locks: LockManager
-    coordinator: Coordinator
-
-    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """Return the tables of a namespace."""
+    @property
+    def coordinator(self) -> Coordinator:
+        """Knows the heads."""
         ...
 
-    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """Return the namespaces below another one."""
+    @property
+    def locks(self) -> LockManager:
+        """Knows who is at work on a table."""
         ...
 
-    def _table_identifier(self, identifier: str | Identifier) -> Identifier: ...
+    @property
+    def settings(self) -> Settings:
+        """The settings of the catalog."""
+        ...
+
+    def list_tables(self, namespace: str | Table) -> Iterable[Table]:
+        """Return the tables of *namespace*."""
+        ...
+
+    def list_namespaces(self, namespace: str | Table = ()) -> Iterable[Table]:
+        """Return the namespaces in *namespace*."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +140,7 @@ class Orphans:
         return sum(one.size for one in self.files)
 
 
-def find(catalog: Catalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
+def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
     """Return the orphans of *table*.
 
     Args:
@@ -173,7 +184,7 @@ def find(catalog: Catalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, 
     )
 
 
-def delete(catalog: Catalog, found: Orphans) -> Orphans:
+def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
     A file that can't be deleted is logged and left.
@@ -234,7 +245,7 @@ def _is_hidden(path: str) -> bool:
 # Who may still need some of it.
 
 
-def _at_work_since(catalog: Catalog, table: Table) -> int | None:
+def _at_work_since(catalog: SearchedCatalog, table: Table) -> int | None:
     """Wait until all who had written before now have committed; return since when the first operation is at work.
 
     Returns:
@@ -273,7 +284,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
-        note = Note.parse(latch.note or "")
+        note = Note.parse(latch.handover_note or "")
         metadata, location = coordinator.load(table)
     io = coordinator.store.file_io(metadata.properties, location)
     found = set(_versions(coordinator, location))
@@ -363,7 +374,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
         )
 
 
-def _refuse_shared(catalog: Catalog, table: Table, location: str) -> None:
+def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> None:
     """Refuse a location that other tables' files lie in.
 
     Raises:
@@ -391,7 +402,7 @@ def _refuse_shared(catalog: Catalog, table: Table, location: str) -> None:
                 )
 
 
-def _tables(catalog: Catalog) -> Iterator[Table]:
+def _tables(catalog: SearchedCatalog) -> Iterator[Table]:
     seen: set[Table] = set()
 
     def below(namespaces: Iterable[Table]) -> Iterator[Table]:

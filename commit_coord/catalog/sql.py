@@ -28,7 +28,7 @@ from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
-from commit_coord.locks.sql.store import noticing_silence
+from commit_coord.locks.sql.postgres import noticing_silence
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 from commit_coord.protocol.commit import SwapResult
@@ -75,6 +76,23 @@ class PointerStore(Protocol):
         ...
 
 
+@runtime_checkable
+class TableBoundLease(Protocol):
+    """A latch of a lock manager that takes other locks for some tables than for others."""
+
+    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+        """Return why a table with these *properties* asks for other locks than these; None where it does not."""
+        ...
+
+
+def lock_mismatch(lease: Lease, properties: Mapping[str, str]) -> str | None:
+    """Return why a table with these *properties* asks for other locks than *lease*; None where it does not.
+
+    Asked under the latch: only what is read there holds until the swap.
+    """
+    return lease.lock_mismatch(properties) if isinstance(lease, TableBoundLease) else None
+
+
 Replanner = Callable[[TableMetadata, str], Attempt]
 """Plans an attempt again on (head, head location). Raises what it refuses with."""
 
@@ -94,6 +112,12 @@ class Committed:
     location: str
     snapshot_ids: tuple[int, ...]
     answered: bool = False
+
+
+def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
+    """Return the commit of *snapshot_ids*, the table as of the last of them."""
+    at = fast_metadata.as_of(metadata, snapshot_ids[-1])
+    return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
 
 
 def delete_quietly(io: FileIO, path: str) -> None:

@@ -8,7 +8,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.cache import MetadataCache
 
@@ -42,4 +42,4 @@ class MetadataReader:
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*."""
-        return self.cache.get(location, lambda known: lean.read(self._file_io({}, location), location, known))
+        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io({}, location), location, known))

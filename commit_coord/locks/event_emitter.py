@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from commit_coord.clock import Clock
 from commit_coord.events import Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.model import Generation, LockRequest
+from commit_coord.locks.base import Lease
+from commit_coord.model import Generation, LeaseState, LockRequest
 
 
-class Telling:
+class LockEventEmitter:
     """The events of one manager's requests: each was asked for, then granted or not, and what was granted ends once."""
 
     def __init__(self, events: Events, clock: Clock) -> None:
@@ -41,6 +42,19 @@ class Telling:
                 generation=generation,
             )
         )
+
+    def follow(self, lease: Lease, asked: float) -> None:
+        """Tell that *lease*, whose request began at *asked*, is granted, and of its end when that comes."""
+        request = lease.request
+        if not self._events.heard:
+            return
+
+        def ended(_: Lease, state: LeaseState) -> None:
+            if state in (LeaseState.RELEASED, LeaseState.LOST):
+                self.ended(request.request_id, lost=state is LeaseState.LOST)
+
+        self.granted(request.request_id, request, lease.generation, asked)
+        lease.add_listener(ended)
 
     def ended(self, name: str, *, lost: bool = False) -> None:
         """Tell of the end of the request of that *name*, once, if its grant was told."""

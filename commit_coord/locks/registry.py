@@ -10,7 +10,8 @@ from typing import Any
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
-from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.base import LockSettings
+from commit_coord.locks.handover import HandoverLockManager
 
 LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,7 +34,7 @@ def create_lock_manager(
     *,
     space: str = "",
     options: Mapping[str, Any] | None = None,
-) -> LockManager:
+) -> HandoverLockManager:
     """Return the lock manager *name* as a client of the service at *uri*.
 
     Args:
@@ -56,7 +57,7 @@ def create_lock_manager(
         raise ConfigError(
             "unknown lock manager", key="lock-impl", value=name, accepted=", ".join(LOCK_MANAGERS)
         ) from None
-    factory: Callable[..., LockManager] = getattr(import_module(module), attribute)
+    factory: Callable[..., HandoverLockManager] = getattr(import_module(module), attribute)
     return factory(
         uri, space=space, settings=settings or LockSettings(), clock=clock, events=events or Events(), **(options or {})
     )

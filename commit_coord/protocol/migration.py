@@ -56,7 +56,10 @@ class Phase(StrEnum):
         """Return the next phase on the way to *target*, None when this is it."""
         order = list(Phase)
         here, there = order.index(self), order.index(target)
-        return None if here == there else order[here + (1 if there > here else -1)]
+        step = None if here == there else order[here + (1 if there > here else -1)]
+        # Writers of the phase before and of the one after then hold one lock in common, and see each other.
+        assert step is None or set(locks_of(self)) & set(locks_of(step)), "neighbours share a lock manager"
+        return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

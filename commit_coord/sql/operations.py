@@ -24,10 +24,12 @@ from commit_coord.iceberg.named_partitions import partition_filter, partition_le
 from commit_coord.iceberg.partitions import partition_level
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql import definitions
-from commit_coord.sql.filters import field_of, known_field
+from commit_coord.sql.changes import delete_rows, update_rows
+from commit_coord.sql.inserts import insert
+from commit_coord.sql.matching import delete
 from commit_coord.sql.names import Names
-from commit_coord.sql.rows import delete, delete_rows, insert, read, update_rows
-from commit_coord.sql.show import Answer, said
+from commit_coord.sql.queries import read
+from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import (
     AddColumns,
     AddPartitions,
@@ -60,6 +62,7 @@ from commit_coord.sql.statement import (
     Update,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.sql.where.columns import field_of, known_field
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -71,7 +74,7 @@ TOUCHED = "commit-coord.touched"
 _MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
 
-def carry_out(statement: Statement, names: Names) -> Answer:
+def execute(statement: Statement, names: Names) -> Answer:
     """Do what *statement* says and return its answer.
 
     Raises:
@@ -93,8 +96,8 @@ def carry_out(statement: Statement, names: Names) -> Answer:
             try:
                 catalog.rename_table(old, new)
             except TableAlreadyExistsError as error:
-                raise StatementError("there is a table of that name", table=".".join(new)) from error
-            return said(f"renamed {'.'.join(old)} to {'.'.join(new)}")
+                raise StatementError("the table already exists", table=".".join(new)) from error
+            return message(f"renamed {'.'.join(old)} to {'.'.join(new)}")
         case AddColumns() | ReplaceColumns() | ChangeColumn():
             return _change_columns(statement, tables(statement.table))
         case SetProperties(table=name, properties=properties):
@@ -112,11 +115,11 @@ def carry_out(statement: Statement, names: Names) -> Answer:
             return _touch(tables(name), partition)
         case Concatenate(table=name, partition=partition):
             done = tables(name).compact(partition.named if partition else {}, rewrite=names.rewrite)
-            return said(f"{done.before} files of {'.'.join(names.identifier(name))} are now {done.after}")
+            return message(f"{done.before} files of {'.'.join(names.identifier(name))} are now {done.after}")
         case DropTable(table=name, purge=purge):
             table = tables(name)
             (catalog.purge_table if purge else catalog.drop_table)(table.name())
-            return said(f"dropped {'.'.join(table.name())}")
+            return message(f"dropped {'.'.join(table.name())}")
         case Truncate(table=name, partition=partition):
             return _truncate(tables(name), partition)
         case Delete(table=name):
@@ -151,7 +154,7 @@ def _set_properties(table: Table, properties: Mapping[str, str | None]) -> Answe
         removed = [key for key, value in properties.items() if value is None and key in table.properties]
         if removed:
             transaction.remove_properties(*removed)
-    return said(f"set {', '.join(properties)} of {'.'.join(table.name())}")
+    return message(f"set {', '.join(properties)} of {'.'.join(table.name())}")
 
 
 def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table: CoordinatedTable) -> Answer:
@@ -171,7 +174,7 @@ def _change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table
             transaction.perform(plan, Operation.EVOLVE_SCHEMA)
     except (ValueError, ValidationError) as error:
         raise StatementError(str(error), table=".".join(table.name())) from error
-    return said(f"the columns of {'.'.join(table.name())} are changed")
+    return message(f"the columns of {'.'.join(table.name())} are changed")
 
 
 def _add(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
@@ -244,7 +247,7 @@ def _touch(table: CoordinatedTable, partition: Partition) -> Answer:
     transaction = table.transaction()
     with transaction:
         transaction.perform(plan, Operation.SET_TABLE_PROPERTIES)
-    return said(f"the properties of {'.'.join(table.name())} are set")
+    return message(f"the properties of {'.'.join(table.name())} are set")
 
 
 def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer:
@@ -259,12 +262,12 @@ def _add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer
         if files:
             if _MAPPING not in seen.properties:  # How readers find the columns of files that name no field ids.
                 tx.set_properties({_MAPPING: seen.schema().name_mapping.model_dump_json()})
-            tx.add_data_files(files, {}, MAIN_BRANCH)
+            tx.files.append(files, {}, MAIN_BRANCH)
 
     transaction = table.transaction()
     with transaction:
         transaction.perform(plan, Operation.APPEND)
-    return said(f"{count} files registered; Iceberg has no empty partitions, they come with their rows")
+    return message(f"{count} files registered; Iceberg has no empty partitions, they come with their rows")
 
 
 def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
@@ -289,7 +292,7 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
             ]
             if any(level not in (None, found) for level, found in zip(levels, lies_in, strict=True)):
                 raise StatementError(
-                    "a file lies in another partition",
+                    "a file belongs to another partition",
                     file=file.file_path,
                     partition="/".join(lies_in),
                     named=partition,
@@ -334,7 +337,7 @@ def _drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answ
     transaction = table.transaction()
     with transaction:
         transaction.perform(plan, Operation.DELETE)
-    return said(f"dropped {len(statement.partitions)} partitions of {'.'.join(table.name())}")
+    return message(f"dropped {len(statement.partitions)} partitions of {'.'.join(table.name())}")
 
 
 def _truncate(table: CoordinatedTable, partition: Partition | None) -> Answer:
@@ -350,7 +353,7 @@ def _truncate(table: CoordinatedTable, partition: Partition | None) -> Answer:
     with transaction:
         transaction.perform(plan, Operation.DELETE)
     name = ".".join(table.name())
-    return said(f"{name} is empty" if partition is None else f"the partition {partition} of {name} is empty")
+    return message(f"{name} is empty" if partition is None else f"the partition {partition} of {name} is empty")
 
 
 def _has_rows(table: Table, condition: E.BooleanExpression) -> bool:

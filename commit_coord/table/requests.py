@@ -1,19 +1,16 @@
-"""What is known of a commit of files before it begins, and after it was refused: an earlier one may have landed."""
+"""Whether an earlier commit of the same files or request has landed: asked before a commit, and after its refusal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
-from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitCoordError, CommitLockFailed, CommitStateUnknown, FileInTable
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.table.live_files import live_among
-
-if TYPE_CHECKING:
-    from commit_coord.table.table import CoordinatedTable
+from commit_coord.table.ports import catalog_of
 
 
 class Request:
@@ -24,10 +21,9 @@ class Request:
         request_id: What the caller calls it; None where it can't be asked for.
     """
 
-    def __init__(self, table: CoordinatedTable, request_id: str | None) -> None:
-        catalog: Any = table.catalog
+    def __init__(self, table: Table, request_id: str | None) -> None:
         self._table = table
-        self._coordinator: Coordinator = catalog.coordinator
+        self._coordinator = catalog_of(table).coordinator
         self._id = None if request_id is None else request_uuid(request_id)
 
     def has_landed(self, refused: Exception | None = None) -> bool:

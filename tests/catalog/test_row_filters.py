@@ -32,8 +32,8 @@ from pyiceberg.types import (
 )
 
 import commit_coord
-from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import Compare, In, IsNull, NotNull
+from commit_coord.testing.rows.conditions import Compare, In, IsNull, NotNull
+from commit_coord.testing.rows.observed import Files, Observed
 from commit_coord.testing.rows.readers import expression
 from tests.catalog.kit import NO_MATCH
 

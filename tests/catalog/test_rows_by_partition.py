@@ -306,7 +306,7 @@ def test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader(
         "isnan(x)": [3],
         "x IS NULL": [4],
     }.items():
-        found = readers._duckdb.ask(f"SELECT k FROM iceberg_scan('{location}') WHERE {condition} ORDER BY k")
+        found = readers.query_duckdb(f"SELECT k FROM iceberg_scan('{location}') WHERE {condition} ORDER BY k")
         assert keys == found["k"].to_pylist(), condition
 
 

@@ -6,7 +6,6 @@ import json
 import logging
 import signal
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
+from commit_coord.testing.fleet import holds_within
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
@@ -552,17 +552,15 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
         catalog.metastore.alter_table = alter  # type: ignore[method-assign]
         (ours,) = other.show_locks(db, "t")
         other.unlock(ours.lock_id)
-        for ticket in locks._tickets.values():
-            ticket.word -= 3_600  # so long ago the metastore spoke last
+        for ticket in locks.parts.queue.tickets.values():
+            ticket.last_confirmed_at -= 3_600  # so long ago the metastore spoke last
         with stock._client as client:
             lock = client.lock(stock._create_lock_request(db, "t"))
         read = other.get_table(db, "t")
         alter(*arguments, **more)
 
         def write_over() -> None:
-            waiting = time.monotonic() + limits.PATIENCE
-            while len(other.show_locks(db, "t")) < 2 and time.monotonic() < waiting:
-                time.sleep(0.01)  # until ours stands behind it
+            holds_within(lambda: len(other.show_locks(db, "t")) >= 2, limits.PATIENCE)  # ours waits behind it
             read.parameters["metadata_location"] = follower(read.parameters["metadata_location"])
             other.alter_table(db, "t", read, expected=None)
             other.unlock(lock.lockid)
@@ -786,7 +784,7 @@ def test_without_compare_and_set_an_interrupt_waits_for_the_answer_to_the_swap(
 
 
 def test_a_lock_manager_that_does_not_fit_the_uri_is_refused(hms: HiveMetastore, tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match="can't keep its locks there"):
+    with pytest.raises(ConfigError, match="names another service"):
         opened(hms.uri, **{"lock-impl": "lease"})
     catalog = opened(hms.uri, **{"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/l.db"})
     assert catalog.locks.name == "lease"

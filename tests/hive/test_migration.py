@@ -27,7 +27,8 @@ from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.catalog.migration.sightings import Kind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import Lease
@@ -258,7 +259,7 @@ def test_the_phase_of_a_table_that_cannot_be_read_is_not_guessed(world: World) -
 def test_it_needs_a_metastore_and_both_services(world: World) -> None:
     with pytest.raises(ConfigError, match="on no metastore"):
         commit_coord.load_catalog("t", **{"uri": "sqlite:///x.db", "lock-impl": MIGRATING, "lock.uri": "127.0.0.1:1"})
-    with pytest.raises(ConfigError, match="can't keep its locks there"):
+    with pytest.raises(ConfigError, match="names another service"):
         commit_coord.load_catalog("t", **{"uri": world.uri, "lock-impl": MIGRATING})
     with pytest.raises(ConfigError, match="all phases"):
         Migration(world.pinned())

@@ -51,59 +51,59 @@ _LOCKS = (
     ),
     Mutant(
         "a-name-becomes-sql",
-        "hms/client.py",
+        "hms/locks.py",
         "            if _UNSAFE.search(name):",
         "            if False:",
         f"{_ANY_NAME}[hms]",
     ),
     Mutant(
         "a-long-name-goes-into-an-index",
-        "locks/sql/manager.py",
+        "locks/sql/requests.py",
         "    if len(text) <= longest:",
         "    if text:",
         f"{_ANY_NAME}[lease-postgresql]",
     ),
     Mutant(
         "what-was-not-sent-is-in-doubt",
-        "locks/zookeeper/manager.py",
-        "if not request.offer or not sent or self._retract(request):",
-        "if not request.offer or self._retract(request):",
+        "locks/zookeeper/queue.py",
+        "if not request.offer or not sent or self.retract(request):",
+        "if not request.offer or self.retract(request):",
         f"{_OUTAGE}[zookeeper-never reached]",
     ),
     Mutant(
         "a-connection-that-is-refused-is-in-doubt",
-        "locks/sql/manager.py",
-        "        self._persist(self._store.connection.reach, deadline)\n",
+        "locks/sql/queue.py",
+        "        self.requests.retries.until(deadline, self.requests.store.connection.reach)\n",
         "",
         f"{_OUTAGE}[lease-reached before]",
     ),
     Mutant(
         "a-heartbeat-waits-for-one-server",
-        "locks/hms/manager.py",
-        "self.metastore.within(self._lease_seconds * _ANSWERED)",
+        "locks/hms/service.py",
+        "self.metastore.within(self.lease_seconds * _ANSWERED)",
         "self.metastore.within(3600)",
         "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
     ),
     Mutant(
         "a-release-waits-for-a-hung-server",
-        "locks/hms/manager.py",
-        "with _translated(ticket.request), self.metastore.within(BRIEFLY):",
-        "with _translated(ticket.request):",
+        "locks/hms/service.py",
+        "with translated(ticket.request), self.metastore.within(BRIEFLY):",
+        "with translated(ticket.request):",
         "tests/hive/test_locks.py::test_a_release_does_not_wait_for_a_metastore_that_hangs",
     ),
     Mutant(
         "a-closed-client-forgets-what-it-could-not-release",
         "locks/keeping.py",
-        "            self._release_late()\n\n    def _persist",
-        "\n    def _persist",
+        "            self._release_late()\n\n\ndef _is_suspect",
+        "\n\ndef _is_suspect",
         "tests/hive/test_locks.py::test_a_client_that_is_closed_gives_back_what_it_could_not_release_before",
     ),
     Mutant(
         "parameters-are-those-of-an-earlier-read",
         "hms/client.py",
-        """            return self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            return self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
 """,
-        """            found = self._repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
+        """            found = self._caller.repeat("get_table_req", GetTableRequest(dbName=db, tblName=table)).table
             first = self.__dict__.setdefault("first", {})
             return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
 """,
@@ -139,14 +139,14 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-loses-its-lock",
-        "locks/sql/manager.py",
+        "locks/sql/table.py",
         "        return Resource.parse(stored(resource))\n",
         "        return resource\n",
         "tests/sql/test_statements.py::test_a_partition_is_unlocked_by_its_name_however_long_that_is[lease-700]",
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/app.py",
+        "cli/locks.py",
         "if catalog.is_on(entry, resource)]",
         "if entry.resource == resource]",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
@@ -184,8 +184,8 @@ _LOCKS = (
 _ZOOKEEPER = (
     Mutant(
         "zookeeper-offers-twice-when-it-steps-apart",
-        "locks/zookeeper/manager.py",
-        "        if ticket.offers and not self._retract(ticket.request):\n            ticket.behind",
+        "locks/zookeeper/queue.py",
+        "        if ticket.offers and not self.retract(ticket.request):\n            ticket.behind",
         "        if False:\n            ticket.behind",
         "tests/contract/test_zookeeper.py"
         "::test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again",
@@ -214,8 +214,8 @@ _ZOOKEEPER = (
     Mutant(
         "a-released-latch-keeps-its-client",
         "locks/memory.py",
-        "partial(_tell, weakref.ref(self), request_id)",
-        "lambda: self._lost(request_id)",
+        "partial(_tell, weakref.ref(self._leases), request.request_id)",
+        "lambda: self._leases.lost(request.request_id)",
         "tests/catalog/test_left_open.py::test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected[hive]",
     ),
     Mutant(
@@ -228,9 +228,9 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-counts-from-the-last-answer",
-        "locks/zookeeper/manager.py",
-        "        return min(ticket.word, self._session.heard.since)",
-        "        return ticket.word",
+        "locks/zookeeper/service.py",
+        "        return min(ticket.last_confirmed_at, self.session.heard.since)",
+        "        return ticket.last_confirmed_at",
         "tests/sim/test_zookeeper.py::test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session",
     ),
     Mutant(
@@ -249,7 +249,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "zookeeper-lives-on-when-dropped",
-        "locks/zookeeper/client.py",
+        "locks/zookeeper/connection.py",
         "                    self._opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
@@ -263,7 +263,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "waits-for-its-own-other-catalog",
-        "locks/queueing.py",
+        "locks/held.py",
         "lease.request.request_id == blocker.request_id:",
         "False:",
         "tests/contract/test_lock_managers.py::TestLockManagers::"
@@ -278,7 +278,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "a-pickled-catalog-forgets-the-environment",
-        "config.py",
+        "config/reading.py",
         "origins=origins, given=given",
         "origins=origins, given=dict(arguments)",
         "tests/catalog/test_pickling.py::test_what_is_set_in_the_environment_travels_too",

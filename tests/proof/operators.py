@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -15,9 +14,10 @@ from typing import Any
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.calls import Caller
 from commit_coord.locks.zookeeper.client import Session
 from commit_coord.protocol.migration import Phase
+from commit_coord.testing.fleet import ForkedWriter
 
 Table = tuple[str, str]
 
@@ -40,11 +40,7 @@ class End(Enum):
 
 def killed_at(step: int, properties: Mapping[str, str], table: Table, target: Phase) -> End:
     """Move *table* to *target* in a process that is killed when *step* requests that change something were answered."""
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_move_until, args=(step, dict(properties), table, target))
-    process.start()
-    process.join(_PATIENCE_S)
-    return End(process.exitcode)
+    return End(ForkedWriter(_move_until, step, dict(properties), table, target).wait(_PATIENCE_S))
 
 
 def _move_until(step: int, properties: dict[str, str], table: Table, target: Phase) -> None:
@@ -63,8 +59,8 @@ def _move_until(step: int, properties: dict[str, str], table: Table, target: Pha
 
         return call
 
-    metastore: Any = MetastoreClient
-    metastore._call = counted(MetastoreClient._call, lambda _, name, *__: name in _SENT)
+    caller: Any = Caller
+    caller._call = counted(Caller._call, lambda _, name, *__: name in _SENT)
     session: Any = Session
     session.multi = counted(Session.multi, lambda *_: True)
     with closing(_open(properties)) as catalog:

@@ -16,12 +16,14 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
-from commit_coord.sql import filters
-from commit_coord.sql.parse import parse
+from commit_coord.sql.grammar import parse
+from commit_coord.sql.where.binding import bound as bound_where
+from commit_coord.sql.where.truth import truth
 from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.model import Compare, Stated, Unbound, bound, canonical
-from commit_coord.testing.rows.program import POOLS
-from commit_coord.testing.rows.run import literal
+from commit_coord.testing.rows.conditions import Compare, Stated, Unbound, bound
+from commit_coord.testing.rows.dice import POOLS
+from commit_coord.testing.rows.statements import literal
+from commit_coord.testing.rows.values import canonical
 
 CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
 
@@ -36,7 +38,7 @@ def by_pyiceberg(condition: Compare, schema: Schema, rows: pa.Table) -> Any:
 def by_sql(condition: Compare, schema: Schema, rows: pa.Table) -> Any:
     text = f"c {condition.op.replace('==', '=')} {literal(condition.value)}"
     statement: Any = parse(f"DELETE FROM t WHERE {text}")
-    return rows.filter(filters.truth(filters.bound(statement.where, schema), rows))
+    return rows.filter(truth(bound_where(statement.where, schema), rows))
 
 
 def asked(

@@ -12,15 +12,15 @@ import pytest
 
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.hms import heartbeat_log as hms_beats
-from commit_coord.locks.hms import manager as hms
-from commit_coord.locks.sql import manager as lease
-from commit_coord.locks.zookeeper import manager as zookeeper
+from commit_coord.locks.hms import queue as hms
+from commit_coord.locks.sql import queue as lease
+from commit_coord.locks.zookeeper import queue as zookeeper
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager
 from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore
 from tests.proof.sim.plan import Metastore
 from tests.proof.sim.world import CALM, Process, Service, World
-from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, ticket_of
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager
 
 SETTINGS = LockSettings()
 LEASE = SETTINGS.lease_ms / 1000
@@ -88,10 +88,7 @@ def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
         lease = managers[name].acquire(wanted, deadline=clock.now() + 10_000)
         granted[name] = here.now, lease
 
-    def now() -> Process:
-        return processes["waiter" if "holder" in granted else "holder"]
-
-    with patch.object(zookeeper, "_Ticket", ticket_of(now)), here.ending():
+    with here.ending():
         here.start(processes["holder"], lambda: acquire("holder"))
         here.run(until=10.0)
         assert "holder" in granted

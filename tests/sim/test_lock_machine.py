@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
-from commit_coord.locks import memory
+from commit_coord.locks import memory_space
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.locks.sql import manager as lease_module
+from commit_coord.locks.sql import queue as lease_module
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.modes import compatible
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
@@ -262,7 +262,7 @@ class MemoryMachine(LockMachine):
         try:
             super().teardown()
         finally:
-            memory._SPACES.pop(("machine", ""), None)
+            memory_space.SPACES.pop(("machine", ""), None)
 
 
 class LeaseMachine(LockMachine):
@@ -311,7 +311,7 @@ def test_a_lease_is_believed_in_no_longer_than_it_is_kept(monkeypatch: pytest.Mo
             world.run(until=second)
             (expires_at,) = database.db.execute("SELECT expires_at FROM commit_coord_requests").fetchone()
             lasts.add(expires_at)
-            believed = manager._tickets["r"].word - began + LockSettings().lease_ms / 1000
+            believed = manager.parts.queue.tickets["r"].last_confirmed_at - began + LockSettings().lease_ms / 1000
             assert believed <= expires_at / 1000
         assert len(lasts) > 5, "it was renewed"
         kept.clear()

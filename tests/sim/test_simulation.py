@@ -11,15 +11,20 @@ from typing import Any
 
 import pytest
 
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.publishing import Publisher
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
-from commit_coord.locks.hms import manager as hms_manager
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.locks.keeping import KeepingLockManager, KeptLease
-from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from commit_coord.locks.hms import queue as hms_queue
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.queue import HmsQueue
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
+from commit_coord.locks.sql.queue import SqlQueue
+from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
+from commit_coord.locks.zookeeper.view import View
 from commit_coord.protocol.commit import SwapResult, Where
 from tests.proof.sim import many
 from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
@@ -87,19 +92,21 @@ def _never_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_asks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeptLease, "ensure_active", lambda self, max_age_ms=None: None)
+    patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
 def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        requests = self.service.requests
         with suppress(LockError):
-            for entry in self.locks(ticket.request.locks[0][0], scope=ticket.request.scope)[:1]:
-                self._remove(entry.scope, entry.request_id, entry.generation, forced=True)
+            table = SqlLockTable(requests, self, Tickets(""))
+            for entry in table.look(ticket.request.locks[0][0], ticket.request.scope)[:1]:
+                requests.remove(entry.scope, entry.request_id, entry.generation, forced=True)
 
-    patch.setattr(LeaseLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _compares_with_a_later_read(patch: pytest.MonkeyPatch) -> None:
@@ -122,57 +129,61 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
-    real = Commit._locate
+    real = Publisher.locate
 
     def locate(self: Any, plan: Any) -> Where:
         where = real(self, plan)
         return Where.NOT_IN_LOG if where is Where.STILL_BASE else where
 
-    patch.setattr(Commit, "_locate", locate)
+    patch.setattr(Publisher, "locate", locate)
 
 
 def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        session, layout = self.service.session, self.service.layout
+        view, retries = View(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
+        table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock)
         with suppress(LockError):
-            self.unlock(resource=ticket.request.locks[0][0])
+            table.free(None, ticket.request.locks[0][0])
 
-    patch.setattr(ZooKeeperLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
-    for manager in (LeaseLockManager, ZooKeeperLockManager):
-        patch.setattr(manager, "_retract", lambda self, request: True)
+    patch.setattr(SqlQueue, "retract", lambda self, request: True)
+    patch.setattr(ZooKeeperQueue, "retract", lambda self, request: True)
 
 
 def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ZooKeeperLockManager, "_remove_part", lambda self, ticket, part, settling: [])
+    patch.setattr(ZooKeeperLeases, "_remove_part", lambda self, ticket, part, settling: [])
 
 
 def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_step_back", lambda self, ticket: None)
+    patch.setattr(HmsQueue, "_step_back", lambda self, ticket: None)
 
 
 def _takes_everybody_for_dead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hms_manager, "is_over", lambda *listed, **seen: True)
+    patch.setattr(hms_queue, "is_over", lambda *listed, **seen: True)
 
 
 def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_own", lambda self, request: [])
+    patch.setattr(LockCalls, "own", lambda self, request: [])
 
 
 def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        metastore = self.service.metastore
         with suppress(MetastoreUnavailable, ServerFailed):
-            for listed in self.metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
-                self.metastore.unlock(listed.lock_id)
+            for listed in metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
+                metastore.unlock(listed.lock_id)
 
-    patch.setattr(HmsLockManager, "_release", release, raising=False)
+    patch.setattr(Keeper, "release", release)
 
 
 def _as_it_comes(plan: Plan) -> Plan:

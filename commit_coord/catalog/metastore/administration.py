@@ -13,7 +13,8 @@ from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
 from commit_coord.errors import CommitStateUnknown
-from commit_coord.hms.client import FailedOver, MetastoreClient
+from commit_coord.hms.calls import FailedOver
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, ServerFailed
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name

@@ -12,7 +12,8 @@ from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TableFo
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
-from commit_coord.hms.client import FailedOver, MetastoreClient
+from commit_coord.hms.calls import FailedOver
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Overwrites

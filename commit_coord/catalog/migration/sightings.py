@@ -13,7 +13,8 @@ from enum import StrEnum
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.clock import Clock
-from commit_coord.hms.client import ListedLock, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import ListedLock, LockType
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.migration.writers import Writer

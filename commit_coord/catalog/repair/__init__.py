@@ -57,7 +57,7 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
     """
     given = list(since)
     with coordinator.latch(table, statement="look for lost commits") as latch:
-        text = latch.note
+        text = latch.handover_note
         head, location = coordinator.load(table)
     histories = LostHistories(coordinator, table, head, location)
     manifests = UnreadableManifests(table, head, location, coordinator.store.file_io(head.properties, location))
@@ -90,7 +90,7 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     """
     for commit in repair.restorable:
         assert commit.prepare is not None
-        coordinator.commit([commit.prepare()], restores=True)
+        coordinator.commit([commit.prepare()], is_repair=True)
     if not repair.by_hand:
         forget(coordinator, repair.table)
     return repair.restorable
@@ -99,11 +99,11 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
 def forget(coordinator: Coordinator, table: Table) -> tuple[Acknowledged, ...]:
     """Have the lock service forget what was lost of *table*; return what it forgot."""
     with coordinator.latch(table, statement="forget lost commits") as latch:
-        if not latch.note:
+        if not latch.handover_note:
             return ()
         _, location = coordinator.load(table)
-        head = Note.parse(latch.note).head
-        lost = coordinator.overwrites.look_back(table, location, latch.note).lost
+        head = Note.parse(latch.handover_note).head
+        lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
         if lost:
-            latch.leave(Note(head=None if head in lost else head).to_text())
+            latch.set_handover_note(Note(head=None if head in lost else head).to_text())
         return lost

@@ -33,7 +33,7 @@ from commit_coord.catalog.repair.content import (
 )
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, request_uuid, table_name
 from commit_coord.iceberg.overwrites import versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
@@ -157,7 +157,7 @@ class LostHistories:
     def _is_there(self, commit: LostCommit) -> bool:
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):
             return True
-        snapshots: lean.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
+        snapshots: fast_metadata.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
         return bool(commit.request_id) and any(snapshots.ids_with_summary(REQUEST_ID, commit.request_id))
 
     def _live(self) -> set[str]:
@@ -208,7 +208,7 @@ class LostHistories:
             table=self._table,
             table_uuid=str(self._head.table_uuid),
             base_location=self._location,
-            base_sequence_number=lean.sequence_number(self._head),
+            base_sequence_number=fast_metadata.sequence_number(self._head),
             append=Append(
                 snapshot_id=snapshot.snapshot_id,
                 branch=branches_of(after, snapshot)[0],

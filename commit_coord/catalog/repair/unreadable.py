@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from commit_coord.catalog.repair.commits import LostCommit, Table
 from commit_coord.iceberg import manifest_list, manifests
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid
 from commit_coord.iceberg.written import partition_schema
 
@@ -86,7 +86,7 @@ class UnreadableManifests:
                 table=self._table,
                 table_uuid=str(self._head.table_uuid),
                 base_location=self._location,
-                base_sequence_number=lean.sequence_number(self._head),
+                base_sequence_number=fast_metadata.sequence_number(self._head),
                 append=Append(
                     snapshot_id=snapshot_id,
                     branch=branch,

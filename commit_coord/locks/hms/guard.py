@@ -47,13 +47,14 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUnavailable
-from commit_coord.hms.client import ListedLock, LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.hms.locks import ListedLock, LockPart, LockType
 from commit_coord.locks.base import BRIEFLY
+from commit_coord.locks.blockers import holder_facts
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.heartbeat_log import Beats, is_over
-from commit_coord.locks.queueing import holder_facts
+from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
 from commit_coord.model import Owner
 from commit_coord.process import this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -69,7 +70,7 @@ _CHECK = Backoff(initial_ms=50, maximum_ms=1_000)
 @dataclass(slots=True)
 class _Guard:
     lock_id: int
-    word: float
+    last_confirmed_at: float
     """When the last confirmed renewal was sent."""
     doubted: bool = False
     """Whether the table was seen once without wanting it."""
@@ -122,7 +123,7 @@ class HmsGuards:
         """
         self.heartbeat.ensure_running()
         guard = self._known.get(table)
-        if guard is not None and self._clock.now() - guard.word < self._interval:
+        if guard is not None and self._clock.now() - guard.last_confirmed_at < self._interval:
             return
         with self._metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
             if guard is None or not self._extended(table, guard):
@@ -158,7 +159,7 @@ class HmsGuards:
             logger.warning("the guard of %s was removed; it is set again", ".".join(table))
             self._known[table] = None
             return False
-        guard.word = sent
+        guard.last_confirmed_at = sent
         return True
 
     def _set(self, table: Table, deadline: float) -> _Guard:
@@ -166,7 +167,7 @@ class HmsGuards:
         mine: int | None = None
         kept: int | None = None
         check = 0
-        beats: Beats = {}
+        heartbeats: HeartbeatLog = {}
         try:
             while True:
                 asked = self._clock.now()
@@ -180,7 +181,7 @@ class HmsGuards:
                         return _Guard(kept, asked)
                     if asked >= deadline:
                         raise self._timeout(table)
-                    self._free_dead(table, beats)
+                    self._free_dead(table, heartbeats)
                 wait = next_wait(_CHECK, check, self._clock.random())
                 self._clock.sleep(max(0.0, min(wait, deadline - asked)))
                 check += 1
@@ -189,7 +190,7 @@ class HmsGuards:
                 with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
 
-    def _free_dead(self, table: Table, beats: Beats) -> None:
+    def _free_dead(self, table: Table, heartbeats: HeartbeatLog) -> None:
         """Free what the dead left that the guard waits for: where all lock elsewhere nobody else would do so."""
         asked = self._clock.now()
         listed = self._metastore.show_locks(*table)
@@ -197,7 +198,12 @@ class HmsGuards:
         for one in listed:
             in_the_way = hms_names.conflict(_part(table), one.part)
             if in_the_way and is_over(
-                one, one.heartbeat_ms, beats=beats, failures=self._metastore.failures, asked=asked, answered=answered
+                one,
+                one.heartbeat_ms,
+                heartbeats=heartbeats,
+                failures=self._metastore.failures,
+                asked=asked,
+                answered=answered,
             ):
                 logger.info("freed a lock whose owner has ended: %s", one)
                 self._metastore.unlock(one.lock_id)
@@ -263,7 +269,7 @@ class HmsGuards:
         due = {
             table: guard
             for table, guard in dict(self._known).items()
-            if guard is None or begun - guard.word >= self._interval * 0.9
+            if guard is None or begun - guard.last_confirmed_at >= self._interval * 0.9
         }
         for table, guard in due.items():
             self._quietly(table, partial(self._keep, table, guard))

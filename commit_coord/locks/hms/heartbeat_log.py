@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from commit_coord.hms.client import ListedLock
+from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.process import is_dead
 
-Beats = dict[int, tuple[tuple[int, int], float]]
+HeartbeatLog = dict[int, tuple[tuple[int, int], float]]
 """Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
 
 
 def is_over(
-    listed: ListedLock, heartbeat_ms: int, *, beats: Beats, failures: int, asked: float, answered: float
+    listed: ListedLock, heartbeat_ms: int, *, heartbeats: HeartbeatLog, failures: int, asked: float, answered: float
 ) -> bool:
     """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
@@ -20,7 +20,7 @@ def is_over(
     Args:
         listed: One component of it.
         heartbeat_ms: The last of all its components.
-        beats: What was seen before; the caller keeps it.
+        heartbeats: What was seen before; the caller keeps it.
         failures: How often the metastore has failed. Whom it does not answer it does not answer to others either: that
             is no silence of theirs.
         asked: When it was listed; that may have taken as long as the metastore was away.
@@ -30,8 +30,8 @@ def is_over(
     if said is None or said.lease_ms is None:
         return False
     heard = heartbeat_ms, failures
-    before, seen = beats.get(listed.lock_id, (None, answered))
+    before, seen = heartbeats.get(listed.lock_id, (None, answered))
     if before != heard:
-        beats[listed.lock_id] = heard, answered
+        heartbeats[listed.lock_id] = heard, answered
         seen = answered
     return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(listed, said).process)

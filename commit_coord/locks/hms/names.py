@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from commit_coord.hms.client import ListedLock, LockPart, LockType
+from commit_coord.hms.locks import ListedLock, LockPart, LockType
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
 
 OPERATIONS = "commit-coord"

@@ -6,15 +6,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from commit_coord.locks.base import Lease
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.migration.beliefs import Beliefs, Phases
 from commit_coord.model import JournalEntry, LeaseState, LockRequest, Offer
 from commit_coord.protocol.migration import Phase, State, locks_of
 
 
-class MigratingLease(Lease):
+class MigratingLease(HandoverLease):
     """What is held of a request in the one manager, in the other, or in both."""
 
-    def __init__(self, request: LockRequest, held: Sequence[Lease], phases: Phases, beliefs: Beliefs) -> None:
+    def __init__(self, request: LockRequest, held: Sequence[HandoverLease], phases: Phases, beliefs: Beliefs) -> None:
         super().__init__(request, held[-1].generation)
         self._held, self.phases, self._beliefs = tuple(held), phases, beliefs
         self.is_changing = beliefs.is_changing
@@ -39,8 +40,8 @@ class MigratingLease(Lease):
             lease.ensure_active(max_age_ms)
         self._raise_if_over()
 
-    def unsuited(self, properties: Mapping[str, str]) -> str | None:
-        """See :meth:`Lease.unsuited`."""
+    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+        """See :class:`~commit_coord.coordinator.stores.TableBoundLease`."""
         ((table, phase),) = self.phases.items()
         state = State.of(properties)
         self._beliefs.seen(table, state)
@@ -49,30 +50,30 @@ class MigratingLease(Lease):
         return f"the table is in phase {state}, and the locks of phase {phase} were taken"
 
     @property
-    def waited(self) -> bool | None:
-        """See :attr:`Lease.waited`."""
-        return self._held[0].waited
+    def was_contended(self) -> bool | None:
+        """See :attr:`HandoverLease.was_contended`."""
+        return self._held[0].was_contended
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`: of those who wait for the lock that is taken first."""
+        """See :meth:`HandoverLease.take`: of those who wait for the lock that is taken first."""
         return self._held[0].take(limit)
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         self._held[0].settle(done, returned)
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         return self._held[0].retract()
 
     @property
-    def note(self) -> str | None:
-        """See :meth:`Lease.note`: ZooKeeper keeps notes, the metastore none."""
-        return self._held[-1].note
+    def handover_note(self) -> str | None:
+        """See :attr:`HandoverLease.handover_note`: ZooKeeper keeps notes, the metastore none."""
+        return self._held[-1].handover_note
 
-    def leave(self, note: str) -> None:
-        """See :meth:`Lease.leave`."""
-        self._held[-1].leave(note)
+    def set_handover_note(self, note: str) -> None:
+        """See :meth:`HandoverLease.set_handover_note`."""
+        self._held[-1].set_handover_note(note)
 
     def release(self) -> None:
         """See :meth:`Lease.release`. The second lock first: whoever gets the first one finds it free."""

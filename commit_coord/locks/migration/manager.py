@@ -3,9 +3,10 @@
 Theory of operation
     Two lock managers, and for each table the *phase* that says whose locks are taken (``protocol/migration``). A
     request takes what its tables ask for, the metastore's first. What it goes by is what this client last saw of the
-    table, so it may be wrong. That is found out once the locks are held: a commit asks :meth:`Lease.unsuited` with
-    what it reads under the latch; everybody else has the table looked up by :meth:`acquire`. Whoever holds too little
-    or too much lets go, takes what is asked for, and starts over; who waits for the result does not notice.
+    table, so it may be wrong. That is found out once the locks are held: a commit asks the lease
+    (:meth:`MigratingLease.lock_mismatch`) with what it reads under the latch; for everybody else :meth:`acquire` looks
+    the table up. A request that holds too little or too much lets go, takes what is asked for, and starts over; its
+    caller does not notice.
 
 Who waits while holding
     1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
@@ -32,7 +33,8 @@ from typing import Any, Protocol
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError
 from commit_coord.events import Events
-from commit_coord.locks.base import Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import Extension, Lease, LockSettings, Policy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.migration.beliefs import Beliefs
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Heartbeats, Sides
@@ -75,7 +77,7 @@ class _NoGuards:
 _NO_GUARDS = _NoGuards()
 
 
-class MigratingLockManager(LockManager):
+class MigratingLockManager(HandoverLockManager):
     """Locks in a Hive Metastore, in ZooKeeper, or in both, as each table asks for.
 
     Args:
@@ -111,20 +113,19 @@ class MigratingLockManager(LockManager):
     ) -> None:
         self.sides, self.hms, self.zookeeper = sides, sides.hms, sides.zookeeper
         self.settings = self.hms.settings
-        self.heartbeat = Heartbeats(*sides.in_order)
         self.writers = writers
         self.beliefs = Beliefs(state_of, guards.look_again)
         self._taking = Taking(sides, self.beliefs, sweep_guard=guards.sweep, writers=writers, clock=clock)
         self._emitter, self._clock = sides.emitter, clock
 
     @property
-    def _acquiring(self) -> dict[str, tuple[int, int]]:
-        """The requests under way; the first lock is the one that is waited for."""
-        return self.hms._acquiring | self.zookeeper._acquiring
+    def heartbeat(self) -> Extension:
+        """See :attr:`LockManager.heartbeat`."""
+        return Heartbeats(*self.sides.in_order)
 
     # Acquire.
 
-    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`. What is returned is what the tables ask for at that time."""
         names = names_of(request)
         with self._told(request) as started:
@@ -140,8 +141,8 @@ class MigratingLockManager(LockManager):
                 if not changed:
                     return self._granted(lease, started)
 
-    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
-        """See :meth:`LockManager.submit`. The caller asks the lease whether it suits the table."""
+    def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
+        """See :meth:`HandoverLockManager.submit`. The caller asks the lease whether it suits the table."""
         with self._told(request) as started:
             lease = self._taking.take(request, names_of(request), deadline, None)
             if isinstance(lease, JournalEntry):
@@ -191,11 +192,11 @@ class MigratingLockManager(LockManager):
     # Journal: in ZooKeeper in every phase.
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
+        """See :meth:`HandoverLockManager.remember`."""
         self.zookeeper.remember(entry, lifetime_ms=lifetime_ms)
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
+        """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(request_id)
 
     def close(self) -> None:

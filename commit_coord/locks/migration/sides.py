@@ -7,8 +7,8 @@ from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.event_emitter import Telling
+from commit_coord.locks.base import Extension, Lease, LockSettings
+from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION
@@ -26,7 +26,7 @@ class _SideEvents(Events):
     But for its end: of a lease that nobody refers to any more they alone hear.
     """
 
-    def __init__(self, outer: Events, emitter: Telling) -> None:
+    def __init__(self, outer: Events, emitter: LockEventEmitter) -> None:
         super().__init__()
         self._outer, self._emitter = outer, emitter
 
@@ -45,7 +45,7 @@ class _SideEvents(Events):
                 self._outer.emit(event)
 
 
-class Heartbeats:
+class Heartbeats(Extension):
     """The heartbeats of both managers, paused and resumed together."""
 
     def __init__(self, *managers: Side) -> None:
@@ -61,6 +61,11 @@ class Heartbeats:
         for manager in self._managers:
             manager.heartbeat.resume()
 
+    def stop(self) -> None:
+        """End those that are under way."""
+        for manager in self._managers:
+            manager.heartbeat.stop()
+
 
 class Sides:
     """The locks in a metastore and those in ZooKeeper.
@@ -73,7 +78,7 @@ class Sides:
     """
 
     def __init__(
-        self, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, emitter: Telling, host: Host = SYSTEM_HOST
+        self, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, emitter: LockEventEmitter, host: Host = SYSTEM_HOST
     ) -> None:
         self.hms, self.zookeeper, self.emitter, self._host = hms, zookeeper, emitter, host
         self.in_order: tuple[Side, Side] = (hms, zookeeper)
@@ -105,7 +110,7 @@ class Sides:
         Raises:
             ConfigError: An argument makes no sense, or something is not installed.
         """
-        emitter = Telling(events, clock)
+        emitter = LockEventEmitter(events, clock)
         common: dict[str, Any] = {"settings": settings, "clock": clock, "events": _SideEvents(events, emitter)}
         return cls(
             HmsLockManager(metastore, **common), ZooKeeperLockManager(uri, space=space, **common, **options), emitter

@@ -10,8 +10,10 @@ from itertools import count
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockRefused, OfferLost
-from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, Policy
-from commit_coord.locks.hms.manager import Guarded
+from commit_coord.locks.acquiring import pause_before_retry
+from commit_coord.locks.base import DenyPolicy, Interrupted, Policy
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.beliefs import Beliefs, Phases
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Side, Sides
@@ -94,7 +96,7 @@ class Taking:
             What is held; or the answer of the holder that carried out the request's offer.
 
         Raises:
-            LockError: As :meth:`LockManager.submit`; nothing is held or queued.
+            LockError: As :meth:`HandoverLockManager.submit`; nothing is held or queued.
         """
         self._writers.appear()
         tries = denials = 0
@@ -109,7 +111,7 @@ class Taking:
                 continue
             except _Denied as denied:
                 assert isinstance(policy, DenyPolicy)
-                denials = self._sides.hms._pause(policy, denials, deadline, denied.refused)
+                denials = pause_before_retry(self._clock, policy, denials, deadline, denied.refused)
             except Guarded:
                 may_go_on = self._beliefs.have_changed(phases) or self._sweep(phases, deadline)
                 if not may_go_on or self._clock.now() >= deadline:
@@ -120,7 +122,7 @@ class Taking:
     def _take_all(
         self, request: LockRequest, name: str, phases: Phases, deadline: float, policy: Policy | None
     ) -> MigratingLease | JournalEntry:
-        held: list[Lease] = []
+        held: list[HandoverLease] = []
         asked: list[tuple[Side, LockRequest]] = []
         try:
             for manager, part in self._parts(replace(request, request_id=name), phases):
@@ -146,7 +148,7 @@ class Taking:
             finally:
                 # By the request, not by what was noted: an interrupt may have come in between.
                 for manager, part in reversed(asked):
-                    manager._give_up(part)
+                    manager.give_up(part)
             if in_doubt:
                 raise OfferLost("the holder that took the offer did not answer", locks=request) from error
             raise
@@ -158,7 +160,7 @@ class Taking:
         phases: Phases,
         deadline: float,
         policy: Policy | None,
-    ) -> Lease:
+    ) -> HandoverLease:
         """Return the second lock, or step back from waiting for it; see the module."""
         started = self._clock.now()
 
@@ -168,8 +170,7 @@ class Taking:
 
         at_once = DenyPolicy(numretries=0) if isinstance(policy, DenyPolicy) else None
         try:
-            with manager.watching(watch):
-                return manager.acquire(part, deadline=deadline, policy=at_once)
+            return manager.acquire_while(part, deadline=deadline, policy=at_once, watch=watch)
         except Interrupted as error:
             # A wait that is watched is a row of short ones, and a service that is slow for a moment must not end it.
             if self._clock.now() - started >= self._sides.hms.settings.lease_ms / 1000:

@@ -19,8 +19,9 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.migration.sides import Sides
-from commit_coord.locks.zookeeper.client import Change, Create, MultiRefused, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout
+from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Operation
 from commit_coord.model import Owner, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase
@@ -112,7 +113,7 @@ class Writers:
     def of(cls, sides: Sides, clock: Clock) -> Self:
         """Return the registry in ZooKeeper of a client that takes part with *sides*."""
         hms, zookeeper = sides.hms, sides.zookeeper
-        return cls(lambda: zookeeper._session, zookeeper._layout, lambda: hms.client, clock)
+        return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
 
     def appear(self) -> None:
         """See to it that this client is in the registry soon."""

@@ -85,7 +85,7 @@ class Access:
         missing = [package for module, package in needed.items() if find_spec(module) is None]
         if missing:
             raise ConfigError(
-                "SASL needs a package that is not installed",
+                "missing optional dependency of SASL",
                 key="lock.zk.auth",
                 value=self.auth,
                 accepted=f"pip install {' '.join(missing)}",
@@ -98,14 +98,16 @@ class Access:
         named = [host.strip() for host in hosts.split(",")]
         if not all(named) or "://" in self.hosts or any(c.isspace() for c in hosts.replace(", ", ",").strip()):
             raise ConfigError(
-                "no ZooKeeper servers", key="lock.uri", value=self.hosts, accepted="host:port,host:port/chroot"
+                "invalid ZooKeeper servers", key="lock.uri", value=self.hosts, accepted="host:port,host:port/chroot"
             )
         return ",".join(self._with_port(host) for host in named) + slash + chroot.rstrip("/")
 
     def _with_port(self, host: str) -> str:
         _, colon, port = host.rpartition("]")[2].partition(":")
         if colon and not port.isdigit():
-            raise ConfigError("no ZooKeeper server", key="lock.uri", value=host, accepted="host:port,host:port/chroot")
+            raise ConfigError(
+                "invalid ZooKeeper server", key="lock.uri", value=host, accepted="host:port,host:port/chroot"
+            )
         return host if colon else f"{host}:{self.client_port}"
 
     @property
@@ -125,7 +127,7 @@ class Access:
             identity, _, letters = rest.rpartition(":")
             if not scheme or not letters or not set(letters) <= set(PERMISSIONS):
                 raise ConfigError(
-                    "not an ACL",
+                    "invalid ACL",
                     key="lock.zk.acl",
                     value=f"{scheme}:…",  # of a digest, the rest is one to guess passwords with
                     accepted="scheme:id:permissions, such as sasl:etl:cdrwa",

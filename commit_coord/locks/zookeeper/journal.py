@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from commit_coord.clock import Clock
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.zookeeper.client import Change, Create, Delete, MultiRefused, Operation, Session
+from commit_coord.locks.keeping import Retries
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout, journal_data, parse_journal, unescape
+from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
 from commit_coord.model import JournalEntry
 
 SPAN_MS = 300_000
@@ -94,3 +97,31 @@ class Journal:
             for each in deletes:
                 with suppress(MultiRefused):
                     self._session.multi(each)
+
+
+class ClientJournal:
+    """The journal, as one client asks it.
+
+    Args:
+        entries: The journal.
+        retries: For what is interrupted.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, entries: Journal, retries: Retries, clock: Clock) -> None:
+        self.entries = entries
+        self.was_written = False
+        """Whether this client has written entries: one that never lives through a span leaves them to others."""
+        self._retries = retries
+        self._clock = clock
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`HandoverLockManager.remember`."""
+        expires_at_ms = self._clock.wall_ms() + lifetime_ms
+        self._retries.briefly(lambda: self.entries.remember(entry, expires_at_ms))
+        self.was_written = True
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`HandoverLockManager.recall`."""
+        now_ms = self._clock.wall_ms()
+        return self._retries.briefly(lambda: self.entries.recall(request_id, now_ms))

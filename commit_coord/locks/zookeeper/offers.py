@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from commit_coord.locks.zookeeper.client import Change, Check, Create, Delete, MultiRefused, Operation, Session
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout, LockData, lock_nodes
+from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Delete, MultiRefused, Operation
 from commit_coord.model import LockRequest, Offer
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coord.locks.base import PAGE
-from commit_coord.locks.zookeeper.client import Delete, MultiRefused, Session, Stat
+from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
+from commit_coord.locks.zookeeper.nodes import Delete, MultiRefused, Stat
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
 

@@ -6,6 +6,7 @@ has our catalogs, where its known faults are mended.
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import importlib.resources
 import multiprocessing
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,20 +28,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, LongType, MapType, StructType
 
-from commit_coord.testing.rows.model import (
-    Always,
-    And,
-    Compare,
-    In,
-    IsNull,
-    Not,
-    NotNull,
-    Or,
-    Row,
-    Stated,
-    Where,
-    canonical,
-)
+from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.values import Row, canonical
 
 Bag = Counter[Row]
 Reader = Callable[[str, Schema, Where], Bag]
@@ -96,10 +86,12 @@ class _Stock:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self._close)
 
     def ask(self, location: str, row_filter: E.BooleanExpression) -> pa.Table | None:
         """Return the rows that match; None where there is no snapshot."""
         if self._process is None or self._process.poll() is not None:
+            self._close()
             program = Path(__file__).with_name("stock_scan.py")
             # -P: the folder of that file is no place to import from.
             self._process = subprocess.Popen(
@@ -116,6 +108,14 @@ class _Stock:
         if isinstance(answer, tuple):
             raise ReadError(": ".join(answer))
         return pa.ipc.open_file(answer).read_all() if answer else None
+
+    def _close(self) -> None:
+        """End the process, if there is one; it only reads."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.kill()
+            with suppress(BrokenPipeError):  # a question is in the pipe
+                process.communicate()
 
 
 _stock = _Stock()
@@ -203,11 +203,20 @@ class _DuckDB:
 _duckdb = _DuckDB()
 
 
+def query_duckdb(query: str) -> pa.Table:
+    """Return what DuckDB with its Iceberg extension answers.
+
+    Raises:
+        RuntimeError: It refuses, or has ended.
+    """
+    return _duckdb.ask(query)
+
+
 def duckdb(location: str, schema: Schema, where: Where) -> Bag:
     """Read with DuckDB's Iceberg extension."""
     condition = _sql(where, schema)
     query = f"SELECT * FROM iceberg_scan('{location.removeprefix('file://').removeprefix('file:')}') WHERE {condition}"
-    return bag(_duckdb.ask(query), schema.as_struct())
+    return bag(query_duckdb(query), schema.as_struct())
 
 
 def _sql(where: Where, schema: Schema) -> str:

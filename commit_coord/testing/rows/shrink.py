@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from commit_coord.testing.rows.model import Always, And, Not, Or
+from commit_coord.testing.rows.conditions import Always, And, Not, Or
 from commit_coord.testing.rows.operations import Race, Transact
 from commit_coord.testing.rows.program import Program, Step
 

@@ -16,25 +16,25 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
+from commit_coord.testing.rows.conditions import (
     Always,
     And,
     Compare,
     In,
     IsNull,
-    Named,
     Not,
     NotNull,
     Or,
-    Row,
-    State,
     Unbound,
     Where,
     bound,
     columns_of,
-    rows_of,
 )
+from commit_coord.testing.rows.dice import Dice, rows
+from commit_coord.testing.rows.drawn_conditions import where
+from commit_coord.testing.rows.evolutions import View
+from commit_coord.testing.rows.meaning import meaning
+from commit_coord.testing.rows.model import State, rows_of
 from commit_coord.testing.rows.operations import (
     Append,
     Compact,
@@ -44,12 +44,11 @@ from commit_coord.testing.rows.operations import (
     Overwrite,
     Race,
     Refresh,
-    files_replaced,
-    meaning,
-    on_snapshot,
-    same_kinds,
 )
-from commit_coord.testing.rows.program import Dice, Mix, Step, View, meanwhile, rows, step, where
+from commit_coord.testing.rows.program import Step
+from commit_coord.testing.rows.row_changes import files_replaced, on_snapshot, same_kinds
+from commit_coord.testing.rows.steps import Mix, meanwhile, step
+from commit_coord.testing.rows.values import MAIN, Named, Row
 
 CLIENT = "k"
 

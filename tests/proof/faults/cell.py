@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
-from commit_coord.hms.client import LockType, client_of
+from commit_coord.hms.client import client_of
+from commit_coord.hms.locks import LockType
 from commit_coord.model import LockMode, Resource
-from tests.proof.faults.fleet import Fleet
+from commit_coord.testing.fleet import holds_within
+from tests.proof.faults.crews import Crews
 from tests.proof.faults.injuries import Cell, Injury
 from tests.proof.faults.judge import Findings, image_of, judge, recovered_s, stalled_s
 from tests.proof.faults.rigs import LEASE_S, Rig
@@ -101,26 +102,27 @@ def run(
         kinds = (*kinds[:-1], "spark")
     name = f"cell_{injury.name.replace('-', '_')}_{seed}"
     place = Place(folder=folder, catalog=name, properties=rig.properties(proxies), ours=rig.configuration.ours)
-    crews = one_process(kinds) if rig.configuration.threads else processes(kinds)
+    slots = one_process(kinds) if rig.configuration.threads else processes(kinds)
     try:
         _new_table(place, rig)
-        fleet = Fleet(place, crews)
-        cell = Cell(rig, fleet, proxies, seed, injury.seconds if seconds is None else seconds)
-        fleet.start()
+        crews = Crews(place, slots)
+        cell = Cell(rig, crews, proxies, seed, injury.seconds if seconds is None else seconds)
+        crews.start()
         try:
-            _await(lambda: all(log.acked for log in fleet.logs()), _START_S)
-            time.sleep(_QUIET_S)
+            holds_within(lambda: all(log.acknowledged for log in crews.outcomes()), _START_S)
+            time.sleep(_QUIET_S)  # undisturbed work, before the fault and after it, is a part of what is measured
             since = time.monotonic()
             injury.inflict(cell)
-            recovered = _await(lambda: recovered_s(fleet.logs(), cell.ends) is not None, _RECOVERY_MAX_S)
+            recovered = holds_within(lambda: recovered_s(crews.outcomes(), cell.ends) is not None, _RECOVERY_MAX_S)
             time.sleep(_TAIL_S if recovered else 0)
             until = time.monotonic()
         finally:
-            fleet.stop(_END_S)
+            crews.stop(_END_S)
             for proxy in proxies.values():
                 proxy.heal()
-        logs = fleet.logs()
-        with closing(place.open()) as catalog:
+        logs = crews.outcomes()
+        patience = {"lock.acquire-timeout-ms": str(int(RECOVERY_S * 1000))}
+        with closing(replace(place, properties={**place.properties, **patience}).open()) as catalog:
             leaked = _leaked(catalog, rig)
             location = catalog.load_table(TABLE).metadata_location
         findings = judge(logs, image_of(location), leaked)
@@ -128,9 +130,9 @@ def run(
         broken = list(findings.broken)
         if recovery is None or recovery > RECOVERY_S:
             broken.append(f"went on after {recovery and round(recovery, 1)} s instead of {RECOVERY_S:.0f} s")
-        if fleet.hung:
-            broken.append(f"{fleet.hung} writers did not end within {_END_S:.0f} s")
-        if any(not log.acked for log in logs):
+        if crews.hung:
+            broken.append(f"{crews.hung} writers did not end within {_END_S:.0f} s")
+        if any(not log.acknowledged for log in logs):
             broken.append("a writer got nothing acknowledged")
         return Result(
             configuration=rig.configuration.name,
@@ -141,7 +143,7 @@ def run(
             stalled_s=round(stalled_s(logs, since, until), 1),
             recovered_s=None if recovery is None else round(recovery, 1),
             done=cell.done,
-            ended=len(fleet.ended),
+            ended=len(crews.ended),
             load=round(load, 1),
             at=at,
             broken=broken,
@@ -167,31 +169,20 @@ def _new_table(place: Place, rig: Rig) -> None:
         CoordinatedSqlCatalog.adopt_locks(place.catalog, **place.properties)
 
 
-def _await(what: Callable[[], bool], patience_s: float) -> bool:
-    until = time.monotonic() + patience_s
-    while not what():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
     """Return the locks that stand a lease after one more writer has had its turn; it has within one lease and 5 s."""
     left: list[str] = []
     if isinstance(catalog, CoordinatedCatalog):
-        coordinator = catalog.coordinator
-        coordinator._acquire_timeout_ms = int(RECOVERY_S * 1000)
         try:
             request = {Resource.table(TABLE): LockMode.EXCLUSIVE}
-            with catalog.lock_operation(request, statement="the next writer"), coordinator.latch(TABLE):
+            with catalog.lock_operation(request, statement="the next writer"), catalog.coordinator.latch(TABLE):
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, the next writer was not served
             left.append(f"the next writer waited in vain: {error}")
         # What was sent before its sender ended may come now: a release, or a request, which stands for a lease.
-        _await(lambda: not _standing(catalog, rig), LEASE_S + 1)
+        holds_within(lambda: not _standing(catalog, rig), LEASE_S + 1)
     else:
-        time.sleep(LEASE_S if rig.metastore is not None else 0)
+        time.sleep(LEASE_S if rig.metastore is not None else 0)  # what stands for longer than a lease has leaked
     return [*left, *_standing(catalog, rig)]
 
 

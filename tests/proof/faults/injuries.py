@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from commit_coord.local import LocalServer, ServerFailed
-from tests.proof.faults.fleet import Fleet
+from commit_coord.testing.fleet import holds_within
+from tests.proof.faults.crews import Crews
 from tests.proof.faults.proxy import Proxy
 from tests.proof.faults.rigs import CLIENT_TIMEOUT_S, LEASE_S, Configuration, Rig
 from tests.proof.faults.world import fill, forget_memory_groups, memory_group
@@ -30,15 +31,15 @@ class Cell:
 
     Args:
         rig: The servers.
-        fleet: The writers.
+        crews: The writers.
         proxies: By port, where the cell goes through proxies.
         seed: Of every choice.
         seconds: About how long the injury lasts.
     """
 
-    def __init__(self, rig: Rig, fleet: Fleet, proxies: Mapping[int, Proxy], seed: int, seconds: float) -> None:
+    def __init__(self, rig: Rig, crews: Crews, proxies: Mapping[int, Proxy], seed: int, seconds: float) -> None:
         self.rig = rig
-        self.fleet = fleet
+        self.crews = crews
         self.proxies = proxies
         self.dice = random.Random(seed)
         self.seconds = seconds
@@ -56,18 +57,16 @@ class Cell:
         self.ends.append(time.monotonic())
 
     def wait(self, seconds: float) -> None:
-        """Let it last."""
+        """Let it last: how long is a part of each fault."""
         time.sleep(seconds)
 
     def obeyed(self, slot: int, order: Order) -> bool:
         """Give *slot* an order; return whether it was carried out in time."""
-        self.fleet.place.give(slot, order)
-        path, until = self.fleet.place.order(slot), time.monotonic() + _OBEYED_S
-        while path.exists():
-            if time.monotonic() > until:
-                path.unlink(missing_ok=True)
-                return False
-            time.sleep(0.01)
+        self.crews.place.give(slot, order)
+        path = self.crews.place.order(slot)
+        if not holds_within(lambda: not path.exists(), _OBEYED_S, every_s=0.01):
+            path.unlink(missing_ok=True)
+            return False
         self.did(f"{order.act} {order.step}")
         return True
 
@@ -83,7 +82,7 @@ def kill_writers(cell: Cell) -> None:
     until = time.monotonic() + cell.seconds
     while time.monotonic() < until:
         cell.wait(cell.dice.uniform(0.1, 1.0 if not cell.rig.configuration.threads else 3.0))
-        if cell.fleet.signal(cell.dice.choice(cell.fleet.slots), signal.SIGKILL):
+        if cell.crews.signal(cell.dice.choice(cell.crews.slots), signal.SIGKILL):
             cell.did("kill")
             cell.over()
 
@@ -101,7 +100,7 @@ def kill_at_steps(cell: Cell) -> None:
     for point in points:
         if time.monotonic() > until:
             break
-        if cell.obeyed(cell.dice.choice(cell.fleet.slots), Order(step=point, act="kill")):
+        if cell.obeyed(cell.dice.choice(cell.crews.slots), Order(step=point, act="kill")):
             cell.over()
 
 
@@ -116,12 +115,10 @@ def stop_holders(cell: Cell) -> None:
     for point, slot in points:
         if not cell.obeyed(slot, Order(step=point, act="stop")):
             continue
-        until = time.monotonic() + 2
-        while not cell.fleet.is_stopped(slot) and time.monotonic() < until:
-            time.sleep(0.01)
+        holds_within(lambda: cell.crews.is_stopped(slot), 2, every_s=0.01)  # noqa: B023 - called here
         cell.over()
         cell.wait(LEASE_S + 7)
-        cell.fleet.signal(slot, signal.SIGCONT)
+        cell.crews.signal(slot, signal.SIGCONT)
         cell.wait(1)
 
 
@@ -293,13 +290,13 @@ def step_back(cell: Cell) -> None:
 
 
 def _step(cell: Cell, seconds: int) -> None:
-    for slot in cell.fleet.slots[::2]:
-        cell.fleet.place.clock(slot).write_text(str(seconds))
+    for slot in cell.crews.slots[::2]:
+        cell.crews.place.clock(slot).write_text(str(seconds))
     cell.did("clock step")
     cell.over()
     cell.wait(cell.seconds)
-    for slot in cell.fleet.slots[::2]:
-        cell.fleet.place.clock(slot).write_text("0")
+    for slot in cell.crews.slots[::2]:
+        cell.crews.place.clock(slot).write_text("0")
     cell.over()
 
 
@@ -331,7 +328,7 @@ def _hog_postgres(cell: Cell, ends: ExitStack) -> None:
                     "WHERE backend_type = 'client backend' AND application_name <> 'hog'"
                 )
                 connection.commit()
-            time.sleep(0.02 if len(own) < 50 else 0.2)
+            cell.wait(0.02 if len(own) < 50 else 0.2)
     for connection in own:
         connection.close()
 
@@ -351,14 +348,14 @@ def _hog_zookeeper(cell: Cell, ends: ExitStack) -> None:
         for server in cell.rig.zookeeper.servers:
             cell.proxies[server.port].cut()
         cell.did("connections taken")
-        time.sleep(2)
+        cell.wait(2)
 
 
 def run_out_of_memory(cell: Cell) -> None:
     """The kernel's out-of-memory killer ends a writer that takes too much, under its latch and elsewhere."""
     points = ["after EnsureActive", "before Swap", "before Acquire"] if cell.rig.configuration.ours else ["before Swap"]
     for point in points:
-        if cell.obeyed(cell.dice.choice(cell.fleet.slots), Order(step=point, act="hoard")):
+        if cell.obeyed(cell.dice.choice(cell.crews.slots), Order(step=point, act="hoard")):
             cell.over()
             cell.wait(1)
     forget_memory_groups()

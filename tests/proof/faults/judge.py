@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 import fastavro
 import pyarrow.parquet as pq
 
-from commit_coord.testing.rows.metadata import Files, Observed, faults_of_head
-from tests.proof.faults.writers import MARK, ROWS, Log
+from commit_coord.testing.fleet import Outcomes
+from commit_coord.testing.rows.metadata import faults_of_head
+from commit_coord.testing.rows.observed import Files, Observed
+from tests.proof.faults.writers import MARK, ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Findings:
     errors: dict[str, int] = field(default_factory=dict)
 
 
-def judge(logs: Sequence[Log], image: Image, leaked: Sequence[str]) -> Findings:
+def judge(logs: Sequence[Outcomes], image: Image, leaked: Sequence[str]) -> Findings:
     """Return what does not hold.
 
     Args:
@@ -100,7 +102,7 @@ def judge(logs: Sequence[Log], image: Image, leaked: Sequence[str]) -> Findings:
         leaked: Locks that are left, in words.
     """
     tried = {mark for log in logs for mark in log.tried}
-    acked = {mark: ack for log in logs for mark, ack in log.acked.items()}
+    acked = {mark: ack for log in logs for mark, ack in log.acknowledged.items()}
     refused = {mark: error for log in logs for mark, error in log.refused.items()}
     unanswered = tried - acked.keys() - refused.keys()
     history = [*image.chain, *image.beside]
@@ -143,7 +145,9 @@ def judge(logs: Sequence[Log], image: Image, leaked: Sequence[str]) -> Findings:
         wrong_rows=len(wrong),
         broken=[f"{what}: {one}" for what, each in found for one in each],
         errors=dict(
-            Counter(error for log in logs for error in (*log.refused.values(), *log.unknown.values(), *log.starts))
+            Counter(
+                error for log in logs for error in (*log.refused.values(), *log.unknown.values(), *log.failed_starts)
+            )
         ),
     )
 
@@ -160,15 +164,15 @@ def replay(chain: Sequence[Snapshot]) -> dict[str, int]:
     return {mark: count for part in parts.values() for mark, count in part.items()}
 
 
-def stalled_s(logs: Sequence[Log], since: float, until: float) -> float:
+def stalled_s(logs: Sequence[Outcomes], since: float, until: float) -> float:
     """Return the longest time between *since* and *until* in which nothing was acknowledged."""
-    times = sorted(ack.at for log in logs for ack in log.acked.values() if since < ack.at < until)
+    times = sorted(ack.at for log in logs for ack in log.acknowledged.values() if since < ack.at < until)
     return max((b - a for a, b in pairwise([since, *times, until])), default=0.0)
 
 
-def recovered_s(logs: Sequence[Log], ends: Sequence[float]) -> float | None:
+def recovered_s(logs: Sequence[Outcomes], ends: Sequence[float]) -> float | None:
     """Return the longest time from the end of an injury until something was acknowledged; None if nothing was."""
-    times = sorted(ack.at for log in logs for ack in log.acked.values())
+    times = sorted(ack.at for log in logs for ack in log.acknowledged.values())
     waits = [next((at - end for at in times if at > end), None) for end in ends]
     return None if any(wait is None for wait in waits) else max((wait for wait in waits if wait is not None), default=0)
 

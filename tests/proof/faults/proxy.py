@@ -70,7 +70,7 @@ class Proxy:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 if self.there_s:
-                    time.sleep(self.there_s)
+                    time.sleep(self.there_s)  # a network that is slow
                 server.sendall(data)
         self._end(client, server)
 
@@ -81,7 +81,7 @@ class Proxy:
                     self.lost += 1
                     break
                 if self.back_s:
-                    time.sleep(self.back_s)
+                    time.sleep(self.back_s)  # likewise
                 client.sendall(data)
         self._end(client, server)
 

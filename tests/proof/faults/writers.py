@@ -40,6 +40,7 @@ from pyiceberg.table import Table
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.fleet import OutcomeLog, read_outcomes
 from tests.proof.faults.world import run_out_of_memory
 
 TABLE = ("faults", "t")
@@ -138,44 +139,6 @@ class Place:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """An acknowledgement: which snapshot (None: there was nothing to delete), and when."""
-
-    snapshot_id: int | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """What a slot wrote down."""
-
-    tried: list[str]
-    acked: dict[str, Ack]
-    refused: dict[str, str]
-    unknown: dict[str, str]
-    starts: list[str]
-    """Errors of processes that did not come to write."""
-
-
-def read_log(path: Path) -> Log:
-    """Return what the log at *path* says; a last line that a kill cut off says nothing."""
-    log = Log([], {}, {}, {}, [])
-    for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
-        match line.split() if line.endswith("\n") else []:
-            case ["try", mark]:
-                log.tried.append(mark)
-            case ["ack", mark, snapshot_id, at]:
-                log.acked[mark] = Ack(None if snapshot_id == "none" else int(snapshot_id), float(at))
-            case ["refused", mark, error]:
-                log.refused[mark] = error
-            case ["unknown", mark, error]:
-                log.unknown[mark] = error
-            case ["start", error]:
-                log.starts.append(error)
-    return log
-
-
 def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     """Be the writers of *slots* (number → kind) until they shall stop, or the process *parent* is gone."""
     warnings.simplefilter("ignore")
@@ -195,8 +158,8 @@ def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     except Exception as error:
         logging.exception("the catalog was not opened")  # noqa: LOG015 - of this process alone
         for slot in slots:
-            with _Notes(place.log(slot)) as notes:
-                notes.line("start", type(error).__name__)
+            with OutcomeLog(place.log(slot)) as log:
+                log.failed_start(error)
         sys.exit(3)
     obeying.watch(catalog)
     work = [partial(_Slot(place, slot, kind, catalog, parent, obeying).work) for slot, kind in slots.items()]
@@ -211,26 +174,6 @@ def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     with suppress(Exception):
         catalog.close()
     os._exit(0)  # Spark's JVM and whatever else was started goes with its pipes
-
-
-class _Notes:
-    """A log that survives the process."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a")
-        if self._file.tell():
-            self.line()  # ends a line that a kill cut off
-
-    def line(self, *words: object) -> None:
-        self._file.write(" ".join(map(str, words)) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def __enter__(self) -> _Notes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 class _Slot:
@@ -249,29 +192,29 @@ class _Slot:
 
     def work(self) -> None:
         self._obeying.slots.number = self._slot
-        number = len(read_log(self._place.log(self._slot)).tried)
-        with _Notes(self._place.log(self._slot)) as notes:
+        number = len(read_outcomes(self._place.log(self._slot)).tried)
+        with OutcomeLog(self._place.log(self._slot)) as log:
             try:
                 operate = self._operation()
             except Exception as error:
                 logging.exception("the table was not loaded")  # noqa: LOG015
-                notes.line("start", type(error).__name__)
+                log.failed_start(error)
                 os._exit(3)
             while not self._place.stop.exists() and _lives(self._parent):
                 mark = f"{self._kind}.{self._slot}.{os.getpid()}.{number}"
                 number += 1
-                notes.line("try", mark)
+                log.tries(mark)
                 try:
                     snapshot_id = operate(mark, number)
                 except (CommitFailedException, ValidationException) as error:
                     logging.warning("%s", mark, exc_info=True)  # noqa: LOG015
-                    notes.line("refused", mark, type(error).__name__)
+                    log.refused(mark, error)
                 except Exception as error:
                     logging.warning("%s", mark, exc_info=True)  # noqa: LOG015
-                    notes.line("unknown", mark, type(error).__name__)
+                    log.unknown(mark, error)
                 else:
-                    notes.line("ack", mark, snapshot_id or "none", time.monotonic())
-                time.sleep(_PAUSE_S[self._kind])
+                    log.acknowledged(mark, snapshot_id)
+                time.sleep(_PAUSE_S[self._kind])  # the pace of a writer
 
     def _operation(self) -> Callable[[str, int], int | None]:
         table = self._catalog.load_table(TABLE)
@@ -417,8 +360,8 @@ class _Obeying:
         if order.act == "hoard":
             run_out_of_memory(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL if order.act == "kill" else signal.SIGSTOP)
-        while order.act == "kill":
-            time.sleep(1)  # the signal is on its way
+        if order.act == "kill":
+            threading.Event().wait()  # the signal is on its way
 
 
 def _wrap_pyiceberg(catalog: Catalog, reached: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ PROMISES = {
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
 }
 
-_HEADINGS = {
+HEADINGS = {
     COMMIT.name: "The commit protocol",
     LEASE.name: "What a holder may believe",
     MIGRATION.name: "From HMS locks to ZooKeeper",
@@ -42,7 +42,7 @@ _SERVICES = {
     "other": "another writer",
 }
 
-_HEAD = """\
+HEAD = """\
 # The protocols as models
 
 Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each
@@ -64,14 +64,14 @@ servers that lose what they confirmed, clocks of different speed, and writers of
 
 
 def digest() -> str:
-    """Return the fingerprint of what the page is made from."""
-    sources = [*sorted(SPECIFICATIONS.glob("*.tla")), SPECIFICATIONS / "variants.py", SPECIFICATIONS / "page.py"]
+    """Return the fingerprint of the models that the page shows."""
+    sources = [*sorted(SPECIFICATIONS.glob("*.tla")), SPECIFICATIONS / "variants.py"]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def page(results: Sequence[Result]) -> str:
     """Return the page, from the results of all variants."""
-    parts = [_HEAD, "## Promises\n", "| name | in words |", "|---|---|"]
+    parts = [HEAD, "## Promises\n", "| name | in words |", "|---|---|"]
     parts += [f"| {name} | {words} |" for name, words in PROMISES.items() if name != FREE]
     parts += [f"| {LIVE} | {PROMISES[FREE]} |", ""]
     for module in (COMMIT, LEASE, MIGRATION):
@@ -81,7 +81,7 @@ def page(results: Sequence[Result]) -> str:
 
 
 def _section(module: Module, results: Sequence[Result]) -> Iterator[str]:
-    yield f"## {_HEADINGS[module.name]}\n"
+    yield f"## {HEADINGS[module.name]}\n"
     yield "All promises hold:\n"
     yield "| variant | what | states |"
     yield "|---|---|---:|"

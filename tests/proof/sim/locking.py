@@ -10,19 +10,22 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from commit_coord.locks.base import Interrupted, Lease, LockSettings
+from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.base import Extension, Interrupted, Lease, LockSettings
+from commit_coord.locks.blockers import Blocker
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.keeping import KeepingLockManager
 from commit_coord.locks.memory import MemoryLockManager
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
-from commit_coord.locks.sql.store import Connection, Rows, SqliteConnection, SqliteStore, Step, Store, _sqlite_text
-from commit_coord.model import LockRequest, LockScope
+from commit_coord.locks.sql.sqlite import SqliteConnection, SqliteStore, sqlite_text
+from commit_coord.locks.sql.store import Connection, Rows, Step, Store
+from commit_coord.locks.threads import Threads
+from commit_coord.model import LockScope
 from tests.proof.sim.world import NoAnswer, Process, Service, Thread, Unreachable
 
 _URL = "sqlite:////simulated"
@@ -44,7 +47,7 @@ class LockDatabase:
         self.remote = remote
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         for text in lease_sql.CREATE:
-            self.db.execute(_sqlite_text(text))
+            self.db.execute(sqlite_text(text))
         self.listeners: dict[str, SimulatedConnection] = {}
         self._forgets = forgets
         self._before: list[sqlite3.Connection] = []
@@ -82,7 +85,6 @@ class SimulatedStore(SqliteStore):
         self.database = database
         self.shown = "simulated"
         self.clock = process.clock
-        self.host = process.world.host
         self.remote = database.remote
         self.concurrent = database.remote
         self.clock_name = "server" if database.remote else "host"
@@ -255,49 +257,56 @@ class Signal:
         return self._is_set
 
 
-class SimulatedManager(KeepingLockManager[Any]):
-    """What every real manager has to do in a simulated process. Put before the manager's class."""
+def simulated_threads(process: Process) -> Threads:
+    """Return the threads of *process*. One thread of the interpreter runs all processes."""
 
-    _process: Process
-    _hurries_in: Collection[LockScope] = tuple(LockScope)
-    """Where a holder that has made sure of its lease is not stopped, if that is what the run assumes."""
+    def heartbeat(
+        beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> Heartbeat:
+        return SimulatedHeartbeat(process, beat, idle=idle)
 
-    def _enter_simulation(self, process: Process, granted: Callable[[Lease], None], *, prompt: bool) -> None:
-        """Belong to *process*; call it before the manager is made.
+    return Threads(turn=lambda: Signal(process), heartbeat=heartbeat, noted_anywhere=threading.local)
 
-        Args:
-            process: Whose the manager is.
-            granted: Told of each grant.
-            prompt: Who has made sure of its lease is not stopped before its next change is sent.
-        """
-        self._process = process
-        self._on_grant = granted
-        self._prompt = prompt
 
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
+def observe(
+    manager: QueueLockManager[Any],
+    process: Process,
+    granted: Callable[[Lease], None],
+    *,
+    prompt: bool,
+    hurries_in: Collection[LockScope] = tuple(LockScope),
+) -> None:
+    """Tell of what *manager* grants, and have its process hurry where the run assumes that.
 
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return SimulatedHeartbeat(self._process, self._beat, idle=idle)
+    Args:
+        manager: The manager of *process*.
+        process: Whose it is.
+        granted: Told of each grant.
+        prompt: Who has made sure of its lease is not stopped before its next change is sent.
+        hurries_in: In which scopes.
+    """
+    queue, keeper = manager.parts.queue, cast("Any", manager.parts.keeping)
+    grant, ensure_active, release = queue.grant, keeper.ensure_active, keeper.release
 
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = super()._grant(request)  # type: ignore[safe-super]  # the manager behind this class has one
-        self._on_grant(lease)
+    def grant_and_tell(acquire: Acquire) -> HandoverLease:
+        lease: HandoverLease = grant(acquire)
+        granted(lease)
         return lease
 
-    def _ensure_active(self, ticket: Any, max_age_ms: int | None) -> None:
-        super()._ensure_active(ticket, max_age_ms)
-        if ticket.request.scope in self._hurries_in:
-            self._process.in_a_hurry = self._prompt
+    def ensure_active_and_hurry(ticket: Any, max_age_ms: int | None) -> None:
+        ensure_active(ticket, max_age_ms)
+        if ticket.request.scope in hurries_in:
+            process.in_a_hurry = prompt
 
-    def _release(self, ticket: Any) -> None:
-        if ticket.request.scope in self._hurries_in:
-            self._process.in_a_hurry = False
-        super()._release(ticket)
+    def release_at_leisure(ticket: Any) -> None:
+        if ticket.request.scope in hurries_in:
+            process.in_a_hurry = False
+        release(ticket)
+
+    queue.grant, keeper.ensure_active, keeper.release = grant_and_tell, ensure_active_and_hurry, release_at_leisure
 
 
-class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
+class SimulatedLeaseManager(LeaseLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -317,37 +326,37 @@ class SimulatedLeaseManager(SimulatedManager, LeaseLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URL, settings=settings, clock=process.clock, host=process.world.host)
-        self._store = SimulatedStore(process, database)
-        reach = "network" if database.remote else "host"
-        self.guarantees = replace(self.guarantees, reach=reach, carries=reach, clock=self._store.clock_name)
+        store = SimulatedStore(process, database)
+        super().__init__(_URL, settings=settings, clock=process.clock, threads=simulated_threads(process), store=store)
+        observe(self, process, granted, prompt=prompt)
 
 
 class SimulatedMemoryManager(MemoryLockManager):
     """The real queues; a turn that was given is noticed at the next look."""
 
     def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
-        self._process = process
-        self._on_grant = granted
-        super().__init__(run, settings=settings, clock=process.clock, host=process.world.host)
+        # One thread of the interpreter runs all processes.
+        super().__init__(run, settings=settings, clock=process.clock, threads=Threads(noted_anywhere=threading.local))
+        queue: Any = self.parts.queue
+        real_enter, real_grant = queue.enter, queue.grant
 
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._anywhere = threading.local()  # one thread of the interpreter runs all processes
+        def enter(acquire: Acquire) -> Blocker | None:
+            process.step()
+            process.clock.sleep(0.001)
+            blocker: Blocker | None = real_enter(acquire)
+            return blocker
 
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        self._process.step()
-        self._process.clock.sleep(0.001)
-        return super()._enter(request, deadline)
+        def wait(acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+            clock = process.clock
+            while clock.now() < until and not queue.ticket(acquire.request).turn.is_set():
+                clock.sleep(0.002 + 0.004 * clock.random())
+                queue.space.remove_dropped()
+            next_blocker: Blocker | None = queue.blocker(queue.ticket(acquire.request))
+            return next_blocker
 
-    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        while self._clock.now() < deadline and not self._mine(request).turn.is_set():
-            self._clock.sleep(0.002 + 0.004 * self._clock.random())
-            self._space.sweep()
-        return self._seen(self._mine(request))
+        def grant(acquire: Acquire) -> HandoverLease:
+            lease: HandoverLease = real_grant(acquire)
+            granted(lease)
+            return lease
 
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = super()._grant(request)
-        self._on_grant(lease)
-        return lease
+        queue.enter, queue.wait, queue.grant = enter, wait, grant

@@ -23,23 +23,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hive_metastore.ttypes import LockResponse, ShowLocksResponse, ShowLocksResponseElement
 from tenacity import Retrying
 
 from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, MetastoreUnavailable
-from commit_coord.hms.client import LockType, MetastoreClient
+from commit_coord.hms.calls import Caller
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLock, NotSent, ServerFailed
+from commit_coord.hms.locks import LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.manager import HmsLockManager, _Threads, _Ticket
-from commit_coord.locks.memory import _Space
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
-from tests.proof.sim.locking import Signal, SimulatedManager
+from tests.proof.sim.locking import observe, simulated_threads
 from tests.proof.sim.plan import Metastore
 from tests.proof.sim.world import NoAnswer, Process, Service, Unreachable, World
 
@@ -262,17 +264,17 @@ class SimulatedConnection(Connection):
         """See :meth:`Connection.close`."""
 
 
-class SimulatedMetastoreClient(MetastoreClient):
-    """The real client on simulated connections; what it tries again waits by its process's clock."""
+class SimulatedCaller(Caller):
+    """The real calls on simulated connections; what is tried again waits by its process's clock."""
 
-    def __init__(self, process: Process, metastore: SimulatedMetastore) -> None:
+    def __init__(self, process: Process, metastore: SimulatedMetastore, uris: str, access: Access) -> None:
         self._process = process
-        super().__init__(_URI, Access(timeout_ms=round(1000 * metastore.service.patience)))
-        self._pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
+        super().__init__(uris, access)
+        self.pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """See :meth:`MetastoreClient.within`; simulated services give up after their patience."""
+        """See :meth:`Caller.within`; simulated services give up after their patience."""
         yield
 
     def _retrying(self, *errors: type[Exception]) -> Any:
@@ -289,6 +291,12 @@ class SimulatedMetastoreClient(MetastoreClient):
             )(*asked)
 
         return call
+
+
+def simulated_client(process: Process, metastore: SimulatedMetastore) -> MetastoreClient:
+    """Return the real client, whose calls are simulated."""
+    access = Access(timeout_ms=round(1000 * metastore.service.patience))
+    return MetastoreClient(_URI, access, caller=partial(SimulatedCaller, process, metastore))
 
 
 # The manager.
@@ -310,27 +318,7 @@ class OfThread:
         self._values[self._world.expected()[0], name] = value
 
 
-class _SimulatedThreads(_Threads):
-    """The queues of one process's threads, in a memory that no other process has."""
-
-    def __init__(self, manager: SimulatedHmsManager, process: Process) -> None:
-        self._process = process
-        super().__init__(manager, process.clock)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._space = _Space()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        blocker = super()._enter(request, deadline)
-        ticket: Any = self._mine(request)
-        ticket.turn = Signal(self._process, is_set=ticket.turn.is_set())
-        return blocker
-
-
-class SimulatedHmsManager(SimulatedManager, HmsLockManager):
+class SimulatedHmsManager(HmsLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -341,8 +329,6 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         prompt: Who has made sure of its latch is not stopped before its next change is sent.
     """
 
-    _hurries_in = (LockScope.COMMIT,)
-
     def __init__(
         self,
         process: Process,
@@ -352,21 +338,14 @@ class SimulatedHmsManager(SimulatedManager, HmsLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        super().__init__(_URI, settings=settings, clock=process.clock, host=process.world.host)
-        self.metastore = SimulatedMetastoreClient(process, metastore)
-        self._queue = _SimulatedThreads(self, process)
-
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._thread: Any = OfThread(self._process.world)
-        self._anywhere = OfThread(self._process.world)
-
-    def _sent(self, request: LockRequest, deadline: float) -> tuple[_Ticket, bool]:
-        ticket, acquired = super()._sent(request, deadline)
-        signal: Any = Signal(self._process)
-        ticket.turn = signal
-        return ticket, acquired
+        world = process.world
+        threads = replace(
+            simulated_threads(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
+        )
+        client = simulated_client(process, metastore)
+        super().__init__(_URI, settings=settings, clock=process.clock, threads=threads, metastore=client)
+        del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
+        observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))
 
 
 # Those who are not ours.
@@ -383,7 +362,7 @@ class StockLocks:
 
     def __init__(self, process: Process, metastore: SimulatedMetastore, granted: Callable[[Lease], None]) -> None:
         self.process = process
-        self.client = SimulatedMetastoreClient(process, metastore)
+        self.client = simulated_client(process, metastore)
         self._granted = granted
 
     def acquire(self, request: LockRequest, *, deadline: float) -> Lease:

@@ -24,12 +24,13 @@ from commit_coord.events import Events
 from commit_coord.hms.probe import Capabilities, CompareAndSet
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease
-from commit_coord.locks.event_emitter import Telling
-from commit_coord.locks.hms.manager import Guarded, HmsLockManager
+from commit_coord.locks.blockers import Blocker
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.sides import Sides
-from commit_coord.locks.queueing import Blocker
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import HMS, ZOOKEEPER, Phase, State
@@ -55,12 +56,10 @@ class SimulatedHms(SimulatedLeaseManager):
     def __init__(self, *arguments: Any, ours: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._ours = ours
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        return self._met(request, super()._enter(request, deadline))
-
-    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        return self._met(request, super()._wait(request, blocker, deadline))
+        queue: Any = self.parts.queue
+        enter, wait = queue.enter, queue.wait
+        queue.enter = lambda acquire: self._met(acquire.request, enter(acquire))
+        queue.wait = lambda acquire, blocker, until: self._met(acquire.request, wait(acquire, blocker, until))
 
     def _met(self, request: LockRequest, blocker: Blocker | None) -> Blocker | None:
         if blocker is not None and self._ours and request.scope is LockScope.COMMIT and _guards(self):
@@ -73,7 +72,7 @@ class SimulatedHms(SimulatedLeaseManager):
 
     def latch_of(self, table: Resource) -> Lease | None:
         """As :meth:`commit_coord.locks.hms.manager.HmsLockManager.latch_of`."""
-        for ticket in list(self._tickets.values()):
+        for ticket in list(self.parts.queue.tickets.values()):
             if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
                 lease: Lease | None = ticket.lease
                 return lease
@@ -185,7 +184,7 @@ class MovingClient(Client):
             servers=self.servers,
             **common,
         )
-        sides = Sides(locks, cast(Any, zookeeper), Telling(Events(), clock), host)
+        sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock), host)
         self.locks = self.migrating = MigratingLockManager(
             sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, _Nobody()), clock=clock
         )

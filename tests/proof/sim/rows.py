@@ -35,14 +35,21 @@ from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
-from commit_coord.testing.rows import program
-from commit_coord.testing.rows.metadata import Files, Observed, faults
-from commit_coord.testing.rows.model import State, complete
+from commit_coord.testing.rows.dice import Dice, rows
+from commit_coord.testing.rows.differences import difference
+from commit_coord.testing.rows.doing import NAMESPACE, Doing
+from commit_coord.testing.rows.drawn_tables import table
+from commit_coord.testing.rows.evolutions import View
+from commit_coord.testing.rows.findings import in_words
+from commit_coord.testing.rows.meaning import meaning
+from commit_coord.testing.rows.metadata import faults
+from commit_coord.testing.rows.model import State
+from commit_coord.testing.rows.observed import Files, Observed
 from commit_coord.testing.rows.operations import (
     STATEMENTS,
     AddFiles,
@@ -55,9 +62,10 @@ from commit_coord.testing.rows.operations import (
     Refresh,
     Single,
     WriteFiles,
-    meaning,
 )
-from commit_coord.testing.rows.run import NAMESPACE, Doing, difference, in_words
+from commit_coord.testing.rows.program import Program
+from commit_coord.testing.rows.steps import Mix, mix, single
+from commit_coord.testing.rows.values import complete
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, SimulatedFileIO, short
@@ -164,14 +172,14 @@ class SimulatedCatalog(LockingCatalog):
 class Drawn:
     """How a run's table is, and which operations it draws."""
 
-    table: program.Program
-    mix: program.Mix
+    table: Program
+    mix: Mix
 
     @classmethod
     def of(cls, seed: int) -> Self:
         """Draw them."""
-        dice = program.Dice(seed)
-        return cls(program.table(dice), program.mix(dice))
+        dice = Dice(seed)
+        return cls(table(dice), mix(dice))
 
 
 class RowsRun(Run):
@@ -204,7 +212,7 @@ class RowsRun(Run):
             properties={"format-version": str(version), **made.properties},
             table_uuid=uuid.UUID(int=1),
         )
-        return lean.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
+        return fast_metadata.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced, PyIceberg's clock and threads with the rest."""
@@ -276,12 +284,12 @@ class RowsRun(Run):
 
     def _draw(self, state: State, mark: str) -> Single:
         """Return an operation that makes sense on a table in *state*."""
-        dice = program.Dice(hash_of(f"{self.plan.seed} {mark}"))
-        view = program.View(head=state, base=lambda _: state, slots={})
+        dice = Dice(hash_of(f"{self.plan.seed} {mark}"))
+        view = View(head=state, base=lambda _: state, slots={})
         if len(state.files) < 2 and dice.chance(50):
-            return Append("a", program.rows(dice, state, 1))
+            return Append("a", rows(dice, state, 1))
         while True:
-            operation = program.single(dice, view, "a", self.drawn.mix)
+            operation = single(dice, view, "a", self.drawn.mix)
             if not isinstance(operation, _NOT_DRAWN):
                 return operation
 

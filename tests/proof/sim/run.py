@@ -32,21 +32,26 @@ from pyiceberg.types import LongType, NestedField
 
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
-from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator import outcome as outcome_module
+from commit_coord.coordinator import publishing as publishing_module
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append as AppendAttempt
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.rebase import Follows, follow
-from commit_coord.locks import memory as memory_module
-from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.keeping import KeptLease
+from commit_coord.iceberg.rebase import Rebased, rebase
+from commit_coord.locks import memory_space
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.zookeeper import manager as zookeeper_module
+from commit_coord.locks.sql import queue as lease_module
+from commit_coord.locks.sql import table as lease_table_module
+from commit_coord.locks.zookeeper import queue as zookeeper_module
+from commit_coord.locks.zookeeper import table as zookeeper_table_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
@@ -90,7 +95,7 @@ from tests.proof.sim.world import (
     World,
     owner_of,
 )
-from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of, ticket_of
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of
 
 TABLE = ("db", "t")
 LATCH = Resource.table(TABLE)
@@ -154,7 +159,7 @@ _INLINE = Inline()
 @cache
 def _created() -> TableMetadata:
     """Return the table as it is created, the same in every run."""
-    return lean.lean(
+    return fast_metadata.lean(
         new_table_metadata(
             schema=Schema(NestedField(1, "id", LongType(), required=False)),
             partition_spec=UNPARTITIONED_PARTITION_SPEC,
@@ -217,7 +222,7 @@ class Run:
             length |= State(phase=Phase.HMS, epoch=0).changed_to(plan.move.begins)
         created = created.model_copy(update={"properties": {**created.properties, **length}})
         location = "sim://t/metadata/00000-created.metadata.json"
-        self.files.content[location] = lean.dump(created, location)
+        self.files.content[location] = fast_metadata.dump(created, location)
         self.pointers = Pointers(pointer_service, plan.condition, location)
         self.locks = LockDatabase(
             lock_service,
@@ -250,8 +255,11 @@ class Run:
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced while the run lasts: whose it is, its name, and by what."""
-        yield committing, "ExecutorFactory", _InlineFactory
-        yield zookeeper_module, "_Ticket", ticket_of(lambda: self.world.expected()[0].process)
+        for module in (outcome_module, publishing_module):
+            yield module, "ExecutorFactory", _InlineFactory
+        for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
+            yield module, "is_dead", self.world.host.is_dead
+        yield uuid, "uuid4", self.world.host.new_id
 
     @classmethod
     @contextmanager
@@ -272,7 +280,7 @@ class Run:
                     run._look_at_metastore(run.metastore)
                 yield run
         finally:
-            memory_module._SPACES.pop((run.name, ""), None)
+            memory_space.SPACES.pop((run.name, ""), None)
             run.locks.db.close()
             run.zookeeper.db.close()
             logging.disable(quiet)
@@ -326,7 +334,7 @@ class Run:
         self.world.at(outage.begins, leave)
         self.world.at(outage.ends, come_back)
 
-    def manager(self, process: Process, client: Client) -> LockManager:
+    def manager(self, process: Process, client: Client) -> HandoverLockManager:
         """Return the process's lock manager; what it grants is observed."""
         if self.plan.locks is Locks.NONE:
             return NoneLockManager()
@@ -528,7 +536,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             updates=(SetPropertiesUpdate(updates={_REGISTER: mark}),),
             properties_read={_REGISTER: saw},
         )
@@ -583,7 +591,7 @@ class Run:
         if self.metastore is not None:
             # Where locks are reaped nobody tells them that theirs was: what they believe is nothing to go by.
             told = partial(self._granted, process) if self.plan.metastore.timeout is None else lambda lease: None
-            manager: LockManager | StockLocks = StockLocks(process, self.metastore, told)
+            manager: HandoverLockManager | StockLocks = StockLocks(process, self.metastore, told)
         else:
             manager = self.manager(process, client)
         for number, _ in self._left[process.name][0]:
@@ -614,11 +622,11 @@ class Run:
         try:
             base = client.pointer(TABLE)
             assert base is not None
-            head = lean.read(client.io, base)
+            head = fast_metadata.read(client.io, base)
             attempt = self._attempt(process, head, base, mark, None)
             now_ms, file_id = process.clock.wall_ms(), str(self.world.host.new_id())
-            made = follow(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
-            assert isinstance(made, Follows)
+            made = rebase(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
+            assert isinstance(made, Rebased)
             assert made.manifest_list is not None
             plan = made.manifest_list
             manifest_list.write_appended(
@@ -628,7 +636,7 @@ class Run:
             )  # fmt: skip
             location = f"sim://t/metadata/{_next_version(base)}-{self.world.host.new_id()}.metadata.json"
             with client.io.new_output(location).create() as stream:
-                stream.write(lean.dump(made.metadata, location))
+                stream.write(fast_metadata.dump(made.metadata, location))
             result = swap(base, location)
         except (OSError, NoAnswer, Unreachable, LockError) as error:
             process.note(f"{mark}: {type(error).__name__}")
@@ -659,7 +667,7 @@ class Run:
         process.note(f"commits {mark}")
         committed: Committed | None = None
         try:
-            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, under=under)
+            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, operation_lease=under)
             answer, why = Answer.ACKNOWLEDGED, f"in {short(committed.location)}"
         except CommitNotApplied as error:
             answer, why = Answer.REFUSED, _why(error)
@@ -690,7 +698,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             append=AppendAttempt(
                 snapshot_id=snapshot_id,
                 branch="main",
@@ -732,7 +740,7 @@ class Run:
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
-            base_sequence_number=lean.sequence_number(head),
+            base_sequence_number=fast_metadata.sequence_number(head),
             requirements=(AssertRefSnapshotId(ref="main", snapshot_id=parent.snapshot_id if parent else None),),
             updates=(
                 AddSnapshotUpdate(snapshot=snapshot),
@@ -770,7 +778,7 @@ class Run:
             below = [layout.requests, parent_of(layout.offer("-"))]
             self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:
-            left = memory_module._space(self.name, "").tickets()
+            left = memory_space.space_of(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
 
     def _look_at_metastore(self, metastore: SimulatedMetastore) -> None:
@@ -866,11 +874,11 @@ def _believes(process: Process, lease: Lease) -> bool:
     if isinstance(lease, MigratingLease):
         return all(_believes(process, part) for part in lease._held)
     state = lease._state
-    if isinstance(lease, KeptLease):
-        ticket = lease._ticket
-        if isinstance(lease._manager, SimulatedZooKeeperManager) and lease._manager.has_lost(ticket):
+    if isinstance(lease, HeartbeatLease):
+        service = lease.keeper.service
+        if service.denial(lease.ticket) is not None:
             return False
-        word = lease._manager._counted_from(ticket)
+        word = service.counted_from(lease.ticket)
         state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
 

@@ -33,21 +33,21 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
+from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import Session, SessionEvent
+from commit_coord.locks.zookeeper.connection import CLOSING, Connection, SessionEvent
 from commit_coord.locks.zookeeper.layout import LockNode
-from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager, _Ticket
-from tests.proof.sim.locking import Signal, SimulatedHeartbeat, SimulatedManager
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from tests.proof.sim.locking import Signal, SimulatedHeartbeat, observe, simulated_threads
 from tests.proof.sim.world import CALM, Process, Service
 
 _SERVERS = 3
 _TICK = 2.0
 """Seconds to which the end of a session is rounded up, at most; twice in it the leader asks who was heard of."""
 _CONNECTING = 15.0
-_CLOSING = 3.0
 _OK, _BEHIND = kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency
 
 
@@ -547,7 +547,7 @@ class SimulatedKazoo:
         ensemble: Ensemble,
         timeout: float,
         changed: Callable[[str], None],
-        session: Session | None = None,
+        session: Connection | None = None,
     ) -> None:
         self.process = process
         self._session = session
@@ -642,7 +642,7 @@ class SimulatedKazoo:
                 request.pending.set(result)
             elif self._connection is connection:
                 if request.pinged is not None and self._session is not None:
-                    self._session._note_answer(request.pinged)
+                    self._session.note_answer(request.pinged)
                 self._seen = max(self._seen, zxid)
                 self._pending.pop(request.pending, None)
                 if request.watch is not None and not isinstance(result, Exception):
@@ -790,9 +790,9 @@ class SimulatedTransaction:
 
 
 class _SimulatedOpening:
-    """The making of a client; as ``locks.zookeeper.client._Opening``."""
+    """The making of a client; as ``locks.zookeeper.opening.Opening``."""
 
-    def __init__(self, session: SimulatedSession) -> None:
+    def __init__(self, session: SimulatedConnection) -> None:
         process = session.process
         self.done = Signal(process)
         self.log = SimpleNamespace(last="")
@@ -805,7 +805,7 @@ class _SimulatedOpening:
         if state == KazooState.CONNECTED and not self.done.is_set():
             self.client = self._made
             self.done.set()
-        self._session._changed(state)
+        self._session.changed(state)
 
     def problem(self) -> LockServiceUnavailable:
         """Return that it can't be reached."""
@@ -816,29 +816,31 @@ class _SimulatedOpening:
         return self._made.stop()
 
 
-class SimulatedSession(Session):
-    """The real session, above a simulated client."""
+class SimulatedConnection(Connection):
+    """The real connection, above a simulated client."""
 
     def __init__(
         self, process: Process, ensemble: Ensemble, timeout_ms: int, listener: Callable[[SessionEvent], None]
     ) -> None:
         super().__init__(Access(hosts="simulated:1"), timeout_ms, process.clock, listener)
+        self.multi_read = False
         self.process = process
         self.ensemble = ensemble
 
     def close(self) -> None:
-        """See :meth:`Session.close`."""
+        """See :meth:`Connection.close`."""
         self._closed = True
         opening: Any
         opening, self._opening = self._opening, None
         if opening is not None:
-            opening.close()._done.wait(_CLOSING)
+            opening.close()._done.wait(CLOSING)
 
-    def _connected(self, until: float) -> Any:
+    def connected(self, until: float) -> Any:
+        """See :meth:`Connection.connected`."""
         self.process.step()
         if self._opening is None:
             self._opening = _SimulatedOpening(self)  # type: ignore[assignment]
-        return super()._connected(until)
+        return super().connected(until)
 
     def _drop(self, opening: Any = None) -> None:
         if opening is None or self._opening is opening:
@@ -848,9 +850,6 @@ class SimulatedSession(Session):
 
     def _nudge(self, client: Any) -> None:
         """There is no pipe."""
-
-    def _has_multi_read(self) -> bool:
-        return False
 
 
 class _SessionHeartbeat(SimulatedHeartbeat):
@@ -880,7 +879,7 @@ class _SessionHeartbeat(SimulatedHeartbeat):
             self._beating = False
 
 
-class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
+class SimulatedZooKeeperManager(ZooKeeperLockManager):
     """The real manager, in a simulated process.
 
     Args:
@@ -900,26 +899,21 @@ class SimulatedZooKeeperManager(SimulatedManager, ZooKeeperLockManager):
         *,
         prompt: bool,
     ) -> None:
-        self._enter_simulation(process, granted, prompt=prompt)
-        self._ensemble = ensemble
-        super().__init__("simulated:1", settings=settings, clock=process.clock, host=process.world.host)
+        def connect(
+            _: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
+        ) -> SimulatedConnection:
+            return SimulatedConnection(process, ensemble, timeout_ms, listener)
 
-    def has_lost(self, ticket: Any) -> bool:
-        """Return whether the session of *ticket* is known to be over."""
-        return bool(ticket.session != self._session.number)
+        def heartbeat(
+            beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+        ) -> Heartbeat:
+            return _SessionHeartbeat(process, beat, idle=idle)
 
-    def _new_session(self) -> Session:
-        return SimulatedSession(self._process, self._ensemble, self.settings.lease_ms, self._session_changed)
-
-    def _new_heartbeat(self, *, idle: float) -> Heartbeat:
-        return _SessionHeartbeat(self._process, self._beat, idle=idle)
-
-
-def ticket_of(process: Callable[[], Process]) -> Callable[..., _Ticket]:
-    """Return what makes a ticket whose turn a simulated thread can wait for."""
-
-    def made(**fields: Any) -> _Ticket:
-        turn: Any = Signal(process())
-        return _Ticket(**fields, turn=turn)
-
-    return made
+        super().__init__(
+            "simulated:1",
+            settings=settings,
+            clock=process.clock,
+            threads=replace(simulated_threads(process), heartbeat=heartbeat),
+            connect=connect,
+        )
+        observe(self, process, granted, prompt=prompt)
