@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -159,7 +158,7 @@ def _watch_locks(
             if looks == times:
                 return
             # A look at very many locks takes a while: at least as long the service, and we, do something else.
-            time.sleep(max(every, SYSTEM_CLOCK.now() - started))
+            SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
 
 
 def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -300,7 +299,7 @@ def _move(
         if not left or SYSTEM_CLOCK.now() >= until:
             break
         output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
-        time.sleep(_AGAIN)
+        SYSTEM_CLOCK.sleep(_AGAIN)
     moved = [done[key] for key in sorted(done)]
     good = (Outcome.CHANGED, Outcome.THERE)
     if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):

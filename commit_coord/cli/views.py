@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
 
 from commit_coord.cli.output import duration, moment, table
-from commit_coord.config import PROPERTIES, Configuration
+from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.coordinator import request_ids
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
@@ -255,7 +255,7 @@ def config_records(configuration: Configuration) -> list[Record]:
         {
             "property": prop.key,
             "value": shown(prop.key, _text(values[prop.key.replace(".", "_").replace("-", "_")])),
-            "from": configuration.origins.get(prop.key, "default"),
+            "from": configuration.origins.get(prop.key, Origin.DEFAULT),
             "meaning": prop.description,
         }
         for prop in PROPERTIES
@@ -264,7 +264,7 @@ def config_records(configuration: Configuration) -> list[Record]:
         {
             "property": key,
             "value": shown(key, value),
-            "from": configuration.origins.get(key, "default"),
+            "from": configuration.origins.get(key, Origin.DEFAULT),
             "meaning": "PyIceberg's own",
         }
         for key, value in sorted(configuration.properties.items())

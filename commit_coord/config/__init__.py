@@ -16,6 +16,7 @@ from commit_coord.config.values import (
     LockPolicy,
     MetricsExporter,
     OperationLocks,
+    Origin,
     TracesExporter,
     ZooKeeperAuth,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "LockPolicy",
     "MetricsExporter",
     "OperationLocks",
+    "Origin",
     "Property",
     "Settings",
     "TracesExporter",

@@ -19,27 +19,29 @@ from commit_coord.config.aliases import (
 from commit_coord.config.property import Property, row
 from commit_coord.config.values import (
     CompareAndSetSetting,
-    LockImpl,
     LockPolicy,
     MetricsExporter,
     OperationLocks,
     TracesExporter,
     ZooKeeperAuth,
     at_least,
+    lock_impl,
     node_name,
 )
 
 PROPERTIES: tuple[Property, ...] = (
     row(
         "lock-impl",
-        "hms, lease, memory, none, zookeeper or hms-to-zookeeper",
+        "hms, lease, memory, none, zookeeper or hms-to-zookeeper; or package.module:Class, or a name from the "
+        "entry-point group commit_coord.lock_managers",
         None,
         "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
         "takes the locks of the Hive Metastore (the default there); `zookeeper` keeps locks in ZooKeeper, those of "
         "operations in Hive's own layout; `memory` serves one process (the default for in-memory catalogs); `none` "
         "takes no locks, commits still compare and set; `hms-to-zookeeper` takes for each table what its phase asks "
-        "for, while it [moves from the metastore's locks to ZooKeeper](migration.md).",
-        LockImpl,
+        "for, while it [moves from the metastore's locks to ZooKeeper](migration.md). A class of another package is "
+        "opened as ours are.",
+        lock_impl,
         aliases={
             "hive.support.concurrency": lock_impl_of_switch,
             "engine.hive.lock-enabled": lock_impl_of_switch,

@@ -13,7 +13,7 @@ from pyiceberg.utils.config import Config
 from commit_coord.config.aliases import UNSUPPORTED
 from commit_coord.config.properties import PROPERTIES
 from commit_coord.config.settings import OPTION_PREFIXES, Configuration, Settings, check, is_in_memory
-from commit_coord.config.values import LockImpl
+from commit_coord.config.values import LockImpl, Origin
 from commit_coord.errors import ConfigError
 
 COORDINATED_URI_PREFIX = "coord+"
@@ -77,13 +77,13 @@ def _default_lock_impl(uri: str) -> LockImpl:
     return LockImpl.HMS if uri.startswith("thrift:") else LockImpl.LEASE
 
 
-def _merged(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _merged(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Origin]]:
     merged: dict[str, str] = {}
-    origins: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
     for origin, source in (
-        ("file", _catalog(name, Config._from_configuration_files() or {})),
-        ("environment", _catalog(name, Config._from_environment_variables({}))),
-        ("argument", arguments),
+        (Origin.FILE, _catalog(name, Config._from_configuration_files() or {})),
+        (Origin.ENVIRONMENT, _catalog(name, Config._from_environment_variables({}))),
+        (Origin.ARGUMENT, arguments),
     ):
         for key, value in source.items():
             if value is not None:
@@ -97,7 +97,7 @@ def _catalog(name: str, config: RecursiveDict) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
+def _texts(given: Mapping[str, str], origins: dict[str, Origin]) -> dict[str, str]:
     """Return key → text of our properties, aliases resolved."""
     texts: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -132,11 +132,11 @@ def _texts(given: Mapping[str, str], origins: dict[str, str]) -> dict[str, str]:
     return texts
 
 
-def _settings(texts: Mapping[str, str], origins: dict[str, str]) -> Settings:
+def _settings(texts: Mapping[str, str], origins: dict[str, Origin]) -> Settings:
     values: dict[str, Any] = {}
     for prop in PROPERTIES:
         text = texts.get(prop.key, prop.default)
-        origins.setdefault(prop.key, "default")
+        origins.setdefault(prop.key, Origin.DEFAULT)
         try:
             values[prop.attribute] = prop.parse(cast(str, text))
         except ValueError as error:

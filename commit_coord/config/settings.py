@@ -13,6 +13,7 @@ from commit_coord.config.values import (
     LockPolicy,
     MetricsExporter,
     OperationLocks,
+    Origin,
     TracesExporter,
     ZooKeeperAuth,
     check_heartbeat,
@@ -82,14 +83,14 @@ class Configuration:
         name: The catalog.
         settings: Ours.
         properties: What the PyIceberg catalog underneath gets: everything else, the URI without ``coord+``.
-        origins: key → ``argument``, ``environment``, ``file`` or ``default``.
+        origins: Where the value of each key comes from.
         given: All that was given, wherever it came from: what another process needs to open the same catalog.
     """
 
     name: str
     settings: Settings
     properties: dict[str, str] = field(repr=False)
-    origins: dict[str, str]
+    origins: dict[str, Origin]
     given: dict[str, str] = field(repr=False)
 
     @property

@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from importlib.metadata import entry_points
 
 from commit_coord.errors import ConfigError
+
+
+class Origin(StrEnum):
+    """Where a setting comes from; a later one goes before an earlier one."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    ARGUMENT = "argument"
 
 
 class LockImpl(StrEnum):
@@ -18,6 +28,28 @@ class LockImpl(StrEnum):
     NONE = "none"
     ZOOKEEPER = "zookeeper"
     HMS_TO_ZOOKEEPER = "hms-to-zookeeper"
+
+
+LOCK_MANAGER_GROUP = "commit_coord.lock_managers"
+"""The entry-point group in which a package names its lock managers."""
+
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def installed_lock_managers() -> dict[str, str]:
+    """Return the lock managers of other packages: name → ``package.module:Class``."""
+    return {found.name: found.value for found in entry_points(group=LOCK_MANAGER_GROUP)}
+
+
+def lock_impl(text: str) -> str:
+    """Return *text*, if it may name a lock manager: one of ours, one of another package, or a class.
+
+    Raises:
+        ValueError: It names none.
+    """
+    if _CLASS.fullmatch(text) or text in installed_lock_managers():
+        return text
+    return LockImpl(text)
 
 
 class LockPolicy(StrEnum):

@@ -7,6 +7,6 @@ the verdict into a result or an error.
 """
 
 from commit_coord.coordinator.coordinator import Coordinator
-from commit_coord.coordinator.stores import Committed, PointerStore, Replanner, Table, delete_quietly
+from commit_coord.coordinator.stores import Committed, PointerStore, Replanner, delete_quietly
 
-__all__ = ["Committed", "Coordinator", "PointerStore", "Replanner", "Table", "delete_quietly"]
+__all__ = ["Committed", "Coordinator", "PointerStore", "Replanner", "delete_quietly"]

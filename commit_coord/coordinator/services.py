@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
 from commit_coord.coordinator.request_ids import landed
-from commit_coord.coordinator.stores import PointerStore, Table
+from commit_coord.coordinator.stores import PointerStore
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import Attempt
@@ -71,7 +72,7 @@ class Services:
         self.group_max_size = group_max_size
         self.group_max_bytes = group_max_bytes
         self._fences = threading.local()
-        self.contended_tables: set[Table] = set()
+        self.contended_tables: set[Identifier] = set()
         """Tables where a commit met others lately: at those of a lone writer no offer is looked for."""
 
     @contextmanager
@@ -88,7 +89,7 @@ class Services:
         """The lease without which this thread's commits are refused; None where there is none."""
         return getattr(self._fences, "lease_id", None)
 
-    def latch(self, *tables: Table, statement: str = "") -> HandoverLease:
+    def latch(self, *tables: Identifier, statement: str = "") -> HandoverLease:
         """Take the commit latches of *tables*, all or none; a context manager.
 
         Raises:
@@ -101,7 +102,7 @@ class Services:
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())
 
-    def _latch(self, tables: Sequence[Table], statement: str, offer: str = "") -> LockRequest:
+    def _latch(self, tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:
         return LockRequest.of(
             LockScope.COMMIT,
             {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
@@ -113,7 +114,7 @@ class Services:
     def _deadline(self) -> float:
         return self.clock.now() + self._acquire_timeout_ms / 1000
 
-    def load(self, table: Table) -> tuple[TableMetadata, str]:
+    def load(self, table: Identifier) -> tuple[TableMetadata, str]:
         """Return the metadata of *table* and its location.
 
         Raises:
@@ -125,7 +126,7 @@ class Services:
         """Return the metadata in the file at *location*, from memory when it was read or written before."""
         return self.metadata.read(location)
 
-    def find(self, table: Table, request_id: str) -> JournalEntry | None:
+    def find(self, table: Identifier, request_id: str) -> JournalEntry | None:
         """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
 
         None means that none of the three knows it. It may still be under way.
@@ -136,7 +137,7 @@ class Services:
         metadata, location = self.load(table)
         return self.recall(table, metadata, location, request_id)
 
-    def recall(self, table: Table, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
+    def recall(self, table: Identifier, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
         """Return what :meth:`find` does of the table that shows *head*.
 
         The journal has one entry of an id. It may be of another table: of one that had the name before, or of one that

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
@@ -18,17 +19,15 @@ from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 
 class PointerStore(Protocol):
     """Where the metadata location of every table is kept."""
 
-    def pointer(self, table: Table) -> str | None:
+    def pointer(self, table: Identifier) -> str | None:
         """Return the metadata location of *table* now, None when there is no such table."""
         ...
 
-    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Set the pointer of *table* to *location* if it is *base* (None: if the table does not exist).
 
         An answer that did not come is LOST_REPLY.
@@ -38,7 +37,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def swap_under_lease(self, lease_id: int, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Do :meth:`swap` if the lease is live.
 
         Raises:
@@ -47,7 +46,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
 
         Args:
@@ -63,7 +62,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Identifier, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
 
         Raises:

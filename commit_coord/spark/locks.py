@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
 from commit_coord.model import Resource
-from commit_coord.protocol.hierarchy import Operation
+from commit_coord.protocol.hierarchy import Operation, calls_take
 from commit_coord.table.operation_locks import NeededLocks, acquire_unless_held, needed_locks
 from commit_coord.table.ports import catalog_of
 
@@ -33,9 +33,11 @@ def write_locks(table: Table, mode: Mode, overwrite_filter: E.BooleanExpression)
             partitions are locked, else the table.
     """
     operation = Operation.APPEND if mode == "append" else Operation.OVERWRITE
-    name = Resource.table(table.name())
-    found = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
-    return needed_locks(catalog_of(table), operation, name, lockable(found), len(table.metadata.partition_specs))
+    catalog, name = catalog_of(table), Resource.table(table.name())
+    found = []
+    if mode != "append" and calls_take(operation, catalog.settings.operation_locks):
+        found = fixed_partitions(overwrite_filter, table.spec(), table.schema())
+    return needed_locks(catalog, operation, name, lockable(found), len(table.metadata.partition_specs))
 
 
 def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:

@@ -31,10 +31,10 @@ from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
+from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
 from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
 from commit_coord.table.ports import catalog_of
-from commit_coord.table.requests import Request
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -272,10 +272,10 @@ class CoordinatedTable(Table):
             FileInTable: A file is in the table already. Nothing landed.
             StatementError: A filter does not fit the columns. Nothing landed.
         """
-        request = Request(self, request_id)
+        earlier = EarlierCommit(self, request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
-        if (mode != "append" or reads is not None or checked) and request.has_landed():
+        if (mode != "append" or reads is not None or checked) and earlier.has_landed():
             return False
         tx = self.transaction()
         try:
@@ -308,10 +308,10 @@ class CoordinatedTable(Table):
             if tx.request.sent and not isinstance(error, CommitNotApplied):
                 raise
             # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
-            if request.has_landed(refused=error):
+            if earlier.has_landed(refused=error):
                 return False
             if check_duplicate_files is not False:
-                request.refuse_live([data_file.file_path for data_file in data_files], error)
+                earlier.refuse_live([data_file.file_path for data_file in data_files], error)
             if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(

@@ -27,7 +27,7 @@ from pyiceberg.schema import Schema
 
 from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.iceberg.partitions import fixed_partitions, partitions_of_rows
-from commit_coord.testing.rows import readers
+from commit_coord.testing.rows.read import readers
 from tests.catalog.kit import Kit
 
 NAN = math.nan

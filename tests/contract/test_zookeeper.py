@@ -768,7 +768,7 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         stop()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(closing, "_remove_ticket", silent)
+    monkeypatch.setattr(closing.parts.queue.leases, "remove", silent)
     monkeypatch.setattr(closing.heartbeat, "stop", interrupted)
     lease.release()
     with pytest.raises(KeyboardInterrupt):

@@ -432,16 +432,17 @@ def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
     catalog, unlucky = open_catalog(tmp_path, "lease"), open_catalog(tmp_path, "lease")
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
-    broken, looked = threading.Event(), unlucky.locks._look
+    broken, looked = threading.Event(), unlucky.locks.parts.queue._look
 
     def look(*arguments: Any) -> Any:
         if broken.is_set():
             raise LockServiceUnavailable("the lock database failed")
         return looked(*arguments)
 
-    monkeypatch.setattr(unlucky.locks, "_look", look)
-    monkeypatch.setattr(unlucky.locks, "_retract", lambda request: False)
-    monkeypatch.setattr(unlucky.locks, "acquire", only_once(unlucky.locks.acquire))
+    monkeypatch.setattr(unlucky.locks.parts.queue, "_look", look)
+    monkeypatch.setattr(unlucky.locks.parts.queue, "retract", lambda request: False)
+    acquirer = unlucky.locks.parts.acquirer
+    monkeypatch.setattr(acquirer, "acquire", only_once(acquirer.acquire))
     errors: list[BaseException] = []
 
     def append() -> None:

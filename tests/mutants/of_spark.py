@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return NeededLocks(locks, _held(catalog, locks))\n",
         "    return NeededLocks(locks, Held.NOTHING)\n",
         "tests/coordinator/test_fenced_commits.py::"
-        "test_a_job_of_a_holder_asks_for_no_lock_that_it_has[sqlite-a lease on the table]",
+        "test_a_job_of_a_holder_asks_for_no_lock_that_it_has[sqlite-a lock on the database]",
     ),
     Mutant(
         "spark-files-of-an-error-before-the-commit",

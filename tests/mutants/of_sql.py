@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-registered-twice",
-        "sql/operations.py",
+        "sql/partitions.py",
         "if _locates(statement) else set()",
         "if not _locates(statement) else set()",
         f"{_ROWS}test_a_location_is_registered_once",
@@ -215,14 +215,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-hidden-files-registered",
-        "sql/operations.py",
+        "sql/partitions.py",
         'if not _hidden(file[len(path.rstrip("/")) :])]',
         "if file]",
         f"{_ROWS}test_files_that_writers_hide_are_not_registered",
     ),
     Mutant(
         "sql-columns-that-differ-by-case",
-        "sql/operations.py",
+        "sql/schemas.py",
         "        if name.lower() in known:\n",
         "        if name in known:\n",
         f"{_ROWS}test_no_two_columns_come_to_differ_by_case_alone",

@@ -47,12 +47,15 @@ import pyarrow as pa
 import commit_coord
 from commit_coord.local import HiveMetastore, PostgresServer, ZooKeeperEnsemble
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.fleet import PipeWriter
 
 MANAGERS = ("memory", "lease-sqlite", "lease-postgresql", "zookeeper", "hms")
 TABLES = 4
 _EMPTIED_AFTER = 40
 """Appends of one writer until it empties its table."""
 _EVERY_S = 2.0
+_PATIENCE_S = 120.0
+"""For a writer that starts, or ends."""
 _BLOCKS = 10
 _T = 4.1
 """Student's t for ten blocks, eight degrees of freedom: exceeded once in 580, thus by one of 30 in one run of 20."""
@@ -137,8 +140,9 @@ def slope(times: Sequence[float], values: Sequence[float]) -> Slope:
 # The writers.
 
 
-def _work(spec: Mapping[str, Any]) -> None:
-    """Write with threads until stdin is closed; print what was done at the end."""
+def _work() -> None:
+    """Write with threads as the first line of stdin says; at the second one, or its end, print what was done."""
+    spec: Mapping[str, Any] = json.loads(sys.stdin.readline())
     stop = threading.Event()
     counts = {"commits": 0}
     failed: dict[str, int] = {}
@@ -183,8 +187,8 @@ def _work(spec: Mapping[str, Any]) -> None:
     threads.append(threading.Thread(target=tell, daemon=True))
     for thread in threads:
         thread.start()
-    print("up", flush=True)
-    sys.stdin.read()
+    print(json.dumps("up"), flush=True)
+    sys.stdin.readline()
     stop.set()
     for thread in threads:
         thread.join(60)
@@ -204,33 +208,20 @@ def _empty(table: Any) -> None:
 @contextmanager
 def _writers(
     properties: Mapping[str, str], writers: int, blocks: Sequence[Path], pace: Mapping[str, float]
-) -> Iterator[list[Any]]:
+) -> Iterator[list[PipeWriter]]:
     """Start a process for each file of *blocks*, which says how many blocks of memory its Python has in use."""
-    started = []
-    try:
+    command = [sys.executable, "-m", "tests.proof.soak", "--worker"]
+    with ExitStack() as stack:
+        started = []
         for part, told in enumerate(blocks):
             told.write_text("0")
             numbers = list(range(part, writers, len(blocks)))
-            spec = json.dumps({"properties": dict(properties), "numbers": numbers, "blocks": str(told), **pace})
-            command = [sys.executable, "-m", "tests.proof.soak", "--worker", spec]
-            started.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    text=True,
-                    env={**os.environ, **_ENVIRONMENT},
-                )
-            )
-        yield started
-    finally:
+            spec = {"properties": dict(properties), "numbers": numbers, "blocks": str(told), **pace}
+            writer = PipeWriter(command, spec, stderr=subprocess.DEVNULL, env={**os.environ, **_ENVIRONMENT})
+            started.append(stack.enter_context(writer))
         for one in started:
-            one.kill()
-            one.wait()
-            for stream in (one.stdin, one.stdout):
-                if stream is not None:
-                    stream.close()
+            one.receive(_PATIENCE_S)  # it is up
+        yield started
 
 
 # What there is.
@@ -348,18 +339,17 @@ def soak(
             _make_tables(properties)
             blocks = [folder / f"blocks-{part}" for part in range(1 if manager == "memory" else 2)]
             with _writers(properties, writers, blocks, pace) as processes:
-                for one in processes:
-                    one.stdout.readline()  # it is up
                 started = time.monotonic()
                 pids = [one.pid for one in processes]
                 while (at := time.monotonic() - started) < seconds:
                     sample = _sample(pids, service)
                     in_use = sum(int(one.read_text()) for one in blocks)
                     run.samples.append({"at": at, "Python blocks": float(in_use), **sample})
-                    time.sleep(max(0.0, started + (len(run.samples)) * every_s - time.monotonic()))
+                    time.sleep(
+                        max(0.0, started + (len(run.samples)) * every_s - time.monotonic())
+                    )  # samples are equally far apart
                 for one in processes:
-                    told, _ = one.communicate(timeout=120)
-                    counted = json.loads(told)
+                    counted = one.ask("stop", _PATIENCE_S)
                     run.commits += counted["commits"]
                     for error, number in counted["failed"].items():
                         run.failed[error] = run.failed.get(error, 0) + number
@@ -460,10 +450,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--results", type=Path, default=Path("bench/results"), help="where soak.json is; what it has of others stays"
     )
     parser.add_argument("--render", action="store_true", help="run nothing, write the page")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.worker:
-        _work(json.loads(given.worker))
+        _work()
         return 0
     managers = MANAGERS if given.managers == "all" else tuple(given.managers.split(","))
     if unknown := set(managers) - set(MANAGERS):

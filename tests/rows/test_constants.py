@@ -19,11 +19,11 @@ from pyiceberg.types import IcebergType, NestedField
 from commit_coord.sql.grammar import parse
 from commit_coord.sql.where.binding import bound as bound_where
 from commit_coord.sql.where.truth import truth
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.conditions import Compare, Stated, Unbound, bound
-from commit_coord.testing.rows.dice import POOLS
+from commit_coord.testing.rows.draw.dice import POOLS
+from commit_coord.testing.rows.model.conditions import Compare, Stated, Unbound, bound
+from commit_coord.testing.rows.model.values import canonical
+from commit_coord.testing.rows.read import readers
 from commit_coord.testing.rows.statements import literal
-from commit_coord.testing.rows.values import canonical
 
 CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
 

@@ -52,7 +52,7 @@ def prepare_properties(
     chosen = after.get(LOCK_IMPL, impl)
     if impl not in (declared or impl, chosen):
         raise other_lock_manager(table, declared, impl)
-    if chosen not in LOCK_MANAGERS:
+    if chosen != impl and chosen not in LOCK_MANAGERS:
         raise ConfigError(
             "no such lock manager", table=table, key=LOCK_IMPL, value=chosen, accepted=", ".join(LOCK_MANAGERS)
         )

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
+from commit_coord.config import ZooKeeperAuth
 from commit_coord.errors import ConfigError
 
 PERMISSIONS = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
@@ -31,7 +32,7 @@ class Access:
         hosts: ``host:port,host:port/chroot``.
         client_port: The port of a host that names none.
         connection_timeout_ms: How long the first connection may take.
-        auth: ``none``, ``digest``, ``sasl`` (DIGEST-MD5) or ``kerberos``.
+        auth: A value of :class:`~commit_coord.config.ZooKeeperAuth`.
         user: For ``digest`` and ``sasl``.
         password: For ``digest`` and ``sasl``.
         service: The servers' Kerberos service name.
@@ -50,7 +51,7 @@ class Access:
     hosts: str
     client_port: int = 2181
     connection_timeout_ms: int = 15_000
-    auth: str = "none"
+    auth: str = ZooKeeperAuth.NONE
     user: str = ""
     password: str = field(default="", repr=False)
     service: str = "zookeeper"
@@ -65,14 +66,14 @@ class Access:
     def __post_init__(self) -> None:
         """Refuse what can't work."""
         _ = self.addresses, self.rights
-        if self.auth in ("digest", "sasl") and not (self.user and self.password):
+        if self.auth in (ZooKeeperAuth.DIGEST, ZooKeeperAuth.SASL) and not (self.user and self.password):
             raise ConfigError(
                 "authentication needs a user and a password",
                 key="lock.zk.auth",
                 value=self.auth,
                 accepted="lock.zk.user and lock.zk.password beside it",
             )
-        if self.auth in ("sasl", "kerberos"):
+        if self.auth in (ZooKeeperAuth.SASL, ZooKeeperAuth.KERBEROS):
             self._check_sasl()
         for key, path in (("tls-ca", self.tls_ca), ("tls-cert", self.tls_cert), ("tls-key", self.tls_key)):
             if path and not os.access(path, os.R_OK):
@@ -81,7 +82,7 @@ class Access:
                 raise ConfigError("two settings clash", key=f"lock.zk.{key}", value=path, other="lock.zk.tls")
 
     def _check_sasl(self) -> None:
-        needed = {"puresasl": "pure-sasl", **({"kerberos": "kerberos"} if self.auth == "kerberos" else {})}
+        needed = {"puresasl": "pure-sasl", **({"kerberos": "kerberos"} if self.auth == ZooKeeperAuth.KERBEROS else {})}
         missing = [package for module, package in needed.items() if find_spec(module) is None]
         if missing:
             raise ConfigError(
@@ -118,7 +119,7 @@ class Access:
         or delete. Without it, the whole world, as there is no identity to tell us from others.
         """
         rights = []
-        if self.auth != "none":
+        if self.auth != ZooKeeperAuth.NONE:
             rights.append(Right("auth", "", ALL))
         elif not self.acl:
             rights.append(Right("world", "anyone", ALL))

@@ -22,6 +22,7 @@ from commit_coord.locks.zookeeper.nodes import (
     MultiRefused,
     Node,
     Operation,
+    Reason,
     Stat,
     ancestors,
 )
@@ -137,7 +138,7 @@ class Session:
                 return created[len(parents) :], listings, nodes
             except MultiRefused as refused:
                 index = refused.index - len(parents)
-                if index >= 0 and not (refused.reason == "missing" and isinstance(operations[index], Create)):
+                if index >= 0 and not (refused.reason is Reason.MISSING and isinstance(operations[index], Create)):
                     raise MultiRefused(index, refused.reason) from None
                 # A parent is missing, or somebody made or removed one since we looked: look which there are now.
                 if self._clock.now() >= until:

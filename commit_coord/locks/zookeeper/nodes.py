@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 def ancestors(path: str) -> list[str]:
@@ -11,13 +12,19 @@ def ancestors(path: str) -> list[str]:
     return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
 
 
+class Reason(StrEnum):
+    """Why an operation can't be done."""
+
+    EXISTS = "exists"
+    MISSING = "missing"
+    NOT_EMPTY = "not-empty"
+    VERSION = "version"
+
+
 class MultiRefused(Exception):
-    """A multi did nothing, because of its operation number *index*.
+    """A multi did nothing, because of its operation number *index*."""
 
-    *reason* is ``exists``, ``missing``, ``not-empty`` or ``version``.
-    """
-
-    def __init__(self, index: int, reason: str) -> None:
+    def __init__(self, index: int, reason: Reason) -> None:
         super().__init__(f"operation {index}: {reason}")
         self.index = index
         self.reason = reason

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from commit_coord.clock import Clock
+from commit_coord.config import ZooKeeperAuth
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.locks.zookeeper.driver import Handler, KazooClient, KazooRetry, LastWarning, kazoo_errors
@@ -113,16 +114,16 @@ class Opening:
     def _make(self) -> Any:
         access, handler = self._access, Handler(self._access)
         sasl = None
-        if access.auth == "sasl":
+        if access.auth == ZooKeeperAuth.SASL:
             sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
-        elif access.auth == "kerberos":
+        elif access.auth == ZooKeeperAuth.KERBEROS:
             sasl = {"mechanism": "GSSAPI", "service": access.service}
         client = KazooClient(
             hosts=access.addresses,
             timeout=self._asked_ms / 1000,
             handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
-            auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == "digest" else None,
+            auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == ZooKeeperAuth.DIGEST else None,
             sasl_options=sasl,
             logger=self.log,
         )

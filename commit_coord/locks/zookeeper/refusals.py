@@ -10,7 +10,7 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.zookeeper.access import Access
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, LastWarning, kazoo_errors
-from commit_coord.locks.zookeeper.nodes import MultiRefused, Operation
+from commit_coord.locks.zookeeper.nodes import MultiRefused, Operation, Reason
 
 
 class Refusals:
@@ -69,13 +69,13 @@ class Refusals:
         """Return what to raise for *error*, the answer to *operation*, number *index* of its multi."""
         match error:
             case kazoo_errors.NodeExistsError():
-                return MultiRefused(index, "exists")
+                return MultiRefused(index, Reason.EXISTS)
             case kazoo_errors.NoNodeError():
-                return MultiRefused(index, "missing")
+                return MultiRefused(index, Reason.MISSING)
             case kazoo_errors.NotEmptyError():
-                return MultiRefused(index, "not-empty")
+                return MultiRefused(index, Reason.NOT_EMPTY)
             case kazoo_errors.BadVersionError():
-                return MultiRefused(index, "version")
+                return MultiRefused(index, Reason.VERSION)
             case kazoo_errors.NoAuthError():
                 return self.denied(operation.path)
             case _:

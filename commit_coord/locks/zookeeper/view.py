@@ -22,8 +22,8 @@ _TABLES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A lock node that stands."""
+class ListedNode:
+    """A lock node as a listing found it."""
 
     path: str
     scope: LockScope
@@ -48,7 +48,7 @@ class View:
         self._session = session
         self._layout = layout
 
-    def standing(self) -> list[Standing]:
+    def standing(self) -> list[ListedNode]:
         """Return every lock node, oldest first."""
         found = [lock for scope in LockScope for lock in self._read(scope, self._walk(scope))]
         return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
@@ -57,7 +57,7 @@ class View:
         """Return where :meth:`page` begins, for what is on *resource* and below it."""
         return [self._layout.root(scope) if resource is None else self._layout.resource(scope, resource)]
 
-    def page(self, scope: LockScope, left: Sequence[str]) -> tuple[list[Standing], list[str]]:
+    def page(self, scope: LockScope, left: Sequence[str]) -> tuple[list[ListedNode], list[str]]:
         """Return lock nodes, all of some resources, and what is left to look at after them.
 
         Args:
@@ -77,7 +77,7 @@ class View:
             stack += reversed(below)
         return self._read(scope, found), stack[::-1]
 
-    def _read(self, scope: LockScope, listed: Iterable[tuple[str, list[str]]]) -> list[Standing]:
+    def _read(self, scope: LockScope, listed: Iterable[tuple[str, list[str]]]) -> list[ListedNode]:
         """Return the locks among the children of nodes that were listed."""
         root, found = self._layout.root(scope), []
         nodes = [(path, node) for path, names in listed for node in lock_nodes(names)]
@@ -86,18 +86,18 @@ class View:
             if content is not None:
                 resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
                 data = LockData.parse(content.data)
-                found.append(Standing(f"{path}/{node.name}", scope, resource, node, data, content.stat))
+                found.append(ListedNode(f"{path}/{node.name}", scope, resource, node, data, content.stat))
         return found
 
-    def entries(self, standing: Sequence[Standing], known: Known | None = None) -> list[LockEntry]:
-        """Return what a listing shows of *standing*; *known* is what earlier pages of it have told."""
+    def entries(self, listed: Sequence[ListedNode], known: Known | None = None) -> list[LockEntry]:
+        """Return what a listing shows of *listed*; *known* is what earlier pages of it have told."""
         known = known or Known()
-        asked = dict.fromkeys(lock.data.request_id for lock in standing)
+        asked = dict.fromkeys(lock.data.request_id for lock in listed)
         known.requests |= self.requests(one for one in asked if one not in known.requests)
-        known.blocked_by |= _blocked(standing)
+        known.blocked_by |= _blocked(listed)
         requests, blocked_by = known.requests, known.blocked_by
         entries = []
-        for lock in standing:
+        for lock in listed:
             request_id = lock.data.request_id
             data = requests[request_id]
             entries.append(
@@ -127,9 +127,9 @@ class View:
             for one, node in zip(asked, nodes, strict=True)
         }
 
-    def remove(self, request_id: str, standing: Sequence[Standing]) -> bool:
-        """Delete all nodes of a request that are among *standing*; return whether this call deleted any."""
-        locks = [lock for lock in standing if lock.data.request_id == request_id]
+    def remove(self, request_id: str, listed: Sequence[ListedNode]) -> bool:
+        """Delete all nodes of a request that are among *listed*; return whether this call deleted any."""
+        locks = [lock for lock in listed if lock.data.request_id == request_id]
         created = {lock.stat.created for lock in locks}
         markers = [self._layout.request(request_id, part) for part in range(len(created))]
         removed = False
@@ -193,16 +193,16 @@ class View:
         return found
 
 
-def _blocked(standing: Sequence[Standing]) -> dict[str, str]:
+def _blocked(listed: Sequence[ListedNode]) -> dict[str, str]:
     """Return who waits for whom, by request id."""
     # The transaction that created a node is its place: it grows along every queue.
     queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
     at_place: dict[int, str] = {}
-    for lock in standing:
+    for lock in listed:
         queues[lock.scope].setdefault(lock.resource, {}).setdefault(lock.node.mode, []).append(lock.stat.created)
         at_place[lock.stat.created] = lock.data.request_id
     nearest: dict[str, int] = {}
-    for lock in standing:
+    for lock in listed:
         before = nearest_blocker(lock.stat.created, [(lock.resource, lock.node.mode)], queues[lock.scope])
         if before is not None:
             nearest[lock.data.request_id] = max(before, nearest.get(lock.data.request_id, 0))

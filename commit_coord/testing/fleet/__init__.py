@@ -10,7 +10,7 @@ Theory of operation
     before the writer goes on, and :func:`whole_lines` reads back what was written to the end. :class:`OutcomeLog` has
     lines for what a writer tries and what became of it, so the log says what must be in the table.
 
-The package uses nothing but the standard library: what is measured or killed pays for no import of it.
+The package uses the standard library alone: what is measured or killed does not pay for its imports.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import commit_coord
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
-from commit_coord.testing.rows.observed import Files
+from commit_coord.testing.rows.read.observed import Files
 
 
 @dataclass

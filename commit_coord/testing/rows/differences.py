@@ -7,9 +7,9 @@ from typing import Any
 
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.structure import unnumbered
-from commit_coord.testing.rows.values import MAIN, Row
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.structure import unnumbered
+from commit_coord.testing.rows.model.values import MAIN, Row
 
 
 def bags_differ(wanted: Counter[Row], found: Counter[Row]) -> str:

@@ -21,9 +21,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 import commit_coord
 from commit_coord import sql
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.observed import Files
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.operations import (
     STATEMENTS,
     AddColumn,
     AddFiles,
@@ -57,8 +55,10 @@ from commit_coord.testing.rows.operations import (
     Upsert,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.values import Named, Row, canonical, complete
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.read.observed import Files
 from commit_coord.testing.rows.statements import text_of
-from commit_coord.testing.rows.values import Named, Row, canonical, complete
 
 NAMESPACE = "db"
 _numbers = itertools.count(1)

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, StructType
 
-from commit_coord.testing.rows import limits
-from commit_coord.testing.rows.conditions import Or, columns_of, constants, denied
 from commit_coord.testing.rows.kept_tables import Kept, Look
-from commit_coord.testing.rows.readers import Bag
-from commit_coord.testing.rows.values import complete
+from commit_coord.testing.rows.model.conditions import Or, columns_of, constants, denied
+from commit_coord.testing.rows.model.values import complete
+from commit_coord.testing.rows.read import limits
+from commit_coord.testing.rows.read.readers import Bag
 
 Limit = Callable[[Kept, Look], Iterator[str]]
 """Yields why an engine can't answer a look, whatever wrote the table."""

@@ -18,11 +18,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from commit_coord.local.maven import maven_jar
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
 from commit_coord.testing.rows.kept_tables import Kept
-from commit_coord.testing.rows.readers import Bag, with_room
-from commit_coord.testing.rows.values import canonical
+from commit_coord.testing.rows.model.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.model.values import canonical
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.read.readers import Bag, with_room
 
 _RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 

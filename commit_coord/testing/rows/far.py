@@ -31,8 +31,8 @@ from commit_coord.testing.rows import many
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing, Written
 from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.observed import Files
-from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
+from commit_coord.testing.rows.model.operations import STATEMENTS, CommitFiles, Single, WriteFiles
+from commit_coord.testing.rows.read.observed import Files
 
 _OURS = ("a", "b")
 _PATIENCE_S = 120.0

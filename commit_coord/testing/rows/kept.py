@@ -21,17 +21,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from commit_coord.testing.rows.clients import Clients, clients
-from commit_coord.testing.rows.dice import Dice
-from commit_coord.testing.rows.drawn_tables import table
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import mix, step
+from commit_coord.testing.rows.draw.tables import table
 from commit_coord.testing.rows.engine_limits import limit
 from commit_coord.testing.rows.engines import ENGINES, Engine
-from commit_coord.testing.rows.evolutions import View
 from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt
 from commit_coord.testing.rows.kept_tables import TABLES, Kept, Look, keep, kept
-from commit_coord.testing.rows.readers import Bag
+from commit_coord.testing.rows.model.values import Row
+from commit_coord.testing.rows.read.readers import Bag
 from commit_coord.testing.rows.run import Run
-from commit_coord.testing.rows.steps import mix, step
-from commit_coord.testing.rows.values import Row
 
 STEPS = (4, 12)
 """Of a program: at least and at most."""

@@ -16,14 +16,14 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.conditions import Always, Where, bound
-from commit_coord.testing.rows.dice import Dice
-from commit_coord.testing.rows.drawn_conditions import where
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.observed import Files, Observed, local
+from commit_coord.testing.rows.draw.conditions import where
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.model.conditions import Always, Where, bound
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import canonical
 from commit_coord.testing.rows.program import python
-from commit_coord.testing.rows.readers import Bag
-from commit_coord.testing.rows.values import canonical
+from commit_coord.testing.rows.read.observed import Files, Observed, local
+from commit_coord.testing.rows.read.readers import Bag
 
 TABLES = "tables.jsonl"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from commit_coord.testing.rows import metadata, observed
-from commit_coord.testing.rows.observed import Observed
+from commit_coord.testing.rows.read import metadata, observed
+from commit_coord.testing.rows.read.observed import Observed
 
 
 def on_disk(head: Observed) -> set[str]:

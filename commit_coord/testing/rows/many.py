@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from commit_coord.testing.rows.clients import Clients, clients
-from commit_coord.testing.rows.dice import Dice
-from commit_coord.testing.rows.drawn_tables import table
-from commit_coord.testing.rows.evolutions import View
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix, mix, step
+from commit_coord.testing.rows.draw.tables import table
 from commit_coord.testing.rows.findings import Finding, Spoilt
 from commit_coord.testing.rows.program import Program, Step
 from commit_coord.testing.rows.run import Run
-from commit_coord.testing.rows.steps import Mix, mix, step
 
 _STEPS = (4, 12)
 

@@ -18,10 +18,10 @@ from uuid import UUID
 from pyiceberg import types
 from pyiceberg.types import NestedField
 
-from commit_coord.testing.rows import conditions, model, operations
-from commit_coord.testing.rows.conditions import Where
-from commit_coord.testing.rows.model import Partition
-from commit_coord.testing.rows.operations import OURS_ALONE, Operation, Overwrite, Recreate, Single, Transact
+from commit_coord.testing.rows.model import conditions, operations, state
+from commit_coord.testing.rows.model.conditions import Where
+from commit_coord.testing.rows.model.operations import OURS_ALONE, Operation, Overwrite, Recreate, Single, Transact
+from commit_coord.testing.rows.model.state import Partition
 
 Mode = Literal["append", "overwrite", "dynamic"]
 
@@ -90,7 +90,7 @@ def python(text: str) -> Any:
     from commit_coord.testing.rows import spark  # which draws with what is here
 
     names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "UUID": UUID, "datetime": dt}
-    for module in (types, conditions, model, operations, spark):
+    for module in (types, conditions, state, operations, spark):
         names |= vars(module)
     names |= {"Program": Program, "Look": Look}
     return eval(text, names)  # noqa: S307 - a program of one's own # nosec B307

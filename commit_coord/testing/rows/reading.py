@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from commit_coord.testing.rows import limits, readers
-from commit_coord.testing.rows.conditions import Always, Compare, IsNull, Where, bound
 from commit_coord.testing.rows.differences import bags_differ
 from commit_coord.testing.rows.findings import Finding
-from commit_coord.testing.rows.model import State, leaves, value_at
-from commit_coord.testing.rows.observed import Observed
+from commit_coord.testing.rows.model.conditions import Always, Compare, IsNull, Where, bound
+from commit_coord.testing.rows.model.state import State, leaves, value_at
+from commit_coord.testing.rows.read import limits, readers
+from commit_coord.testing.rows.read.observed import Observed
 
 
 def read_with_all(head: Observed, state: State, where: Where, counts: Counter[str]) -> None:

@@ -28,17 +28,14 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, LockError
-from commit_coord.testing.rows import metadata, observed
 from commit_coord.testing.rows.clients import Clients, quiet
-from commit_coord.testing.rows.conditions import Always, Where
 from commit_coord.testing.rows.differences import difference
 from commit_coord.testing.rows.doing import NAMESPACE, settle
 from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt, in_words
 from commit_coord.testing.rows.leftovers import Leftovers
-from commit_coord.testing.rows.meaning import meaning
-from commit_coord.testing.rows.model import State, paths
-from commit_coord.testing.rows.observed import Files, Observed
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.conditions import Always, Where
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     OURS_ALONE,
     AddFiles,
     CommitFiles,
@@ -56,10 +53,13 @@ from commit_coord.testing.rows.operations import (
     WriteFiles,
     is_fresh,
 )
+from commit_coord.testing.rows.model.state import State, paths
+from commit_coord.testing.rows.model.values import MAIN, Row, complete
 from commit_coord.testing.rows.program import Look, Program
+from commit_coord.testing.rows.read import metadata, observed
+from commit_coord.testing.rows.read.observed import Files, Observed
 from commit_coord.testing.rows.reading import read_with_all, telling
 from commit_coord.testing.rows.stock import stock_error
-from commit_coord.testing.rows.values import MAIN, Row, complete
 
 _numbers = itertools.count(1)
 

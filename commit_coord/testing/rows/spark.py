@@ -16,7 +16,11 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.conditions import (
+from commit_coord.testing.rows.draw.conditions import where
+from commit_coord.testing.rows.draw.dice import Dice, rows
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix, meanwhile, step
+from commit_coord.testing.rows.model.conditions import (
     Always,
     And,
     Compare,
@@ -30,12 +34,8 @@ from commit_coord.testing.rows.conditions import (
     bound,
     columns_of,
 )
-from commit_coord.testing.rows.dice import Dice, rows
-from commit_coord.testing.rows.drawn_conditions import where
-from commit_coord.testing.rows.evolutions import View
-from commit_coord.testing.rows.meaning import meaning
-from commit_coord.testing.rows.model import State, rows_of
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     Append,
     Compact,
     DynamicOverwrite,
@@ -45,10 +45,10 @@ from commit_coord.testing.rows.operations import (
     Race,
     Refresh,
 )
+from commit_coord.testing.rows.model.row_changes import files_replaced, on_snapshot, same_kinds
+from commit_coord.testing.rows.model.state import State, rows_of
+from commit_coord.testing.rows.model.values import MAIN, Named, Row
 from commit_coord.testing.rows.program import Step
-from commit_coord.testing.rows.row_changes import files_replaced, on_snapshot, same_kinds
-from commit_coord.testing.rows.steps import Mix, meanwhile, step
-from commit_coord.testing.rows.values import MAIN, Named, Row
 
 CLIENT = "k"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.model.operations import (
     Concatenate,
     Insert,
     InsertSelect,

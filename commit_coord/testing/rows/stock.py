@@ -10,9 +10,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from commit_coord.testing.rows.clients import quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.leftovers import on_disk
-from commit_coord.testing.rows.observed import Files, Observed
-from commit_coord.testing.rows.operations import Recreate, Single
+from commit_coord.testing.rows.model.operations import Recreate, Single
 from commit_coord.testing.rows.program import stock_call
+from commit_coord.testing.rows.read.observed import Files, Observed
 
 
 def stock_error(operation: Single, head: Observed, folder: Path, *, anew: bool = False) -> str:

@@ -40,17 +40,15 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
-from commit_coord.testing.rows.dice import Dice, rows
 from commit_coord.testing.rows.differences import difference
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
-from commit_coord.testing.rows.drawn_tables import table
-from commit_coord.testing.rows.evolutions import View
+from commit_coord.testing.rows.draw.dice import Dice, rows
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix, mix, single
+from commit_coord.testing.rows.draw.tables import table
 from commit_coord.testing.rows.findings import in_words
-from commit_coord.testing.rows.meaning import meaning
-from commit_coord.testing.rows.metadata import faults
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.observed import Files, Observed
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     STATEMENTS,
     AddFiles,
     Append,
@@ -63,9 +61,11 @@ from commit_coord.testing.rows.operations import (
     Single,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import complete
 from commit_coord.testing.rows.program import Program
-from commit_coord.testing.rows.steps import Mix, mix, single
-from commit_coord.testing.rows.values import complete
+from commit_coord.testing.rows.read.metadata import faults
+from commit_coord.testing.rows.read.observed import Files, Observed
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, SimulatedFileIO, short

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.conditions import path_of
-from commit_coord.testing.rows.values import MAIN, Named, Row, canonical, complete, projected
+from commit_coord.testing.rows.model.conditions import path_of
+from commit_coord.testing.rows.model.values import MAIN, Named, Row, canonical, complete, projected
 
 
 @dataclass(frozen=True)

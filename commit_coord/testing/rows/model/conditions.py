@@ -30,7 +30,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from commit_coord.testing.rows.values import Row, Value, canonical
+from commit_coord.testing.rows.model.values import Row, Value, canonical
 
 
 class Unbound(Exception):

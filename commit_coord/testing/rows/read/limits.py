@@ -11,8 +11,8 @@ from typing import Any
 
 from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType
 
-from commit_coord.testing.rows.conditions import In, IsNull, NotNull, Where, columns_of, constants, denied, parts
-from commit_coord.testing.rows.observed import Observed
+from commit_coord.testing.rows.model.conditions import In, IsNull, NotNull, Where, columns_of, constants, denied, parts
+from commit_coord.testing.rows.read.observed import Observed
 
 
 def no_columns(table: Observed, where: Where) -> Iterator[str]:

@@ -28,8 +28,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, ListType, LongType, MapType, StructType
 
-from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
-from commit_coord.testing.rows.values import Row, canonical
+from commit_coord.testing.rows.model.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.model.values import Row, canonical
 
 Bag = Counter[Row]
 Reader = Callable[[str, Schema, Where], Bag]
@@ -274,9 +274,3 @@ def _literal(value: Any, kind: IcebergType) -> str:
 
 
 READERS: dict[str, Reader] = {"pyiceberg": pyiceberg, "duckdb": duckdb, "ours": ours}
-
-
-if __name__ == "__main__":
-    from commit_coord.testing.rows.kept import main
-
-    raise SystemExit(main())

@@ -28,10 +28,10 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from commit_coord.testing.rows.model import leaves, value_at
-from commit_coord.testing.rows.observed import Json, Live, Manifest, Observed, local
-from commit_coord.testing.rows.transforms import EPOCH, micros, transformed
-from commit_coord.testing.rows.values import Row
+from commit_coord.testing.rows.model.state import leaves, value_at
+from commit_coord.testing.rows.model.transforms import EPOCH, micros, transformed
+from commit_coord.testing.rows.model.values import Row
+from commit_coord.testing.rows.read.observed import Json, Live, Manifest, Observed, local
 
 
 def faults(now: Observed, before: Observed | None) -> Iterator[str]:

@@ -25,10 +25,10 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from commit_coord.testing.rows.dice import NAMES, Dice
-from commit_coord.testing.rows.model import Partition, State
+from commit_coord.testing.rows.draw.dice import NAMES, Dice
+from commit_coord.testing.rows.model.state import Partition, State
+from commit_coord.testing.rows.model.transforms import fitting
 from commit_coord.testing.rows.program import Program
-from commit_coord.testing.rows.transforms import fitting
 
 PRIMITIVES: tuple[IcebergType, ...] = (
     LongType(),

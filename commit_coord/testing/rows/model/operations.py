@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from pyiceberg.types import IcebergType
 
-from commit_coord.testing.rows.conditions import Always, Where
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.values import MAIN, Named, Row
+from commit_coord.testing.rows.model.conditions import Always, Where
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import MAIN, Named, Row
 
 # What there is.
 

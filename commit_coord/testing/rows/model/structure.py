@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.conditions import Always, Unbound, path_of
-from commit_coord.testing.rows.model import Partition, State, misled
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.conditions import Always, Unbound, path_of
+from commit_coord.testing.rows.model.operations import (
     AddColumn,
     AddPartition,
     DropColumn,
@@ -32,8 +31,9 @@ from commit_coord.testing.rows.operations import (
     SwapColumns,
     Upgrade,
 )
-from commit_coord.testing.rows.row_changes import rows_conflict
-from commit_coord.testing.rows.values import MAIN
+from commit_coord.testing.rows.model.row_changes import rows_conflict
+from commit_coord.testing.rows.model.state import Partition, State, misled
+from commit_coord.testing.rows.model.values import MAIN
 
 
 def structure_changed(operation: Structural, base: State, head: State, late: str) -> Expected:

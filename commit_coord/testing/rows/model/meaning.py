@@ -21,8 +21,7 @@ from uuid import UUID
 
 from pyiceberg.types import StructType
 
-from commit_coord.testing.rows.model import State, misled, rows_of
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.operations import (
     AddColumn,
     AddFiles,
     Append,
@@ -52,7 +51,7 @@ from commit_coord.testing.rows.operations import (
     Upsert,
     WriteFiles,
 )
-from commit_coord.testing.rows.row_changes import (
+from commit_coord.testing.rows.model.row_changes import (
     appended,
     by_snapshot,
     distinct,
@@ -72,8 +71,9 @@ from commit_coord.testing.rows.row_changes import (
     upserted,
     without_rows,
 )
-from commit_coord.testing.rows.structure import structure_changed
-from commit_coord.testing.rows.values import MAIN
+from commit_coord.testing.rows.model.state import State, misled, rows_of
+from commit_coord.testing.rows.model.structure import structure_changed
+from commit_coord.testing.rows.model.values import MAIN
 
 _NEWEST_VERSION = 2
 """Of the format, of tables that can be written."""

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.values import Named
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import Named
 
 T = TypeVar("T")
 

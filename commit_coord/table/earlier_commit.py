@@ -13,8 +13,8 @@ from commit_coord.table.live_files import live_among
 from commit_coord.table.ports import catalog_of
 
 
-class Request:
-    """A commit of files to a table.
+class EarlierCommit:
+    """The commits that were made before with the same request id, or the same files.
 
     Args:
         table: Shows what is there when the request is found to have landed.

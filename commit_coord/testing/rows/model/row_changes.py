@@ -10,11 +10,11 @@ from typing import Any
 
 from pyiceberg.types import IcebergType, StructType
 
-from commit_coord.testing.rows.conditions import Unbound, Where, bound, path_of
-from commit_coord.testing.rows.model import Partition, State, rows_of
-from commit_coord.testing.rows.operations import CommitFiles, Expected, Slots
-from commit_coord.testing.rows.transforms import transformed
-from commit_coord.testing.rows.values import MAIN, Named, Row, canonical, complete
+from commit_coord.testing.rows.model.conditions import Unbound, Where, bound, path_of
+from commit_coord.testing.rows.model.operations import CommitFiles, Expected, Slots
+from commit_coord.testing.rows.model.state import Partition, State, rows_of
+from commit_coord.testing.rows.model.transforms import transformed
+from commit_coord.testing.rows.model.values import MAIN, Named, Row, canonical, complete
 
 
 def by_snapshot(base: State, head: State) -> bool:

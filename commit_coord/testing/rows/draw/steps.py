@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from commit_coord.testing.rows.conditions import Always
-from commit_coord.testing.rows.dice import Dice, rows, value, value_of
-from commit_coord.testing.rows.drawn_conditions import TYPED, simple_where, where
-from commit_coord.testing.rows.evolutions import (
+from commit_coord.testing.rows.draw.conditions import TYPED, simple_where, where
+from commit_coord.testing.rows.draw.dice import Dice, rows, value, value_of
+from commit_coord.testing.rows.draw.evolutions import (
     CHANGES,
     EVOLUTIONS,
     THEMES,
@@ -20,8 +19,8 @@ from commit_coord.testing.rows.evolutions import (
     rename_column,
     set_property,
 )
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.conditions import Always
+from commit_coord.testing.rows.model.operations import (
     AddFiles,
     Append,
     CommitFiles,
@@ -46,8 +45,9 @@ from commit_coord.testing.rows.operations import (
     Upsert,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import MAIN, Named
 from commit_coord.testing.rows.program import Look, Mode, Step
-from commit_coord.testing.rows.values import MAIN, Named
 
 
 @dataclass(frozen=True)

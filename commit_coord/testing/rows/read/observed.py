@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from commit_coord.testing.rows.model import Partition, State
-from commit_coord.testing.rows.values import MAIN, Row, Value
+from commit_coord.testing.rows.model.state import Partition, State
+from commit_coord.testing.rows.model.values import MAIN, Row, Value
 
 Json = dict[str, Any]
 

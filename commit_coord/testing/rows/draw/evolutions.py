@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from pyiceberg.types import DecimalType, DoubleType, IcebergType, LongType, StructType
 
-from commit_coord.testing.rows.dice import ALL_NAMES, NAMES, Dice
-from commit_coord.testing.rows.drawn_tables import PRIMITIVES, kind_of, partition
-from commit_coord.testing.rows.model import State
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.draw.dice import ALL_NAMES, NAMES, Dice
+from commit_coord.testing.rows.draw.tables import PRIMITIVES, kind_of, partition
+from commit_coord.testing.rows.model.operations import (
     AddColumn,
     AddPartition,
     DropColumn,
@@ -34,7 +33,8 @@ from commit_coord.testing.rows.operations import (
     SwapColumns,
     Upgrade,
 )
-from commit_coord.testing.rows.values import MAIN
+from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.values import MAIN
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyiceberg.types import BooleanType, DoubleType, FloatType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
-from commit_coord.testing.rows.dice import POOLS, Dice
-from commit_coord.testing.rows.drawn_tables import PRIMITIVES
-from commit_coord.testing.rows.model import State
+from commit_coord.testing.rows.draw.dice import POOLS, Dice
+from commit_coord.testing.rows.draw.tables import PRIMITIVES
+from commit_coord.testing.rows.model.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
+from commit_coord.testing.rows.model.state import State
 
 
 def where(dice: Dice, state: State, depth: int = 1) -> Where:
