@@ -25,7 +25,7 @@ Beside writers that know nothing of us
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -52,13 +52,14 @@ from commit_coord.catalog.metastore.swaps import Swaps
 from commit_coord.catalog.metastore.tables import MetastoreTables
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.config import configure
+from commit_coord.config import Settings, configure
 from commit_coord.events import PhaseChange
-from commit_coord.hms.client import client_of
+from commit_coord.hms.client import MetastoreClient, client_of
 from commit_coord.hms.probe import Capabilities, Probe, assumed
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.hms.guard import HmsGuards
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.migration.lease import holds_common_lock
@@ -91,54 +92,86 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             configuration = dataclasses.replace(configuration, settings=settings)
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._configure(configuration)
-        impl, clock, timeout_ms = settings.lock_impl, SYSTEM_CLOCK, settings.lock_acquire_timeout_ms
-        guarded_impl = Phase.ZOOKEEPER.lock_impl if impl == MIGRATING else impl
         self.servers = Servers(Probe(self.metastore, assumed(settings.hive_compare_and_set)).capabilities)
-        self.pointers = Pointers(self.metastore, clock)
-        metadata = MetadataReader(self.pointers.location, self.file_io)
-        self.phases = Phases(self.metastore, metadata)
-        sides = self._open_sides() if impl == MIGRATING else None
-        own = sides.hms if sides is not None else None
+        self.pointers = Pointers(self.metastore, SYSTEM_CLOCK)
+        self._metadata = MetadataReader(self.pointers.location, self.file_io)
+        self.phases = Phases(self.metastore, self._metadata)
+        self._coordinate(self, self._open_all_locks(), self._metadata)
+        self.overwrites = self.coordinator.overwrites
+        self._prepare_changes()
+
+    def _open_all_locks(self) -> HandoverLockManager:
+        """Open the lock manager and return it, once there is what keeps unmodified writers out."""
+        self.migrating: MigratingLockManager | None = None
+        """The lock manager, where it is the one that takes part in all phases."""
+        impl = self.settings.lock_impl
+        # No space of this catalog's own: on one metastore, one name is one table, whatever clients call the catalog.
+        if impl == MIGRATING:
+            sides = Sides.open(
+                self.settings.lock_uri,
+                metastore=self.metastore.service,
+                space="",
+                settings=self._lock_settings,
+                clock=SYSTEM_CLOCK,
+                events=self.events,
+                **self.settings.lock_options,
+            )
+            self._set_guards(sides.hms, holds_common_lock, impl=Phase.ZOOKEEPER.lock_impl)
+            self.migrating = MigratingLockManager(
+                sides,
+                state_of=self.phases.of,
+                guards=self.guards,
+                writers=Writers.of(sides, SYSTEM_CLOCK),
+                clock=SYSTEM_CLOCK,
+            )
+            return self.migrating
         if impl == HmsLockManager.name:
-            own = self._open_hms(settings.lock_uri)
+            hms = self._open_hms(self.settings.lock_uri)
+            self._set_guards(hms, lambda _: True, impl=impl)
+            return hms
+        self._set_guards(None, lambda _: False, impl=impl)
+        return self._open_locks(space="")
+
+    def _set_guards(self, own: HmsLockManager | None, is_common: Callable[[Lease], bool], *, impl: str) -> None:
+        """Make what keeps writers out that know the metastore's lock alone.
+
+        Args:
+            own: As for :class:`CommonLock`.
+            is_common: Likewise.
+            impl: Tables are guarded that declare this lock manager.
+        """
+        timeout_ms = self.settings.lock_acquire_timeout_ms
         self.common_lock = CommonLock(
             own,
             open_another=lambda: self._open_hms(self.metastore.service),
-            is_common=holds_common_lock if sides is not None else lambda _: own is not None,
-            clock=clock,
+            is_common=is_common,
+            clock=SYSTEM_CLOCK,
             acquire_timeout_ms=timeout_ms,
+            host=self.host,
         )
-        guarded = GuardedTables(self.pointers, metadata, guarded_impl)
+        guarded = GuardedTables(self.pointers, self._metadata, impl)
         self.guards = Guards(
-            self._standing_guards(guarded, guarded_impl),
-            impl=guarded_impl,
-            metadata=metadata,
+            _standing_guards(self.metastore, self.settings, guarded, impl),
+            impl=impl,
+            metadata=self._metadata,
             common_lock=self.common_lock,
             servers=self.servers,
-            clock=clock,
+            clock=SYSTEM_CLOCK,
             acquire_timeout_ms=timeout_ms,
         )
         self._guard_locks = GuardLocks(self.common_lock, guarded)
-        self.migrating: MigratingLockManager | None = None
-        """The lock manager, where it is the one that takes part in all phases."""
-        if sides is not None:
-            registry = Writers.of(sides, clock)
-            self.migrating = MigratingLockManager(
-                sides, state_of=self.phases.of, guards=self.guards, writers=registry, clock=clock
-            )
+
+    def _prepare_changes(self) -> None:
+        """Make what changes tables and their pointers."""
         changes = PhaseChanges(self.phases, self.servers, self.migrating)
-        self._writer_properties = WriterProperties(impl, changes, self.servers, self.guards)
+        self._writer_properties = WriterProperties(self.settings.lock_impl, changes, self.servers, self.guards)
         self.administration = Administration(
-            self.metastore, self.pointers, self.servers, self._writer_properties, clock
+            self.metastore, self.pointers, self.servers, self._writer_properties, SYSTEM_CLOCK
         )
         self.table_format = TableFormat(
-            longest=settings.hive_table_property_max_size,
+            longest=self.settings.hive_table_property_max_size,
             hive2_compatible=property_as_bool(self.properties, HIVE2_COMPATIBLE, False),
         )
-        locks = self.migrating or own or self._open_locks(space="")
-        # No name of the catalog in the space: on one metastore, one name is one table, whatever clients call it.
-        self._coordinate(self, locks, metadata)
-        self.overwrites = self.coordinator.overwrites
         self._writers = UnconditionalWriters(self.common_lock)
         self._swaps = Swaps(
             self.metastore,
@@ -147,36 +180,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             common_lock=self.common_lock,
             writers=self._writers,
             guards=self.guards,
-            metadata=metadata,
+            metadata=self._metadata,
             table_format=self.table_format,
             overwrites=self.overwrites,
         )
 
     def _open_hms(self, uri: str) -> HmsLockManager:
         return HmsLockManager(uri, settings=self._lock_settings, clock=SYSTEM_CLOCK, events=self.events)
-
-    def _open_sides(self) -> Sides:
-        return Sides.open(
-            self.settings.lock_uri,
-            metastore=self.metastore.service,
-            space="",
-            settings=self._lock_settings,
-            clock=SYSTEM_CLOCK,
-            events=self.events,
-            **self.settings.lock_options,
-        )
-
-    def _standing_guards(self, tables: GuardedTables, impl: str) -> HmsGuards | None:
-        if not self.settings.hive_guard or self.settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
-            return None
-        return HmsGuards(
-            self.metastore,
-            statement=f"the writers lock in {impl}",
-            interval_ms=self.settings.lock_heartbeat_timeout_ms,
-            clock=SYSTEM_CLOCK,
-            wanted=tables.wants_guard,
-            left=tables.has_left,
-        )
 
     def capabilities(self) -> Capabilities:
         """Return what the metastore in use can do; warn once for each server that can't compare and set.
@@ -223,7 +233,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             self.guards.stand_for_new(table, location)
         return result
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""
         return self._writers.wait(table, location, lease)
 
@@ -343,3 +353,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             ending.callback(self.common_lock.close)
             ending.callback(self.guards.close)
             super().close()
+
+
+def _standing_guards(
+    metastore: MetastoreClient, settings: Settings, tables: GuardedTables, impl: str
+) -> HmsGuards | None:
+    """Return the guards of tables that declare *impl*; None where none are needed, or wanted."""
+    if not settings.hive_guard or settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
+        return None
+    return HmsGuards(
+        metastore,
+        statement=f"the writers lock in {impl}",
+        interval_ms=settings.lock_heartbeat_timeout_ms,
+        clock=SYSTEM_CLOCK,
+        wanted=tables.wants_guard,
+        left=tables.has_left,
+    )

@@ -29,7 +29,6 @@ from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
 from commit_coord.locks.sql.postgres import noticing_silence
-from commit_coord.process import is_dead, this_owner
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
 
@@ -217,7 +216,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             "catalog": self.name,
             "impl": settings.lock_impl,
             "service": service,
-            "process": this_owner().process if settings.lock_impl == "memory" else "",
+            "process": self.host.owner().process if settings.lock_impl == "memory" else "",
         }
         try:
             self._declare(mine)
@@ -227,7 +226,12 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
 
     def _declare(self, mine: dict[str, str]) -> None:
         found = self._declared()
-        if found is not None and found.process and found.process != mine["process"] and is_dead(found.process):
+        if (
+            found is not None
+            and found.process
+            and found.process != mine["process"]
+            and self.host.is_dead(found.process)
+        ):
             with self.engine.begin() as connection:
                 connection.execute(_UNDECLARE, mine)
             found = None

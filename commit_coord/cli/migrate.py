@@ -23,7 +23,7 @@ from commit_coord.protocol.migration import MIGRATING, Phase
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Migration, Moved
-    from commit_coord.catalog.sightings import Seen
+    from commit_coord.catalog.migration.sightings import Seen
 
 migrate = typer.Typer(
     name="migrate",
@@ -74,9 +74,9 @@ def plan(
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
         chosen = migration.tables(_patterns(tables, all_))
         seen = _watched(output, migration, window)
-        standings = migration.standings(chosen, seen, window_s=window)
+        statuses = migration.statuses(chosen, seen, window_s=window)
         shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
-        for one in standings:
+        for one in statuses:
             step = one.state.phase.toward(Phase.ZOOKEEPER)
             shown.add_row(
                 one.table,
@@ -89,10 +89,10 @@ def plan(
         document = {
             "lock_requests_per_s": views.rate(seen),
             "watched_s": round(seen.seconds, 1),
-            "tables": [views.standing_record(one) for one in standings],
+            "tables": [views.status_record(one) for one in statuses],
         }
         rate = f"{views.rate(seen):.1f}" if seen.locks is not None else "too few to count"
-        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", views.counts(standings))
+        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", views.counts(statuses))
 
 
 @migrate.command()
@@ -199,13 +199,13 @@ def status(
         with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
             while True:
                 seen = migration.watch(every if looks else 0.0)
-                standings = migration.standings(migration.tables(patterns), seen, window_s=60)
+                statuses = migration.statuses(migration.tables(patterns), seen, window_s=60)
                 looks += 1
                 if live is not None:
-                    live.update(Group(views.status_table(standings), views.counts(standings)), refresh=True)
+                    live.update(Group(views.status_table(statuses), views.counts(statuses)), refresh=True)
                 else:
-                    document = {"tables": [views.standing_record(one) for one in standings]}
-                    output.answer(document, views.status_table(standings), views.counts(standings))
+                    document = {"tables": [views.status_record(one) for one in statuses]}
+                    output.answer(document, views.status_table(statuses), views.counts(statuses))
                 if not watch or looks == times:
                     break
 

@@ -12,8 +12,8 @@ from commit_coord.cli.output import duration, table
 from commit_coord.protocol.migration import Phase, State
 
 if TYPE_CHECKING:
-    from commit_coord.catalog.migration import Moved, Standing
-    from commit_coord.catalog.sightings import Seen, Sighting
+    from commit_coord.catalog.migration import Moved, TableStatus
+    from commit_coord.catalog.migration.sightings import Seen, Sighting
 
 STYLES = {Phase.HMS: "yellow", Phase.BOTH: "cyan", Phase.ZOOKEEPER: "green"}
 """How each phase is printed."""
@@ -22,12 +22,12 @@ _BAR = 24
 """Letters of the bar that shows how many tables are in which phase."""
 
 
-def status_table(standings: Sequence[Standing]) -> Table:
+def status_table(statuses: Sequence[TableStatus]) -> Table:
     """Return a table of where tables are."""
     shown = table(
         "table", "phase", "epoch", "ours", "commits by phase", "mean wait", "others seen", right=("epoch", "ours")
     )
-    for one in standings:
+    for one in statuses:
         counted = _counted(one)
         shown.add_row(
             one.table,
@@ -41,30 +41,30 @@ def status_table(standings: Sequence[Standing]) -> Table:
     return shown
 
 
-def _counted(standing: Standing) -> dict[str, tuple[int, float]]:
+def _counted(status: TableStatus) -> dict[str, tuple[int, float]]:
     """Return phase → commits of the writers that live, and milliseconds that they waited."""
     sums: dict[str, tuple[int, float]] = {}
     for phase in Phase:
-        counts = [writer.counted.get(standing.table, {}).get(phase) for writer in standing.writers]
+        counts = [writer.counted.get(status.table, {}).get(phase) for writer in status.writers]
         commits = sum(one.latches for one in counts if one is not None)
         if commits:
             sums[phase.value] = commits, sum(one.waited_ms for one in counts if one is not None)
     return sums
 
 
-def counts(standings: Sequence[Standing]) -> Text:
+def counts(statuses: Sequence[TableStatus]) -> Text:
     """Return a bar of how many tables are in which phase."""
-    total, bar = len(standings), Text()
+    total, bar = len(statuses), Text()
     for phase in Phase:
-        bar.append("█" * round(_BAR * _share(standings, phase)), style=STYLES[phase])
+        bar.append("█" * round(_BAR * _share(statuses, phase)), style=STYLES[phase])
     for phase in Phase:
-        number = sum(one.state.phase is phase for one in standings)
+        number = sum(one.state.phase is phase for one in statuses)
         bar.append(f"  {phase} {number} of {total}", style=STYLES[phase])
     return bar
 
 
-def _share(standings: Sequence[Standing], phase: Phase) -> float:
-    return sum(one.state.phase is phase for one in standings) / (len(standings) or 1)
+def _share(statuses: Sequence[TableStatus], phase: Phase) -> float:
+    return sum(one.state.phase is phase for one in statuses) / (len(statuses) or 1)
 
 
 def people(sightings: Sequence[Sighting]) -> str:
@@ -88,28 +88,28 @@ def _sighting_record(sighting: Sighting) -> dict[str, Any]:
     }
 
 
-def standing_record(standing: Standing) -> dict[str, Any]:
+def status_record(status: TableStatus) -> dict[str, Any]:
     """Return where a table is for JSON."""
-    step = standing.state.phase.toward(Phase.ZOOKEEPER)
+    step = status.state.phase.toward(Phase.ZOOKEEPER)
     return {
-        "table": standing.table,
-        "phase": standing.state.phase,
-        "epoch": standing.state.epoch,
+        "table": status.table,
+        "phase": status.state.phase,
+        "epoch": status.state.epoch,
         "next": step,
-        "seen": [_sighting_record(one) for one in standing.sightings],
-        "held_up_by": [_sighting_record(one) for one in standing.holds_up] if step is Phase.ZOOKEEPER else [],
+        "seen": [_sighting_record(one) for one in status.sightings],
+        "held_up_by": [_sighting_record(one) for one in status.holds_up] if step is Phase.ZOOKEEPER else [],
         "writers": [
             {
                 "client": writer.client,
                 "version": writer.version,
                 "owner": str(writer.owner),
                 "phases": list(writer.phases),
-                "wrote_in": writer.tables[standing.table],
+                "wrote_in": writer.tables[status.table],
             }
-            for writer in standing.writers
+            for writer in status.writers
         ],
-        "commits": {phase: commits for phase, (commits, _) in _counted(standing).items()},
-        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(standing).items()},
+        "commits": {phase: commits for phase, (commits, _) in _counted(status).items()},
+        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(status).items()},
     }
 
 

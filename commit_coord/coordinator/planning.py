@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import assert_never
 
@@ -92,7 +91,7 @@ class Planner:
             location,
             generation=self._run.latch.generation,
             now_ms=self._services.clock.wall_ms(),
-            file_id=str(uuid.uuid4()),
+            file_id=str(self._services.host.new_id()),
         )
 
     def prepared(self, rebased: Rebased, head: TableMetadata | None) -> Rebased:
@@ -162,7 +161,8 @@ class Planner:
         provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = version_of(base) + 1
-        name = file_name(attempt.request_id, fresh=not (self._used_plain_name or attempt.repeatable))
+        host = self._services.host
+        name = file_name(attempt.request_id, host, fresh=not (self._used_plain_name or attempt.repeatable))
         self._used_plain_name = True
         location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._services.store.file_io(metadata.properties, location)

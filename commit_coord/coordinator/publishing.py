@@ -145,7 +145,7 @@ class Publisher:
         Raises:
             LockError: It is not known whether writers that do not compare are done.
         """
-        if self._services.store.drain(self._run.attempt.table, plan.location, self._run.latch):
+        if self._services.store.wait_for_unconditional_writers(self._run.attempt.table, plan.location, self._run.latch):
             self._drained.add(plan.location)
         return self.locate(plan) if plan.location in self._drained else Where.IN_LOG
 

@@ -12,6 +12,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import JournalEntry
+from commit_coord.process import Host
 
 _IN_NAMES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A request id in a metadata file's name, the last one there; see :func:`file_name`."""
@@ -43,7 +44,7 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
     )
 
 
-def file_name(request_id: str, *, fresh: bool) -> str:
+def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
     """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
 
     No two tries may share a name, or this happens:
@@ -53,7 +54,7 @@ def file_name(request_id: str, *, fresh: bool) -> str:
 
     So only the first try of an id that no other client can know is named by the id alone.
     """
-    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
+    return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 
 
 def _carries(location: str, request_id: str) -> bool:

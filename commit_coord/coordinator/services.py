@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,7 +19,7 @@ from commit_coord.iceberg.overwrites import Overwrites
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.commit import Limits
 
 _LIMITS = Limits()
@@ -40,6 +39,7 @@ class Services:
         group_max_bytes: Size of the attempts of others that one swap may publish.
         metadata: Reads the metadata of the tables in *store*; None makes one.
         limits: Of the protocol.
+        host: Names this process, its requests and its files.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Services:
         group_max_bytes: int = 1 << 20,
         metadata: MetadataReader | None = None,
         limits: Limits = _LIMITS,
+        host: Host = SYSTEM_HOST,
     ) -> None:
         self.store = store
         self.locks = locks
@@ -65,6 +66,7 @@ class Services:
         self.events = events
         self.overwrites = Overwrites(self.read, events)
         self.limits = limits
+        self.host = host
         self._acquire_timeout_ms = acquire_timeout_ms
         self.journal_lifetime_ms = journal_lifetime_ms
         self.group_max_size = group_max_size
@@ -93,12 +95,21 @@ class Services:
         Raises:
             LockTimeout: Another owner held one of them for longer than ``lock.acquire-timeout-ms``.
         """
-        return self.locks.acquire(_latch(tables, statement), deadline=self._deadline())
+        return self.locks.acquire(self._latch(tables, statement), deadline=self._deadline())
 
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Take the latch of *attempt*'s table, unless its holder carries *offer* along."""
-        request = _latch([attempt.table], f"commit {attempt.request_id}", offer)
+        request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
         return self.locks.submit(request, deadline=self._deadline())
+
+    def _latch(self, tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:
+        return LockRequest.of(
+            LockScope.COMMIT,
+            {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
+            owner=self.host.owner(statement),
+            request_id=str(self.host.new_id()),
+            offer=offer,
+        )
 
     def _deadline(self) -> float:
         return self.clock.now() + self._acquire_timeout_ms / 1000
@@ -136,13 +147,3 @@ class Services:
         if entry is not None and entry.table_uuid == str(head.table_uuid):
             return entry
         return landed(head, location, table, request_id)
-
-
-def _latch(tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:
-    return LockRequest.of(
-        LockScope.COMMIT,
-        {Resource.table(table): LockMode.EXCLUSIVE for table in tables},
-        owner=this_owner(statement),
-        request_id=str(uuid.uuid4()),
-        offer=offer,
-    )

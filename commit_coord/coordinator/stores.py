@@ -46,7 +46,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def drain(self, table: Identifier, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
 
         Args:

@@ -54,9 +54,9 @@ class Counting:
     def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         return real(*arguments)
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
-        drained: bool = self._real.drain(table, location, lease)
-        return drained
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
+        return waited
 
     def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
         return self._real.prepare_metadata(table, head, made)

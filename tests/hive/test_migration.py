@@ -24,7 +24,7 @@ import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.catalog.sightings import Kind
+from commit_coord.catalog.migration.sightings import Kind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
 from commit_coord.hms.client import MetastoreClient

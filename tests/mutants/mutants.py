@@ -504,7 +504,7 @@ MUTANTS = (
     ),
     Mutant(
         "an operator does not compare the epoch",
-        "catalog/migration.py",
+        "catalog/migration/operator.py",
         "properties_read={key: metadata.properties.get(key) for key in changes},",
         "properties_read={},",
         _MOVES,

@@ -210,9 +210,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "repair-of-sequence-numbers",
-        "catalog/repair.py",
-        "    overlooked = [*finder.overlooked(), *finder.unnumbered()]\n",
-        "    overlooked = [*finder.overlooked()]\n",
+        "catalog/repair/__init__.py",
+        "    overlooked = [*manifests.overlooked(), *manifests.unnumbered()]\n",
+        "    overlooked = [*manifests.overlooked()]\n",
         f"{_MERGED}test_entries_that_were_merged_without_sequence_numbers_are_repaired",
     ),
     Mutant(
@@ -350,9 +350,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-look-for-lost-commits-leaves-files",
-        "catalog/repair.py",
-        "            _prepare=prepare,\n",
-        "            _prepare=partial(lambda made: made, prepare()),\n",
+        "catalog/repair/unreadable.py",
+        "            prepare=prepare,\n",
+        "            prepare=(lambda made: lambda: made)(prepare()),\n",
         "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
     ),
 )

@@ -44,7 +44,7 @@ _LOCKS = (
     ),
     Mutant(
         "another-spelling-is-another-table-to-a-plan",
-        "catalog/sightings.py",
+        "catalog/migration/sightings.py",
         "table=table.lower(),",
         "table=table,",
         "tests/hive/test_names.py::test_a_writer_that_locks_a_name_as_typed_is_reported_with_its_spelling",
@@ -118,7 +118,7 @@ _LOCKS = (
     ),
     Mutant(
         "a-latch-alone-has-another-answer",
-        "catalog/base.py",
+        "catalog/locking.py",
         "        with _before_a_change():\n            return self.coordinator.latch",
         "        with nullcontext():\n            return self.coordinator.latch",
         "tests/catalog/test_outages.py::test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does[lease]",
@@ -199,7 +199,7 @@ _ZOOKEEPER = (
     ),
     Mutant(
         "an-outage-has-two-answers",
-        "catalog/base.py",
+        "catalog/locking.py",
         "    except LockServiceUnavailable as error:\n        raise CommitLockFailed",
         "    except ZeroDivisionError as error:\n        raise CommitLockFailed",
         "tests/catalog/test_outages.py::test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does[lease]",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.catalog import migration as operating
+from commit_coord.catalog.migration import operator as operating
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.migration import beliefs, lease
 from commit_coord.locks.migration.beliefs import Beliefs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,7 +9,7 @@ from commit_coord.clock import Clock
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 
 Table = tuple[str, ...]
 
@@ -24,6 +23,7 @@ class CommonLock:
         is_common: Whether a latch of ours is, or contains, the common lock.
         clock: Time.
         acquire_timeout_ms: How long a swap waits for the lock.
+        host: Names this process, and its requests.
     """
 
     def __init__(
@@ -34,12 +34,13 @@ class CommonLock:
         is_common: Callable[[Lease], bool],
         clock: Clock,
         acquire_timeout_ms: int,
+        host: Host = SYSTEM_HOST,
     ) -> None:
         self.own = own
         self.is_common = is_common
         self._open_another = open_another
         self._another: HmsLockManager | None = None
-        self._clock, self._timeout = clock, acquire_timeout_ms / 1000
+        self._clock, self._timeout, self._host = clock, acquire_timeout_ms / 1000, host
 
     @property
     def manager(self) -> HmsLockManager:
@@ -67,8 +68,8 @@ class CommonLock:
         request = LockRequest.of(
             LockScope.COMMIT,
             {Resource.table(table): LockMode.EXCLUSIVE},
-            owner=this_owner("swap"),
-            request_id=str(uuid.uuid4()),
+            owner=self._host.owner("swap"),
+            request_id=str(self._host.new_id()),
         )
         return self.manager.acquire(request, deadline=self._clock.now() + self._timeout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase, locks_of
 
 Side = HmsLockManager | ZooKeeperLockManager
@@ -75,10 +74,13 @@ class Sides:
         hms: The lock manager of the metastore.
         zookeeper: The lock manager of ZooKeeper.
         emitter: Tells of requests that are taken on the one side, on the other, or on both.
+        host: Names this process, and its requests.
     """
 
-    def __init__(self, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, emitter: LockEventEmitter) -> None:
-        self.hms, self.zookeeper, self.emitter = hms, zookeeper, emitter
+    def __init__(
+        self, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, emitter: LockEventEmitter, host: Host = SYSTEM_HOST
+    ) -> None:
+        self.hms, self.zookeeper, self.emitter, self._host = hms, zookeeper, emitter, host
         self.in_order: tuple[Side, Side] = (hms, zookeeper)
         """As locks on both sides are taken."""
 
@@ -119,8 +121,8 @@ class Sides:
         request = LockRequest.of(
             LockScope.COMMIT,
             {table: LockMode.EXCLUSIVE},
-            owner=this_owner(statement),
-            request_id=str(uuid.uuid4()),
+            owner=self._host.owner(statement),
+            request_id=str(self._host.new_id()),
         )
         return self.zookeeper.acquire(request, deadline=deadline)
 

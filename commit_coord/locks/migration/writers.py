@@ -23,7 +23,7 @@ from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.layout import Layout
 from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Operation
 from commit_coord.model import Owner, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase
 
 logger = logging.getLogger(__name__)
@@ -90,10 +90,18 @@ class Writers:
         layout: Where the nodes lie.
         client: Returns the name by which this client's locks in the metastore are known.
         clock: Time.
+        host: Names this process.
     """
 
-    def __init__(self, session: Callable[[], Session], layout: Layout, client: Callable[[], str], clock: Clock) -> None:
-        self._session, self._layout, self._client, self._clock = session, layout, client, clock
+    def __init__(
+        self,
+        session: Callable[[], Session],
+        layout: Layout,
+        client: Callable[[], str],
+        clock: Clock,
+        host: Host = SYSTEM_HOST,
+    ) -> None:
+        self._session, self._layout, self._client, self._clock, self._host = session, layout, client, clock, host
         self._counted: dict[str, dict[str, Counted]] = {}
         self._phases: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -145,7 +153,7 @@ class Writers:
         with self._lock:
             named = list(self._phases)[-_TABLES:]
             data = replace(
-                _this(client),
+                _this(client, self._host),
                 tables={name: self._phases[name] for name in named},
                 counted={name: self._counted[name] for name in named},
             ).to_json()
@@ -166,9 +174,9 @@ class Writers:
                 return
 
 
-def _this(client: str) -> Writer:
+def _this(client: str, host: Host) -> Writer:
     try:
         own = version("commit-coord")
     except PackageNotFoundError:  # pragma: no cover - run from a source tree that is not installed
         own = "unknown"
-    return Writer(client=client, version=own, owner=this_owner())
+    return Writer(client=client, version=own, owner=host.owner())

@@ -7,7 +7,6 @@ expire.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +19,6 @@ from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.phases import PhaseChanges, Phases
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
-from commit_coord.clock import Clock
 from commit_coord.coordinator import Coordinator
 from commit_coord.events import Events
 from commit_coord.hms.probe import Capabilities, CompareAndSet
@@ -33,13 +31,13 @@ from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.sides import Sides
-from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import HMS, ZOOKEEPER, Phase, State
 from commit_coord.testing.history import Body
 from tests.proof.sim.locking import SimulatedLeaseManager
 from tests.proof.sim.services import Client, Files, Pointers
-from tests.proof.sim.world import Process
+from tests.proof.sim.world import Process, owner_of
 
 Table = tuple[str, ...]
 
@@ -92,8 +90,9 @@ def _guards(manager: SimulatedHms) -> list[LockEntry]:
 class SimulatedGuards:
     """In place of :class:`~commit_coord.locks.hms.guard.HmsGuards`."""
 
-    def __init__(self, make: Callable[[], SimulatedHms], owner: Owner, clock: Clock, trusted_s: float) -> None:
-        self._make, self._owner, self._clock, self._trusted = make, owner, clock, trusted_s
+    def __init__(self, process: Process, make: Callable[[], SimulatedHms], *, trusted_s: float) -> None:
+        self._make, self._clock, self._trusted = make, process.clock, trusted_s
+        self._owner, self._host = owner_of(process, "guard"), process.world.host
         self._word: float | None = None
         self._kept: list[tuple[SimulatedHms, Lease]] = []
 
@@ -109,7 +108,7 @@ class SimulatedGuards:
                 scope=LockScope.COMMIT,
                 locks=((Resource.table(table), LockMode.SHARED),),
                 owner=self._owner,
-                request_id=str(uuid.uuid4()),
+                request_id=str(self._host.new_id()),
                 explicit=True,
             )
             self._kept.append((manager, manager.acquire(request, deadline=deadline)))
@@ -174,8 +173,9 @@ class MovingClient(Client):
         self.servers = Servers(lambda: _HONOURS)
         self.phases = Phases(cast(Any, None), self.metadata)  # no table is made here, so no database is asked
         locks: Any = hms
+        host = process.world.host
         common: dict[str, Any] = {"clock": clock, "acquire_timeout_ms": hms.settings.acquire_timeout_ms}
-        common_lock = CommonLock(locks, open_another=_opens_none, is_common=holds_common_lock, **common)
+        common_lock = CommonLock(locks, open_another=_opens_none, is_common=holds_common_lock, host=host, **common)
         self.guards = Guards(
             guards,
             impl=Phase.ZOOKEEPER.lock_impl,
@@ -184,7 +184,7 @@ class MovingClient(Client):
             servers=self.servers,
             **common,
         )
-        sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock))
+        sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock), host)
         self.locks = self.migrating = MigratingLockManager(
             sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, _Nobody()), clock=clock
         )
@@ -199,7 +199,7 @@ class MovingClient(Client):
         self.guards.stand_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -18,7 +19,6 @@ from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
-from uuid import UUID
 
 import pyiceberg.table.snapshots
 import pyiceberg.table.update
@@ -31,6 +31,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.catalog import base
+from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
@@ -130,27 +131,23 @@ class Asked:
 _Catalog: Any = base.CoordinatedCatalog
 
 
-class SimulatedCatalog:
-    """One process's catalog, as far as tables and statements ask for it; what it does is that of ``catalog/base``."""
+class SimulatedCatalog(LockingCatalog):
+    """One process's catalog, as far as tables and statements ask for it; its locks are those of ``catalog/locking``."""
 
     name = "sim"
 
-    spelled = _Catalog.spelled
     load_table = _Catalog.load_table
-    lock_change = _Catalog.lock_change
-    lock_request = _Catalog.lock_request
-    lock_operation = _Catalog.lock_operation
-    acquire_operation = _Catalog.acquire_operation
-    operating = _Catalog.operating
 
     def __init__(self, coordinator: Coordinator, files: SimulatedFileIO, operation_locks: str) -> None:
         self.coordinator, self.locks, self._io = coordinator, coordinator.locks, files
-        self.settings = SimpleNamespace(
+        self.host = coordinator.host
+        settings: Any = SimpleNamespace(
             operation_locks=operation_locks,
             lock_acquire_timeout_ms=60_000,
             lock_database_parents=True,
             lock_max_partitions=1000,
         )
+        self.settings = settings
 
     def supports_server_side_planning(self) -> bool:
         """Return False: files say all."""
@@ -213,7 +210,7 @@ class RowsRun(Run):
             sort_order=UNSORTED_SORT_ORDER,
             location="sim://t",
             properties={"format-version": str(version), **made.properties},
-            table_uuid=UUID(int=1),
+            table_uuid=uuid.UUID(int=1),
         )
         return fast_metadata.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
@@ -227,6 +224,7 @@ class RowsRun(Run):
             return datetime.fromtimestamp(wall(), UTC)
 
         yield from super().replaced()
+        yield uuid, "uuid4", self.world.host.new_id
         yield ExecutorFactory, "_instance", Inline()
         yield ExecutorFactory, "_instance_pid", os.getpid()
         yield pyiceberg.table.snapshots, "time", SimpleNamespace(time=wall)

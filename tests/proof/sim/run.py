@@ -30,14 +30,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from commit_coord.catalog import base as catalogs
-from commit_coord.catalog import migration as operating
-from commit_coord.catalog.metastore import common_lock as common_lock_module
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import outcome as outcome_module
 from commit_coord.coordinator import publishing as publishing_module
-from commit_coord.coordinator import services as coordinating
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
@@ -50,7 +46,6 @@ from commit_coord.locks import memory_space
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
-from commit_coord.locks.migration import sides as migrating_module
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql import queue as lease_module
@@ -58,7 +53,7 @@ from commit_coord.locks.sql import table as lease_table_module
 from commit_coord.locks.zookeeper import queue as zookeeper_module
 from commit_coord.locks.zookeeper import table as zookeeper_table_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
-from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from commit_coord.protocol.lease import LeaseEvent, next_state
 from commit_coord.protocol.migration import Phase, State
@@ -98,6 +93,7 @@ from tests.proof.sim.world import (
     Thread,
     Unreachable,
     World,
+    owner_of,
 )
 from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, parent_of
 
@@ -210,7 +206,8 @@ class Run:
         self._leases: list[tuple[Process, str, Lease]] = []
         self._threads: dict[str, Thread] = {}
         """Whose each request is that was granted."""
-        self._processes: list[Process] = []
+        # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
+        world.host.is_one = plan.locks is Locks.HOST or plan.one_host
         pointer_service = Service(world, "pointer", plan.pointer_weather, patience=10.0)
         # What is lost on the way from one host's memory to itself is nothing; only time passes.
         lock_service = Service(world, "locks", plan.lock_weather, patience=plan.lock_patience)
@@ -258,25 +255,11 @@ class Run:
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced while the run lasts: whose it is, its name, and by what."""
-
-        def made() -> uuid.UUID:
-            return uuid.UUID(int=self.world.random.getrandbits(128), version=4)
-
-        def owner(statement: str = "") -> Owner:
-            return _owner(self.world.expected()[0].process, statement)
-
-        def dead(name: str) -> bool:
-            # As on one host, where a process can be looked up; a server's clients are on hosts of their own.
-            one_host = self.plan.locks is Locks.HOST or self.plan.one_host
-            return one_host and not any(p.alive for p in self._processes if p.name == name)
-
-        yield uuid, "uuid4", made
         for module in (outcome_module, publishing_module):
             yield module, "ExecutorFactory", _InlineFactory
-        for module in (coordinating, catalogs, common_lock_module, migrating_module, operating):
-            yield module, "this_owner", owner
         for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
-            yield module, "is_dead", dead
+            yield module, "is_dead", self.world.host.is_dead
+        yield uuid, "uuid4", self.world.host.new_id
 
     @classmethod
     @contextmanager
@@ -308,7 +291,7 @@ class Run:
 
     def _start(self, writer: Writer, faults: dict[int, Fault], *, after: float) -> None:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
-        self._processes.append(process)
+        self.world.host.processes.append(process)
         work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
         work |= {Kind.OPERATOR: self._be_operator, Kind.ADMINISTRATOR: self._be_administrator}
         self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
@@ -387,6 +370,7 @@ class Run:
             "journal_lifetime_ms": 3_600_000,
             "group_max_size": self.plan.group_max_size,
             "limits": Limits(),
+            "host": process.world.host,
         }
         if self.plan.move is None:
             client = self.client(process)
@@ -397,7 +381,7 @@ class Run:
 
         hms = self._hms(process, ours=True)
         zookeeper = SimulatedZooKeeper(process, self.zookeeper, _LEASE, granted, prompt=False)
-        guards = SimulatedGuards(lambda: self._hms(process, ours=False), _owner(process, "guard"), process.clock, 15.0)
+        guards = SimulatedGuards(process, lambda: self._hms(process, ours=False), trusted_s=15.0)
         moving = MovingClient(
             process, self.pointers, self.files, hms=hms, zookeeper=zookeeper, guards=guards, believed=believed
         )
@@ -510,8 +494,8 @@ class Run:
         request = LockRequest.of(
             LockScope.OPERATION,
             {resource: LockMode.EXCLUSIVE},
-            owner=_owner(process, mark),
-            request_id=str(uuid.uuid4()),
+            owner=owner_of(process, mark),
+            request_id=str(self.world.host.new_id()),
         )
         try:
             lease = coordinator.locks.acquire(request, deadline=process.clock.now() + 60)
@@ -525,7 +509,7 @@ class Run:
                 self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
     def _overwrite(self, process: Process, coordinator: Coordinator, mark: str) -> None:
-        request_id = str(uuid.uuid4())
+        request_id = str(self.world.host.new_id())
         try:
             head, location = coordinator.load(TABLE)
             attempt = self._replanned(process, head, location, mark, request_id)
@@ -548,7 +532,7 @@ class Run:
         saw = head.properties[_REGISTER]
         self.calls.append(Call(saw=saw, begins=begins, ends=self.world.now))
         attempt = Attempt(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self.world.host.new_id()),
             table=TABLE,
             table_uuid=str(head.table_uuid),
             base_location=location,
@@ -571,7 +555,7 @@ class Run:
         catalog: Any = client
         target = self.plan.move.ends[self._operators.index(writer.name)]
         for _ in range(30):
-            moved = Migration(catalog).move(TABLE, target)
+            moved = Migration(catalog, host=process.world.host).move(TABLE, target)
             process.note(f"to {target}: {moved.outcome}, {moved.after} {moved.reason}")
             if moved.phase is target:
                 break
@@ -616,8 +600,8 @@ class Run:
             request = LockRequest.of(
                 LockScope.COMMIT,
                 {LATCH: LockMode.EXCLUSIVE},
-                owner=_owner(process, mark),
-                request_id=str(uuid.uuid4()),
+                owner=owner_of(process, mark),
+                request_id=str(self.world.host.new_id()),
             )
             try:
                 lease = manager.acquire(request, deadline=process.clock.now() + 60)
@@ -640,7 +624,7 @@ class Run:
             assert base is not None
             head = fast_metadata.read(client.io, base)
             attempt = self._attempt(process, head, base, mark, None)
-            now_ms, file_id = process.clock.wall_ms(), str(uuid.uuid4())
+            now_ms, file_id = process.clock.wall_ms(), str(self.world.host.new_id())
             made = rebase(attempt, head, base, generation=None, now_ms=now_ms, file_id=file_id)
             assert isinstance(made, Rebased)
             assert made.manifest_list is not None
@@ -650,7 +634,7 @@ class Run:
                 snapshot_id=plan.snapshot_id, parent_snapshot_id=plan.parent_snapshot_id,
                 sequence_number=plan.sequence_number,
             )  # fmt: skip
-            location = f"sim://t/metadata/{_next_version(base)}-{uuid.uuid4()}.metadata.json"
+            location = f"sim://t/metadata/{_next_version(base)}-{self.world.host.new_id()}.metadata.json"
             with client.io.new_output(location).create() as stream:
                 stream.write(fast_metadata.dump(made.metadata, location))
             result = swap(base, location)
@@ -705,9 +689,9 @@ class Run:
         self, process: Process, head: TableMetadata, location: str, mark: str, request_id: str | None
     ) -> Attempt:
         """Write a data file and its manifest, and return what is to be committed."""
-        made = request_id or str(uuid.uuid4())
+        made = request_id or str(self.world.host.new_id())
         snapshot_id = hash_of(made)
-        path = f"sim://t/metadata/{mark}-{uuid.uuid4()}-m0.avro"
+        path = f"sim://t/metadata/{mark}-{self.world.host.new_id()}-m0.avro"
         self.files.content[path] = _MANIFEST
         return Attempt(
             request_id=made,
@@ -734,7 +718,7 @@ class Run:
         """Return a snapshot that is right on *head* alone."""
         snapshot_id = self.world.random.getrandbits(62)
         parent = head.current_snapshot()
-        listed = f"sim://t/metadata/snap-{snapshot_id}-{uuid.uuid4()}.avro"
+        listed = f"sim://t/metadata/snap-{snapshot_id}-{self.world.host.new_id()}.avro"
         io = self.client(process).io
         manifest_list.write_appended(
             io, listed, head=parent.manifest_list if parent else None, added=(), metadata=head,
@@ -814,7 +798,10 @@ class Run:
             manager = SimulatedHmsManager(process, metastore, _LEASE, lambda lease: None, prompt=False)
             for scope in LockScope:
                 request = LockRequest.of(
-                    scope, {LATCH: LockMode.EXCLUSIVE}, owner=_owner(process, ""), request_id=str(uuid.uuid4())
+                    scope,
+                    {LATCH: LockMode.EXCLUSIVE},
+                    owner=owner_of(process, ""),
+                    request_id=str(self.world.host.new_id()),
                 )
                 with suppress(LockTimeout), manager.acquire(request, deadline=process.clock.now() + 60):
                     process.note(f"holds {request}")
@@ -894,11 +881,6 @@ def _believes(process: Process, lease: Lease) -> bool:
         word = service.counted_from(lease.ticket)
         state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
-
-
-def _owner(process: Process, statement: str) -> Owner:
-    name = process.name
-    return Owner(user=name, host=name, pid=1, application="sim", statement=statement, process=name)
 
 
 def _why(error: BaseException) -> str:

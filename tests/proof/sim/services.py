@@ -243,7 +243,7 @@ class Client:
         """Nobody is fenced here."""
         raise NotImplementedError
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
         """Do as ``catalog/hive.py``, where there are writers that only lock."""
         return self._shares_latch and self._writers.wait(table, location, lease)
 

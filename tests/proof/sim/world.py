@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
+
+from commit_coord.model import Owner
 
 T = TypeVar("T")
 
@@ -353,11 +356,44 @@ class Thread:
             self.process.world.escaped.append(f"{self.process.name} ended with {error!r}")
 
 
+class SimulatedHost:
+    """In place of the machine on which processes run: names them, and tells who of them has ended.
+
+    Args:
+        world: Whose process asks is the one that runs.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.processes: list[Process] = []
+        self.is_one = False
+        """Whether all processes are on one host, where each can be looked up; else each is on its own."""
+
+    def owner(self, statement: str = "", application: str = "") -> Owner:
+        """See :meth:`Host.owner`."""
+        return owner_of(self._world.expected()[0].process, statement)
+
+    def is_dead(self, process: str) -> bool:
+        """See :meth:`Host.is_dead`."""
+        return self.is_one and not any(one.alive for one in self.processes if one.name == process)
+
+    def new_id(self) -> uuid.UUID:
+        """See :meth:`Host.new_id`."""
+        return uuid.UUID(int=self._world.random.getrandbits(128), version=4)
+
+
+def owner_of(process: Process, statement: str = "") -> Owner:
+    """Return the owner information of *process*."""
+    name = process.name
+    return Owner(user=name, host=name, pid=1, application="sim", statement=statement, process=name)
+
+
 class World:
     """One run."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.host = SimulatedHost(self)
         self.now = 0.0
         self.history: list[Event] = []
         self.hub = getcurrent()

@@ -1,24 +1,11 @@
-"""Moves tables of a metastore from its locks to ZooKeeper, and back: what ``commit-coord migrate`` does.
-
-Nothing is kept beside the tables: each says itself in which phase it is. So whoever does this may be killed at any
-step, and whoever does it again goes on from there. Two at a time do no harm: a change of phase is a commit that is
-refused when the phase is not what it was.
-
-1. Both locks are taken (on the way back from ``zookeeper`` that one alone: the guard stands).
-2. Phase and epoch are read; nothing is changed unless they are what was seen before.
-3. The swap: from here on the table is in the new phase, whoever dies.
-4. The guard is set, or removed, under ZooKeeper's latch. Where this was not reached, the first writer does it.
-"""
+"""Moves tables of one catalog from phase to phase."""
 
 from __future__ import annotations
 
 import fnmatch
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from enum import StrEnum
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -27,14 +14,14 @@ from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
 from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
 from commit_coord.catalog.metastore.phases import OperationsHold
-from commit_coord.catalog.sightings import Seen, Sighting, committed, watch
+from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
+from commit_coord.catalog.migration.sightings import Seen, Sighting, committed, watch
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, ConfigError
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 
 logger = logging.getLogger(__name__)
@@ -48,94 +35,19 @@ _TRIES = 5
 """Times that a step is begun anew, because somebody else has changed the phase meanwhile."""
 
 
-class Outcome(StrEnum):
-    """What became of one table."""
-
-    CHANGED = "changed"
-    THERE = "there already"
-    WAITS = "waits"
-    """For writers, or for operations; nothing was changed by the step that waits."""
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """What became of one table.
-
-    Args:
-        table: ``db.table``.
-        before: Its state before; None where the table could not be read.
-        after: Its state when it was read last.
-        outcome: In a word.
-        reason: In words, where it did not get there.
-        waits_for: Writers that hold it up.
-        took_ms: How long it took.
-    """
-
-    table: str
-    before: State | None
-    after: State | None
-    outcome: Outcome
-    reason: str = ""
-    waits_for: Sequence[Sighting] = ()
-    took_ms: float = 0.0
-
-    @property
-    def phase(self) -> Phase | None:
-        """In which it is, as far as is known."""
-        return None if self.after is None else self.after.phase
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where one table stands.
-
-    Args:
-        table: ``db.table``.
-        state: Phase and epoch.
-        sightings: Who was seen writing to it.
-        writers: Who of those who take part has written to it.
-    """
-
-    table: str
-    state: State
-    sightings: Sequence[Sighting]
-    writers: Sequence[Writer]
-
-    @property
-    def holds_up(self) -> list[Sighting]:
-        """Who has to be stopped, or moved, before the table can leave the metastore's locks."""
-        return [one for one in self.sightings if one.kind.holds_up]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """Whether a table is as its phase asks for.
-
-    Args:
-        table: ``db.table``.
-        state: Phase and epoch.
-        problems: What is not, in words, each with what to do.
-    """
-
-    table: str
-    state: State
-    problems: Sequence[str]
-
-
 class Migration:
     """Moves tables of one catalog.
 
     Args:
         catalog: Its lock manager is ``hms-to-zookeeper``.
         why: For the audit log.
+        host: Names this process, and its commits.
 
     Raises:
         ConfigError: It is another one.
     """
 
-    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "") -> None:
+    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
                 "tables are moved by a catalog that takes part in all phases",
@@ -144,7 +56,7 @@ class Migration:
                 accepted=MIGRATING,
             )
         self._catalog, self._locks, self._why = catalog, catalog.migrating, why
-        self._clock = catalog.coordinator.clock
+        self._clock, self._host = catalog.coordinator.clock, host
 
     # Which tables.
 
@@ -187,12 +99,12 @@ class Migration:
             own=self._locks.hms.client,
         )
 
-    def standing(self, table: Table, seen: Seen, *, window_s: float) -> Standing:
-        """Return where *table* stands, with who committed to it in the last *window_s* seconds."""
-        return self.standings([table], seen, window_s=window_s)[0]
+    def status(self, table: Table, seen: Seen, *, window_s: float) -> TableStatus:
+        """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
+        return self.statuses([table], seen, window_s=window_s)[0]
 
-    def standings(self, tables: Sequence[Table], seen: Seen, *, window_s: float) -> list[Standing]:
-        """Return where *tables* stand."""
+    def statuses(self, tables: Sequence[Table], seen: Seen, *, window_s: float) -> list[TableStatus]:
+        """Return the status of each of *tables*."""
         registry = self._locks.writers.all()
         since_ms = self._clock.wall_ms() - round(window_s * 1000)
         found = []
@@ -200,7 +112,7 @@ class Migration:
             name = table_name(table)
             metadata, _ = self._catalog.coordinator.load(table)
             found.append(
-                Standing(
+                TableStatus(
                     table=name,
                     state=State.of(metadata.properties),
                     sightings=seen.at(name, committed(metadata, name, since_ms=since_ms)),
@@ -313,7 +225,7 @@ class Migration:
             tries = 0
             while (step := after.phase.toward(target)) is not None:
                 if step is Phase.ZOOKEEPER and seen is not None and not force:
-                    waits_for = self.standing(table, seen, window_s=window_s).holds_up
+                    waits_for = self.status(table, seen, window_s=window_s).holds_up
                     if waits_for:
                         who = "; ".join(map(str, waits_for))
                         return ended(Outcome.WAITS, f"writers know only the metastore's lock: {who}", waits_for)
@@ -351,7 +263,7 @@ class Migration:
         metadata, location = self._catalog.coordinator.load(table)
         changes = state.changed_to(phase)
         attempt = Attempt(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self._host.new_id()),
             table=table,
             table_uuid=str(metadata.table_uuid),
             base_location=location,
@@ -390,7 +302,7 @@ class Migration:
                 after=phase.value,
                 epoch=state.epoch + 1,
                 stage=stage,
-                by=this_owner(),
+                by=self._host.owner(),
                 at_ms=self._clock.wall_ms(),
                 why=why,
             )
