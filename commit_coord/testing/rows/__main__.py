@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import Outcome, Rig, kind_of, run_again, run_many
-from commit_coord.testing.rows.program import loads
+from commit_coord.testing.rows.printed import loads
 from commit_coord.testing.rows.shrink import smallest
 
 
