@@ -72,7 +72,7 @@ _SERVE = """
 import json, sys
 from contextlib import ExitStack
 from commit_coord.testing.rows.many import Rig, kind_of, outcome
-from commit_coord.testing.rows.program import loads
+from commit_coord.testing.rows.texts import loads
 from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.shrink import smallest
 try:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import Outcome, Rig, kind_of, run_again, run_many
-from commit_coord.testing.rows.program import loads
 from commit_coord.testing.rows.shrink import smallest
+from commit_coord.testing.rows.texts import loads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,9 +21,9 @@ from commit_coord.testing.rows.draw.dice import Dice
 from commit_coord.testing.rows.model.conditions import Always, Where, bound
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import canonical
-from commit_coord.testing.rows.program import python
 from commit_coord.testing.rows.read.observed import Files, Observed, local
 from commit_coord.testing.rows.read.readers import Bag
+from commit_coord.testing.rows.texts import python
 
 TABLES = "tables.jsonl"
 

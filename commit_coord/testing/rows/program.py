@@ -7,18 +7,12 @@ and the others still mean something.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from typing import Any, Literal
-from uuid import UUID
+from typing import Literal
 
-from pyiceberg import types
 from pyiceberg.types import NestedField
 
-from commit_coord.testing.rows.model import conditions, operations, state
 from commit_coord.testing.rows.model.conditions import Where
 from commit_coord.testing.rows.model.operations import OURS_ALONE, Operation, Overwrite, Recreate, Single, Transact
 from commit_coord.testing.rows.model.state import Partition
@@ -57,7 +51,7 @@ class Program:
     steps: tuple[Step, ...] = ()
 
     def __str__(self) -> str:
-        """Return it as Python; :func:`loads` reads it back."""
+        """Return it as Python; :func:`~commit_coord.testing.rows.texts.loads` reads it back."""
         about = (
             f"    {name}={getattr(self, name)!r}," for name in ("locks", "columns", "spec", "properties", "version")
         )
@@ -76,21 +70,3 @@ def stock_call(one: Single) -> Single | None:
     if isinstance(one, Overwrite):
         return replace(one, given=False)
     return replace(one, purge=False) if isinstance(one, Recreate) else one
-
-
-def loads(text: str) -> Program:
-    """Return the program that was printed as *text*."""
-    found = python(text)
-    assert isinstance(found, Program)
-    return found
-
-
-def python(text: str) -> Any:
-    """Return the program, step or condition that was printed as *text*."""
-    from commit_coord.testing.rows import spark  # which draws with what is here
-
-    names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "UUID": UUID, "datetime": dt}
-    for module in (types, conditions, state, operations, spark):
-        names |= vars(module)
-    names |= {"Program": Program, "Look": Look}
-    return eval(text, names)  # noqa: S307 - a program of one's own # nosec B307
