@@ -257,7 +257,7 @@ def test_the_phase_of_a_table_that_cannot_be_read_is_not_guessed(world: World) -
 
 
 def test_it_needs_a_metastore_and_both_services(world: World) -> None:
-    with pytest.raises(ConfigError, match="on no metastore"):
+    with pytest.raises(ConfigError, match="the catalog is not on one"):
         commit_coord.load_catalog("t", **{"uri": "sqlite:///x.db", "lock-impl": MIGRATING, "lock.uri": "127.0.0.1:1"})
     with pytest.raises(ConfigError, match="names another service"):
         commit_coord.load_catalog("t", **{"uri": world.uri, "lock-impl": MIGRATING})
