@@ -24,6 +24,7 @@ TOP_LEVEL = {
     "commit_coord",
     "docker",
     "docs",
+    "examples",
     "integration",
     "pyproject.toml",
     "requirements.lock",
