@@ -214,7 +214,9 @@ class EtcdRequests(LeaseService[EtcdTicket]):
     def delete(self, key: str, place: int) -> bool:
         """Delete the request that has *key* at *place*; return whether it was there."""
         gone = {"request_delete_range": {"key": _coded(key)}}
-        return bool(self.etcd.call("kv/txn", {"compare": [_is_at(_coded(key), place)], "success": [gone]}).get("succeeded"))
+        return bool(
+            self.etcd.call("kv/txn", {"compare": [_is_at(_coded(key), place)], "success": [gone]}).get("succeeded")
+        )
 
     def remove(self, ticket: EtcdTicket) -> None:
         """See :meth:`LeaseService.remove`."""

@@ -241,6 +241,28 @@ def test_what_a_thread_holds_by_another_catalog_it_does_not_wait_for(made: Kit) 
     assert [3] == row_ids(made.again(table))
 
 
+def test_a_call_takes_its_lock_beside_a_shared_one_that_a_statement_took(made: Kit) -> None:
+    """Only UNLOCK ends that one, so the call would not wait for itself; an exclusive one is all that it needs."""
+    table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
+    table.append(_at((1, "a", 1), (2, "b", 2)))
+    taken: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, LockAcquired) and event.scope == "operation":
+            taken.append(event.request)
+
+    session = Session(coordinated(made.catalog), database=made.namespace)
+    expected = [] if made.properties["operation-locks"] == "off" else ["S db/t, X db/t/s=a"]
+    for mode, name in (("SHARED", "a"), ("EXCLUSIVE", "b")):
+        session.run(f"LOCK TABLE t {mode}")
+        unsubscribe = made.catalog.events.subscribe(note)
+        table.delete(f"s = '{name}'")
+        unsubscribe()
+        session.run("UNLOCK TABLE t")
+    assert expected == taken
+    assert [] == row_ids(made.again(table))
+
+
 def test_a_call_whose_partitions_changed_while_it_waited_locks_those_that_are_there_now(made: Kit) -> None:
     table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
     table.append(_at((1, "a", 1), (2, "b", 2)))

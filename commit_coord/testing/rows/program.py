@@ -51,7 +51,7 @@ class Program:
     steps: tuple[Step, ...] = ()
 
     def __str__(self) -> str:
-        """Return it as Python; :func:`loads` reads it back."""
+        """Return it as Python; :func:`~commit_coord.testing.rows.texts.loads` reads it back."""
         about = (
             f"    {name}={getattr(self, name)!r}," for name in ("locks", "columns", "spec", "properties", "version")
         )
