@@ -9,7 +9,6 @@ A thread that asks again for what it holds already is refused instead of left wa
 
 from __future__ import annotations
 
-import uuid
 import weakref
 from typing import Any
 
@@ -18,13 +17,15 @@ from commit_coord.locks.base import Lease
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.threads import Threads
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Resource
+from commit_coord.process import Host
 from commit_coord.protocol.modes import compatible
 
 
 class Held:
     """The leases of the threads of this process by one client."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, host: Host) -> None:
+        self._host = host
         self._by_client: Any = threads.noted()
         self._by_any: Any = threads.noted_anywhere()
 
@@ -34,7 +35,7 @@ class Held:
         try:
             return self._by_any.agent  # type: ignore[no-any-return]
         except AttributeError:
-            self._by_any.agent = uuid.uuid4().hex
+            self._by_any.agent = self._host.new_id().hex
             return self._by_any.agent  # type: ignore[no-any-return]
 
     def add(self, lease: Lease) -> None:

@@ -34,7 +34,7 @@ from commit_coord.model import (
     Offer,
     Resource,
 )
-from commit_coord.process import is_dead
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.deadlock import Wait
 
 _TICK = 0.1
@@ -146,6 +146,7 @@ class MemoryQueue:
         settings: Times.
         clock: Where time comes from.
         threads: How they wait.
+        host: Names this process, and tells which others have ended.
         holder: Says who holds the lock, where the one whose turn it is may be waiting itself; by default the listing.
     """
 
@@ -269,8 +270,8 @@ class MemoryQueue:
 class MemoryLockTable:
     """Who holds and waits for what in a space."""
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    def __init__(self, space: Space, host: Host) -> None:
+        self._space, self._host = space, host
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`."""
@@ -303,7 +304,7 @@ class MemoryLockTable:
         dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._space.tickets()
-            if not ticket.request.explicit and is_dead(ticket.request.owner.process)
+            if not ticket.request.explicit and self._host.is_dead(ticket.request.owner.process)
         ]
         if dry_run:
             return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
@@ -372,13 +373,14 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
         threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
         holder: HolderOf | None = None,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
 
         def made() -> Parts[MemoryQueue]:
-            queues, held, emitter = space_of(uri, space), Held(threads), LockEventEmitter(events, clock)
-            table, leases = MemoryLockTable(queues), MemoryLeases(queues, events)
+            queues, held, emitter = space_of(uri, space), Held(threads, host), LockEventEmitter(events, clock)
+            table, leases = MemoryLockTable(queues, host), MemoryLeases(queues, events)
             queue = MemoryQueue(queues, table, leases, held, emitter, settings, clock, threads, holder)
             return Parts(
                 queue=queue,

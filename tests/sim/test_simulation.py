@@ -25,6 +25,7 @@ from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
 from commit_coord.locks.zookeeper.view import View
+from commit_coord.process import SYSTEM_HOST
 from commit_coord.protocol.commit import SwapResult, Where
 from tests.proof.sim import many
 from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
@@ -102,7 +103,7 @@ def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
         real(self, ticket)
         requests = self.service.requests
         with suppress(LockError):
-            table = SqlLockTable(requests, self, Tickets(""))
+            table = SqlLockTable(requests, self, Tickets(""), SYSTEM_HOST)
             for entry in table.look(ticket.request.locks[0][0], ticket.request.scope)[:1]:
                 requests.remove(entry.scope, entry.request_id, entry.generation, forced=True)
 
@@ -145,7 +146,7 @@ def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
         real(self, ticket)
         session, layout = self.service.session, self.service.layout
         view, retries = View(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
-        table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock)
+        table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock, SYSTEM_HOST)
         with suppress(LockError):
             table.free(None, ticket.request.locks[0][0])
 

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.events import Events
@@ -30,6 +28,7 @@ from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import Guarantees, LeaseState, LockRequest, LockScope, Resource
+from commit_coord.process import SYSTEM_HOST, Host
 
 _SHOWN = 200
 """Characters of a name that a message shows."""
@@ -89,6 +88,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         clock: Where time and chance come from.
         events: Who is told.
         threads: How they wait.
+        host: Names this process, and tells which others have ended.
         metastore: The client; None makes one for *uri*.
 
     Raises:
@@ -119,6 +119,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
         threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
         metastore: MetastoreClient | None = None,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
@@ -129,14 +130,15 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
                 # The thread whose turn it is may itself be waiting for somebody elsewhere.
                 return queue.holder(request, blocker)
 
-            held, emitter = Held(threads), LockEventEmitter(events, clock)
-            tickets = Tickets[HmsTicket](uuid.uuid4().hex[:8])  # The column is short.
+            held, emitter = Held(threads, host), LockEventEmitter(events, clock)
+            tickets = Tickets[HmsTicket](host.new_id().hex[:8])  # The column is short.
             retries = Retries(clock, lambda: settings.lease_ms / 1000)
             queues = MemoryLockManager(
                 f"hms {client.service}",
                 settings=settings,
                 clock=clock,
                 threads=threads,
+                host=host,
                 holder=holder,
             )
             turns = Turns(queues)

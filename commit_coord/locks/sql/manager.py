@@ -6,8 +6,6 @@ how a request gets its turn, ``service`` how a lease is extended and given back.
 
 from __future__ import annotations
 
-import uuid
-
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.events import Events
 from commit_coord.locks.acquiring import Acquirer
@@ -25,6 +23,7 @@ from commit_coord.locks.sql.store import Store
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import Guarantees, LockScope
+from commit_coord.process import SYSTEM_HOST, Host
 
 
 class LeaseLockManager(QueueLockManager[SqlQueue]):
@@ -38,6 +37,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
         clock: Where time and chance come from.
         events: Who is told.
         threads: How they wait.
+        host: Names this process, and tells which others have ended.
         store: The database itself; None opens the one at *url*.
 
     Raises:
@@ -55,6 +55,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
         threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
         store: Store | None = None,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
@@ -63,16 +64,16 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
 
         def made() -> Parts[SqlQueue]:
             held, emitter, tickets = (
-                Held(threads),
+                Held(threads, host),
                 LockEventEmitter(events, clock),
-                Tickets[SqlTicket](uuid.uuid4().hex),
+                Tickets[SqlTicket](host.new_id().hex),
             )
             retries = Retries(clock, lambda: settings.lease_ms / 1000)
             requests = SqlRequests(database, space, tickets.client, settings.lease_ms, retries)
             service = SqlLeases(requests, tickets.client, settings, clock)
             keeper = Keeper(service, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
-            journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets)
-            queue = SqlQueue(requests, tickets, keeper, journal, table, settings, clock)
+            journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets, host)
+            queue = SqlQueue(requests, tickets, keeper, journal, table, settings, clock, host)
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
             return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -155,7 +154,7 @@ class PostgresConnection(Connection):
     """
 
     def __init__(self, store: PostgresStore) -> None:
-        self.wake = f"commit_coord_{uuid.uuid4().hex}"
+        self.wake = f"commit_coord_{store.host.new_id().hex}"
         self._store = store
         self._pid = os.getpid()
         self._lock = threading.RLock()

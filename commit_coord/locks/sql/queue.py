@@ -33,7 +33,7 @@ from commit_coord.locks.sql.requests import MODES, SqlBlocker, SqlRequests, SqlT
 from commit_coord.locks.sql.store import DuplicateRequest, Rows, id_list
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import Generation, LockEntry, LockRequest, Offer, Owner, Resource
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
 _LOOK_AGAIN = 1.0
@@ -62,7 +62,9 @@ class SqlQueue:
         table: SqlLockTable,
         settings: LockSettings,
         clock: Clock,
+        host: Host,
     ) -> None:
+        self._host = host
         self.requests = requests
         self.tickets = tickets
         self._keeper = keeper
@@ -169,7 +171,7 @@ class SqlQueue:
             if left <= 0 or retries.until(deadline, partial(connection.wait, min(left, tick))):
                 break
         else:
-            dead = is_dead(blocker.owner.process)
+            dead = self._host.is_dead(blocker.owner.process)
             removal = partial(self.requests.remove, request.scope, blocker.request_id, blocker.place, forced=dead)
             retries.until(deadline, removal)
         return self._look(request, deadline)
@@ -179,7 +181,7 @@ class SqlQueue:
         if blocker.explicit:
             return False
         expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
-        return expired or is_dead(blocker.owner.process)
+        return expired or self._host.is_dead(blocker.owner.process)
 
     def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
         ticket = self.tickets[request.request_id]

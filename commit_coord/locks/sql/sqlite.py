@@ -8,7 +8,6 @@ import os
 import socket
 import sqlite3
 import threading
-import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -107,7 +106,7 @@ class SqliteConnection(Connection):
     """Seconds between two questions where nobody can wake us: small beside a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.wake = f"commit-coord.{uuid.uuid4().hex}"
+        self.wake = f"commit-coord.{store.host.new_id().hex}"
         self._store = store
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None

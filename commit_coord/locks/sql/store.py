@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import URL
 
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.redaction import without_passwords
 
 C = TypeVar("C", bound="Connection")
@@ -95,6 +96,9 @@ class Store(ABC):
     """Whether what was asked may have happened although no answer came."""
     concurrent: bool
     """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
+
+    host: Host = SYSTEM_HOST
+    """Makes the names under which waiters are woken."""
 
     def __init__(self) -> None:
         self._start_over()

@@ -11,7 +11,7 @@ from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, entries_of, stored
 from commit_coord.locks.sql.store import id_list
 from commit_coord.model import LockEntry, LockScope, Resource
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
 _LARGEST_PAGE = 32_000
@@ -27,7 +27,10 @@ class SqlLockTable:
         tickets: Those of this client.
     """
 
-    def __init__(self, requests: SqlRequests, keeper: Keeper[SqlTicket], tickets: Tickets[SqlTicket]) -> None:
+    def __init__(
+        self, requests: SqlRequests, keeper: Keeper[SqlTicket], tickets: Tickets[SqlTicket], host: Host
+    ) -> None:
+        self._host = host
         self._requests = requests
         self._keeper = keeper
         self._tickets = tickets
@@ -66,7 +69,7 @@ class SqlLockTable:
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`."""
         standing = [entry for entry in self.look(None, None) if not entry.explicit]
-        dead = [entry for entry in standing if is_dead(entry.owner.process)]
+        dead = [entry for entry in standing if self._host.is_dead(entry.owner.process)]
         gone = {entry.request_id for entry in dead}
         expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
         if dry_run:

@@ -7,7 +7,6 @@ be, ``service`` how its session keeps a lease and how that is given back, ``clie
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,6 +36,7 @@ from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import View
 from commit_coord.model import Guarantees
+from commit_coord.process import SYSTEM_HOST, Host
 
 _INHERITED: list[Session] = []
 """Sessions of parent processes, kept for ever: whatever kazoo did when one is collected, it would do to the connection
@@ -68,6 +68,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         clock: Where time comes from.
         events: Who is told.
         threads: How they wait.
+        host: Names this process, and tells which others have ended.
         connect: Makes the connection of a session.
         namespace: ``hive.zookeeper.namespace``.
         access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
@@ -101,6 +102,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
         threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
         connect: Connect = Connection,
         namespace: str = HIVE_NAMESPACE,
         **access: Any,
@@ -129,9 +131,9 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             session = Session(way, settings.lease_ms, clock, changed, connect=connect)
             made_before[:] = [session]
             held, emitter, tickets = (
-                Held(threads),
+                Held(threads, host),
                 LockEventEmitter(events, clock),
-                Tickets[ZooKeeperTicket](uuid.uuid4().hex),
+                Tickets[ZooKeeperTicket](host.new_id().hex),
             )
             retries = Retries(clock, lambda: session.timeout_ms / 1000)
             view, offers = View(session, layout), Offers(session, layout)
@@ -140,7 +142,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)
             heartbeat = partial(threads.heartbeat, also=_Pings(session))
             keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, settings, clock)
-            table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock)
+            table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock, host)
             entering = Entering(session, layout, nodes, offers, journal, tickets, held, clock)
             waits = ToldWaits(session, layout, nodes, tickets, held)
             queue = ZooKeeperQueue(
@@ -157,6 +159,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
                 threads,
                 settings,
                 clock,
+                host,
             )
             acquirer = Acquirer(queue, waits, held, emitter, settings, clock)
             return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)

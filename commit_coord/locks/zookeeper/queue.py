@@ -43,7 +43,7 @@ from commit_coord.locks.zookeeper.session_age import RELAY
 from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import View
 from commit_coord.model import Generation, LockMode, LockRequest, Offer, Owner
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.hierarchy import escalate
 from commit_coord.protocol.lease import OVERDUE
@@ -92,7 +92,9 @@ class ZooKeeperQueue:
         threads: Threads,
         settings: LockSettings,
         clock: Clock,
+        host: Host,
     ) -> None:
+        self._host = host
         self.tickets = tickets
         self.deadlocks = deadlocks
         self.session = session
@@ -206,7 +208,7 @@ class ZooKeeperQueue:
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
             if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
-            if not blocker.explicit and is_dead(blocker.owner.process):
+            if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._retries.until(deadline, partial(self._remove_dead, blocker))
         if blocker.apart:
             ticket.turn.clear()

@@ -12,7 +12,7 @@ from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import Known, View
 from commit_coord.model import LockEntry, LockScope, Resource
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
 
@@ -38,7 +38,9 @@ class ZooKeeperLockTable:
         keeper: Keeper[ZooKeeperTicket],
         retries: Retries,
         clock: Clock,
+        host: Host,
     ) -> None:
+        self._host = host
         self._session = session
         self._view = view
         self._tickets = tickets
@@ -79,8 +81,8 @@ class ZooKeeperLockTable:
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. What expired the servers have removed; empty parents go too."""
         if dry_run:
-            return [entry for entry in self.look(None, None) if _is_left(entry)]
-        freed = self._free(_is_left)
+            return [entry for entry in self.look(None, None) if self._is_left(entry)]
+        freed = self._free(self._is_left)
         self._retries.briefly(self._view.clear_orphans)
         for scope in LockScope:
             self._retries.briefly(partial(self._clear, scope))
@@ -108,7 +110,6 @@ class ZooKeeperLockTable:
                     self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
         return freed
 
-
-def _is_left(entry: LockEntry) -> bool:
-    """Return whether a dead owner left *entry*, whose session may not have expired yet."""
-    return not entry.explicit and is_dead(entry.owner.process)
+    def _is_left(self, entry: LockEntry) -> bool:
+        """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+        return not entry.explicit and self._host.is_dead(entry.owner.process)

@@ -85,6 +85,7 @@ class SimulatedStore(SqliteStore):
         self.database = database
         self.shown = "simulated"
         self.clock = process.clock
+        self.host = process.world.host
         self.remote = database.remote
         self.concurrent = database.remote
         self.clock_name = "server" if database.remote else "host"
@@ -327,7 +328,14 @@ class SimulatedLeaseManager(LeaseLockManager):
         prompt: bool,
     ) -> None:
         store = SimulatedStore(process, database)
-        super().__init__(_URL, settings=settings, clock=process.clock, threads=simulated_threads(process), store=store)
+        super().__init__(
+            _URL,
+            settings=settings,
+            clock=process.clock,
+            threads=simulated_threads(process),
+            host=process.world.host,
+            store=store,
+        )
         observe(self, process, granted, prompt=prompt)
 
 
@@ -336,7 +344,13 @@ class SimulatedMemoryManager(MemoryLockManager):
 
     def __init__(self, process: Process, run: str, settings: LockSettings, granted: Callable[[Lease], None]) -> None:
         # One thread of the interpreter runs all processes.
-        super().__init__(run, settings=settings, clock=process.clock, threads=Threads(noted_anywhere=threading.local))
+        super().__init__(
+            run,
+            settings=settings,
+            clock=process.clock,
+            threads=Threads(noted_anywhere=threading.local),
+            host=process.world.host,
+        )
         queue: Any = self.parts.queue
         real_enter, real_grant = queue.enter, queue.grant
 

@@ -343,7 +343,9 @@ class SimulatedHmsManager(HmsLockManager):
             simulated_threads(process), noted=lambda: OfThread(world), noted_anywhere=lambda: OfThread(world)
         )
         client = simulated_client(process, metastore)
-        super().__init__(_URI, settings=settings, clock=process.clock, threads=threads, metastore=client)
+        super().__init__(
+            _URI, settings=settings, clock=process.clock, threads=threads, host=process.world.host, metastore=client
+        )
         del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
         observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))
 

@@ -48,10 +48,6 @@ from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.sql import queue as lease_module
-from commit_coord.locks.sql import table as lease_table_module
-from commit_coord.locks.zookeeper import queue as zookeeper_module
-from commit_coord.locks.zookeeper import table as zookeeper_table_module
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
@@ -257,9 +253,6 @@ class Run:
         """Return what is replaced while the run lasts: whose it is, its name, and by what."""
         for module in (outcome_module, publishing_module):
             yield module, "ExecutorFactory", _InlineFactory
-        for module in (lease_module, lease_table_module, zookeeper_module, zookeeper_table_module):
-            yield module, "is_dead", self.world.host.is_dead
-        yield uuid, "uuid4", self.world.host.new_id
 
     @classmethod
     @contextmanager

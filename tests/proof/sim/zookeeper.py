@@ -914,6 +914,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
             settings=settings,
             clock=process.clock,
             threads=replace(simulated_threads(process), heartbeat=heartbeat),
+            host=process.world.host,
             connect=connect,
         )
         observe(self, process, granted, prompt=prompt)
