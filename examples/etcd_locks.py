@@ -1,15 +1,12 @@
-"""A lock manager that keeps its locks in etcd, written against the public contract alone (docs/write-a-lock-manager.md).
+"""A lock manager that keeps its locks in etcd. It imports the public contract alone: docs/write-a-lock-manager.md.
 
-Theory of operation
-    One request is one key below its scope, attached to an etcd lease. The revision that created the key is the place of
-    the request in every queue: a request waits for each earlier key that locks one of its resources in a conflicting
-    mode. One transaction creates the key and reads the others, so requests have one order in all queues.
+One request is one key, attached to an etcd lease. The revision that created the key is the place of the request in
+every queue: it waits for each earlier key that locks one of its resources in a conflicting mode. One transaction
+creates the key and reads the others. A waiter watches the key of the nearest blocker, from the revision at which it saw
+that key, so it misses no deletion. When a lease ends, etcd deletes its key.
 
-    A waiter watches the key of the nearest blocker, from the revision at which it saw that key. etcd keeps its history,
-    so no deletion is missed. When a lease ends, etcd deletes its key, and the watch reports that, too.
-
-    The id of a lease is made of the names of the client and of the request. So a request can be removed by its name,
-    whether or not the client learned that it entered, and a put that arrives late finds its lease revoked.
+The id of a lease is made of the names of the client and of the request. So a request can be removed by its name, also
+if the client did not learn that it entered, and a put that arrives late finds its lease revoked.
 """
 
 from __future__ import annotations
@@ -18,28 +15,21 @@ import hashlib
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import urllib3
 
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
 from commit_coord.locks import public as locks
-from commit_coord.locks.public import Acquire, LockEntry, LockRequest, LockScope, Resource
+from commit_coord.locks.public import Acquire, LockEntry, LockRefused, LockRequest, LockScope, Resource
 
-_NOT_FOUND = 5
-"""gRPC's code of what etcd does not know."""
+_NOT_FOUND, _EXISTS = 5, 9
+"""gRPC's codes for a lease that etcd does not know, and for one that it has already."""
 
 _TICK_S = 0.5
 """How long a waiter watches before it looks whether the owner of the blocker has died."""
-
-
-class Refused(LockServiceUnavailable):
-    """etcd answered with an error; *code* is gRPC's."""
-
-    code = 0
 
 
 class Etcd:
@@ -49,42 +39,29 @@ class Etcd:
         self._url = url.rstrip("/")
         self._http = urllib3.PoolManager(maxsize=8, timeout=timeout_s, retries=False)
 
-    def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to one call.
-
-        Raises:
-            Interrupted: There was none; the call may have been executed.
-            Refused: etcd refused the call.
-        """
+    def call(self, path: str, body: dict[str, Any], *, accept: int | None = None) -> dict[str, Any]:
+        """Return the answer to one call; an error with the code *accept* is an answer, too."""
         try:
             answer = self._http.request("POST", f"{self._url}/v3/{path}", body=json.dumps(body))
         except urllib3.exceptions.HTTPError as error:
             raise locks.Interrupted("etcd did not answer", server=self._url, reason=error) from error
         found: dict[str, Any] = json.loads(answer.data)
-        if answer.status >= 500:
-            raise locks.Interrupted("etcd is not available", server=self._url, reason=found.get("error"))
-        if answer.status != 200:
-            refused = Refused("etcd refused a call", server=self._url, reason=found.get("error"))
-            refused.code = int(found.get("code", 0))
-            raise refused
+        if answer.status != 200 and found.get("code") != accept:
+            kind = locks.Interrupted if answer.status >= 500 else locks.LockServiceUnavailable
+            raise kind("etcd refused a call", server=self._url, call=path, reason=found.get("error"))
         return found
 
     def wait_for_end(self, key: str, revision: int, seconds: float) -> None:
         """Block until *key* is deleted after *revision*, for so many seconds at most."""
         wanted = {"key": _coded(key), "start_revision": str(revision + 1), "filters": ["NOPUT"]}
         body, timeout = json.dumps({"create_request": wanted}), urllib3.Timeout(read=seconds)
+        url = f"{self._url}/v3/watch"
         with suppress(urllib3.exceptions.HTTPError):  # The waiter looks again in any case.
-            answer = self._http.request(
-                "POST", f"{self._url}/v3/watch", body=body, timeout=timeout, preload_content=False
-            )
+            events = self._http.request("POST", url, body=body, timeout=timeout, preload_content=False)
             try:
-                any("events" in json.loads(line)["result"] for line in answer)
+                any("events" in json.loads(line)["result"] for line in events)
             finally:
-                answer.close()
-
-    def close(self) -> None:
-        """Close every connection."""
-        self._http.clear()
+                events.close()
 
 
 def _coded(text: str) -> str:
@@ -100,7 +77,7 @@ class EtcdTicket(locks.Ticket):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InEtcd(locks.Blocker):
-    """One request as etcd has it, read at the revision *seen_at*; without a lease the id of the lease is "0"."""
+    """One request as etcd had it at the revision *seen_at*; *lease_id* is "0" where it has no lease."""
 
     request: LockRequest
     key: str
@@ -108,281 +85,217 @@ class InEtcd(locks.Blocker):
     seen_at: int
     lease_id: str
 
-    def blocks(self, other: InEtcd) -> bool:
-        """Return whether *other* has to wait for this one."""
-        wanted = dict(other.request.locks)
-        return self.place < other.place and any(
-            resource in wanted and not locks.compatible(wanted[resource], mode) for resource, mode in self.request.locks
+
+def _nearest(own: InEtcd, found: Sequence[InEtcd]) -> InEtcd | None:
+    """Return the last request before *own* that it has to wait for."""
+    wanted = dict(own.request.locks)
+
+    def blocks(one: InEtcd) -> bool:
+        return one.place < own.place and any(
+            resource in wanted and not locks.compatible(wanted[resource], mode) for resource, mode in one.request.locks
+        )
+
+    return max(filter(blocks, found), key=lambda one: one.place, default=None)
+
+
+def _requests_in(answer: dict[str, Any], seen_at: str) -> Iterator[InEtcd]:
+    for one in answer.get("kvs", ()):
+        key, value = b64decode(one["key"]).decode(), json.loads(b64decode(one["value"]))
+        _, scope, request_id = key.rsplit("/", 2)
+        owner = locks.Owner(**value["owner"])
+        parts = tuple((Resource.parse(text), locks.LockMode[name]) for text, name in value["locks"])
+        yield InEtcd(
+            request=LockRequest(
+                scope=LockScope(scope), locks=parts, owner=owner, request_id=request_id, explicit=value["explicit"]
+            ),
+            request_id=request_id,
+            owner=owner,
+            requested_at_ms=value["since_ms"],
+            key=key,
+            place=int(one["create_revision"]),
+            seen_at=int(seen_at),
+            lease_id=one.get("lease", "0"),
         )
 
 
-class EtcdLeases(locks.LeaseService[EtcdTicket]):
-    """The requests of one catalog in etcd, and the leases that keep them."""
+@dataclass
+class EtcdRequests(locks.LeaseService[EtcdTicket], locks.LockTable):
+    """The requests of one catalog in etcd: what keeps them, and how they are listed and ended by force."""
 
-    def __init__(self, etcd: Etcd, space: str, client: str, settings: locks.LockSettings) -> None:
-        self.etcd, self._space, self._client, self._settings = etcd, space, client, settings
-
-    @property
-    def lease_seconds(self) -> float:
-        return self._settings.lease_ms / 1000
-
-    @property
-    def interval(self) -> float:
-        return self._settings.heartbeat_interval_ms / 2000
+    etcd: Etcd
+    space: str
+    client: str
+    settings: locks.LockSettings
+    retries: locks.Retries
+    host: locks.Host
 
     def _key(self, scope: LockScope, request_id: str = "") -> str:
-        return f"commit-coord/{self._space}/{scope.value}/{request_id}"
+        return f"commit-coord/{self.space}/{scope.value}/{request_id}"
 
     def _lease_id(self, request: LockRequest) -> str:
-        digest = hashlib.sha256(f"{self._client} {request.request_id}".encode()).digest()
+        digest = hashlib.sha256(f"{self.client} {request.request_id}".encode()).digest()
         return str((int.from_bytes(digest[:8], "big") >> 1) or 1)
 
     def _range(self, scope: LockScope) -> dict[str, str]:
-        prefix = self._key(scope)
-        return {"key": _coded(prefix), "range_end": _coded(prefix[:-1] + chr(ord("/") + 1))}
+        return {"key": _coded(self._key(scope)), "range_end": _coded(self._key(scope)[:-1] + "0")}  # "0" follows "/"
 
     def enter(self, request: LockRequest, now_ms: int) -> list[InEtcd]:
-        """Create the key of *request* and return all requests of its scope.
-
-        Raises:
-            LockRefused: Another request has that id.
-        """
+        """Create the key of *request* and return all requests of its scope."""
         lease_id, key = self._lease_id(request), self._key(request.scope, request.request_id)
-        with suppress(Refused):  # It was granted before, by a call whose answer was lost.
-            self.etcd.call("lease/grant", {"ID": lease_id, "TTL": str(math.ceil(self.lease_seconds))})
+        ttl_s = math.ceil(self.lease_seconds)
+        self.etcd.call("lease/grant", {"ID": lease_id, "TTL": str(ttl_s)}, accept=_EXISTS)
         parts = [[str(resource), mode.name] for resource, mode in request.locks]
         value = {"owner": asdict(request.owner), "locks": parts, "explicit": request.explicit, "since_ms": now_ms}
         is_new = {"key": _coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
         put = {"request_put": {"key": _coded(key), "value": _coded(json.dumps(value)), "lease": lease_id}}
         look = {"request_range": self._range(request.scope)}
         answer = self.etcd.call("kv/txn", {"compare": [is_new], "success": [put, look], "failure": [look]})
-        found = list(_requests_in(answer["responses"][-1]["response_range"], int(answer["header"]["revision"])))
+        found = list(_requests_in(answer["responses"][-1]["response_range"], answer["header"]["revision"]))
         if not any(one.key == key and one.lease_id == lease_id for one in found):
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         return found
 
-    def look(self, scope: LockScope) -> list[InEtcd]:
+    def all_of(self, scope: LockScope) -> list[InEtcd]:
         """Return all requests of *scope*, in their order."""
         answer = self.etcd.call("kv/range", self._range(scope))
-        return sorted(_requests_in(answer, int(answer["header"]["revision"])), key=lambda one: one.place)
+        return sorted(_requests_in(answer, answer["header"]["revision"]), key=lambda one: one.place)
 
-    def if_at(self, key: str, place: int, change: dict[str, Any]) -> bool:
+    def change(self, key: str, place: int | None, change: dict[str, Any]) -> bool:
         """Do *change* if the request with *key* is there at *place*; return whether it is."""
         is_there = {"key": _coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(place)}
         return bool(self.etcd.call("kv/txn", {"compare": [is_there], "success": [change]}).get("succeeded"))
 
-    def delete(self, key: str, place: int) -> bool:
+    def delete(self, key: str, place: int | None) -> bool:
         """Delete the request that has *key* at *place*; return whether it was there."""
-        return self.if_at(key, place, {"request_delete_range": {"key": _coded(key)}})
+        return self.change(key, place, {"request_delete_range": {"key": _coded(key)}})
 
-    def detach(self, request: LockRequest, place: int) -> None:
+    def detach(self, ticket: EtcdTicket) -> None:
         """Take the lease from the key of an explicit lock, which outlives its client."""
-        key = self._key(request.scope, request.request_id)
-        self.if_at(key, place, {"request_put": {"key": _coded(key), "ignore_value": True, "lease": "0"}})
+        key = self._key(ticket.request.scope, ticket.request.request_id)
+        self.change(key, ticket.place, {"request_put": {"key": _coded(key), "ignore_value": True, "lease": "0"}})
 
     def remove(self, ticket: EtcdTicket) -> None:
-        request = ticket.request
-        try:
-            self.etcd.call("lease/revoke", {"ID": self._lease_id(request)})  # which deletes the key, too
-        except Refused as error:
-            if error.code != _NOT_FOUND:
-                raise
-        if request.explicit and ticket.place is not None:
-            self.delete(self._key(request.scope, request.request_id), ticket.place)
+        self.etcd.call("lease/revoke", {"ID": self._lease_id(ticket.request)}, accept=_NOT_FOUND)  # and its key
+        if ticket.request.explicit and ticket.place is not None:
+            self.delete(self._key(ticket.request.scope, ticket.request.request_id), ticket.place)
 
     def renewed(self, tickets: Sequence[EtcdTicket], *, thorough: bool) -> Collection[EtcdTicket]:
         for ticket in filter(self.needs_heartbeat, tickets):
             self.etcd.call("lease/keepalive", {"ID": self._lease_id(ticket.request)})
-        there = {one.place for scope in {ticket.request.scope for ticket in tickets} for one in self.look(scope)}
+        there = {one.place for scope in {ticket.request.scope for ticket in tickets} for one in self.all_of(scope)}
         return [ticket for ticket in tickets if ticket.place in there]
 
     def needs_heartbeat(self, ticket: EtcdTicket) -> bool:
         return not ticket.request.explicit or ticket.lease is None  # an explicit lock has a lease while it waits
 
-    def expires_in_ms(self, one: InEtcd) -> int | None:
-        """Return when etcd deletes *one* unless its lease is renewed; None if it has none."""
-        if one.lease_id == "0":
-            return None
-        left_s = int(self.etcd.call("lease/timetolive", {"ID": one.lease_id}).get("TTL", 0))
-        return max(1, min(left_s * 1000, self._settings.lease_ms))
-
-    def disconnect(self) -> None:
-        self.etcd.close()
-
-
-def _requests_in(found: dict[str, Any], seen_at: int) -> Iterator[InEtcd]:
-    for one in found.get("kvs", ()):
-        key, value = b64decode(one["key"]).decode(), json.loads(b64decode(one["value"]))
-        _, scope, request_id = key.rsplit("/", 2)
-        owner, explicit = locks.Owner(**value["owner"]), value["explicit"]
-        parts = tuple((Resource.parse(text), locks.LockMode[name]) for text, name in value["locks"])
-        yield InEtcd(
-            request=LockRequest(LockScope(scope), parts, owner, request_id, explicit),
-            request_id=request_id,
-            owner=owner,
-            requested_at_ms=value["since_ms"],
-            key=key,
-            place=int(one["create_revision"]),
-            seen_at=seen_at,
-            lease_id=one.get("lease", "0"),
-        )
-
-
-def _nearest(own: InEtcd, found: Sequence[InEtcd]) -> InEtcd | None:
-    """Return the last request before *own* that it has to wait for."""
-    return max((one for one in found if one.blocks(own)), key=lambda one: one.place, default=None)
-
-
-class EtcdLockTable(locks.LockTable):
-    """All requests in etcd, and how they are ended by force."""
-
-    def __init__(self, leases: EtcdLeases, retries: locks.Retries, host: locks.Host) -> None:
-        self._leases, self._retries, self._host = leases, retries, host
-
     def look(self, resource: Resource | None, scope: LockScope | None) -> list[LockEntry]:
         depth = len(resource.path) if resource else 0
-        entries = [entry for one, listed in self._all() for entry in listed if scope in (None, one.request.scope)]
+        entries = [entry for one, listed in self._listed() for entry in listed if scope in (None, one.request.scope)]
         return [entry for entry in entries if not resource or entry.resource.path[:depth] == resource.path]
 
-    def _all(self) -> Iterator[tuple[InEtcd, list[LockEntry]]]:
-        for found in [self._retries.briefly(lambda one=scope: self._leases.look(one)) for scope in LockScope]:  # type: ignore[misc]
+    def _listed(self) -> Iterator[tuple[InEtcd, list[LockEntry]]]:
+        for scope in LockScope:
+            found = self.retries.briefly(lambda scope=scope: self.all_of(scope))  # type: ignore[misc]
             for one in found:
                 blocker = _nearest(one, found)
-                yield (
-                    one,
-                    locks.entries_of(
-                        one.request,
-                        generation=locks.Generation(one.place),
-                        requested_at_ms=one.requested_at_ms,
-                        blocked_by=blocker.request_id if blocker else None,
-                        expires_in_ms=self._leases.expires_in_ms(one),
-                    ),
-                )
+                blocked_by, left_ms = blocker.request_id if blocker else None, self._expires_in_ms(one.lease_id)
+                yield one, locks.entries_of(one.request, one.place, one.requested_at_ms, blocked_by, left_ms)
+
+    def _expires_in_ms(self, lease_id: str) -> int | None:
+        if lease_id == "0":
+            return None
+        left_s = int(self.etcd.call("lease/timetolive", {"ID": lease_id}).get("TTL", 0))
+        return max(1, min(left_s * 1000, self.settings.lease_ms))
 
     def free(self, request_id: str | None, resource: Resource | None) -> list[LockEntry]:
-        chosen = [
-            (one, entries)
-            for one, entries in self._all()
-            if one.request_id == request_id or any(locked == resource for locked, _ in one.request.locks)
-        ]
-        return [entry for one, entries in chosen if self._leases.delete(one.key, one.place) for entry in entries]
+        return self._ended(lambda one: one.request_id == request_id or resource in dict(one.request.locks))
 
-    def reap(self, *, dry_run: bool) -> list[LockEntry]:
-        # etcd itself ends leases; what may be left are requests of processes of this host that have died.
-        dead = [(one, listed) for one, listed in self._all() if self.is_dead(one)]
-        return [entry for one, listed in dead if dry_run or self._leases.delete(one.key, one.place) for entry in listed]
+    def reap(self, *, dry_run: bool) -> list[LockEntry]:  # of those that etcd will not end by itself
+        return self._ended(self.is_dead, dry_run=dry_run)
+
+    def _ended(self, is_chosen: Callable[[InEtcd], bool], *, dry_run: bool = False) -> list[LockEntry]:
+        chosen = [(one, listed) for one, listed in self._listed() if is_chosen(one)]
+        return [entry for one, listed in chosen if dry_run or self.delete(one.key, one.place) for entry in listed]
 
     def is_dead(self, one: InEtcd) -> bool:
-        """Return whether the owner of *one* has certainly ended, and its lock ends with it."""
-        return not one.request.explicit and self._host.is_dead(one.owner.process)
+        """Return whether the owner of *one* has certainly ended, so that its lock may end, too."""
+        return not one.request.explicit and self.host.is_dead(one.owner.process)
 
 
+@dataclass
 class EtcdQueue(locks.Queue):
     """The queues in etcd, as one client sees them."""
 
-    def __init__(
-        self,
-        leases: EtcdLeases,
-        tickets: locks.Tickets[EtcdTicket],
-        keeper: locks.Keeper[EtcdTicket],
-        retries: locks.Retries,
-        table: EtcdLockTable,
-        clock: locks.Clock,
-    ) -> None:
-        self._leases, self._tickets, self._keeper = leases, tickets, keeper
-        self._retries, self._table, self._clock = retries, table, clock
+    requests: EtcdRequests
+    tickets: locks.Tickets[EtcdTicket]
+    keeper: locks.Keeper[EtcdTicket]
+    clock: locks.Clock
 
     def knows(self, request_id: str) -> bool:
-        return request_id in self._tickets
+        return request_id in self.tickets
 
     def enter(self, acquire: Acquire) -> InEtcd | None:
-        request, sent = acquire.request, self._clock.now()
-        found = self._retries.until(acquire.deadline, lambda: self._leases.enter(request, self._clock.wall_ms()))
+        request, sent, retries = acquire.request, self.clock.now(), self.requests.retries
+        found = retries.until(acquire.deadline, lambda: self.requests.enter(request, self.clock.wall_ms()))
         own = next(one for one in found if one.request_id == request.request_id)
-        self._tickets[request.request_id] = EtcdTicket(request=request, place=own.place, last_confirmed_at=sent)
-        self._keeper.heartbeat.ensure_running()
+        self.tickets[request.request_id] = EtcdTicket(request=request, place=own.place, last_confirmed_at=sent)
+        self.keeper.heartbeat.ensure_running()
         return _nearest(own, found)
 
     def wait(self, acquire: Acquire, blocker: locks.Blocker, until: float) -> InEtcd | None:
         assert isinstance(blocker, InEtcd)
-        request, ticket = acquire.request, self._tickets[acquire.request.request_id]
-        if self._table.is_dead(blocker):
-            self._retries.until(until, lambda: self._leases.delete(blocker.key, blocker.place))
+        request, retries = acquire.request, self.requests.retries
+        ticket = self.tickets[request.request_id]
+        if self.requests.is_dead(blocker):
+            retries.until(until, lambda: self.requests.delete(blocker.key, blocker.place))
         elif not acquire.is_closed:
-            seconds = max(0.01, min(until - self._clock.now(), _TICK_S))
-            self._leases.etcd.wait_for_end(blocker.key, blocker.seen_at, seconds)
-        found = self._retries.until(until, lambda: self._leases.look(request.scope))
+            seconds = max(0.01, min(until - self.clock.now(), _TICK_S))
+            self.requests.etcd.wait_for_end(blocker.key, blocker.seen_at, seconds)
+        found = retries.until(until, lambda: self.requests.all_of(request.scope))
         if own := next((one for one in found if one.place == ticket.place), None):
             return _nearest(own, found)
-        if self._clock.now() - ticket.last_confirmed_at < self._leases.lease_seconds:
+        if self.clock.now() - ticket.last_confirmed_at < self.requests.lease_seconds:
             raise LockRefused("the request was taken out of the queue by force", locks=request)
         # 1. This process stalls for longer than a lease.   2. etcd deletes the key.   So it enters again, at the end.
-        del self._tickets[request.request_id]
-        self._leases.remove(ticket)
+        del self.tickets[request.request_id]
+        self.requests.remove(ticket)
         return self.enter(acquire)
 
     def grant(self, acquire: Acquire) -> locks.HandoverLease:
-        ticket = self._tickets[acquire.request.request_id]
+        ticket = self.tickets[acquire.request.request_id]
         assert ticket.place is not None
         if acquire.request.explicit:
-            self._leases.detach(acquire.request, ticket.place)
-        ticket.lease = lease = locks.HeartbeatLease(self._keeper, ticket, locks.Generation(ticket.place))
+            self.requests.detach(ticket)
+        ticket.lease = lease = locks.HeartbeatLease(self.keeper, ticket, locks.Generation(ticket.place))
         return lease
 
     def leave(self, request: LockRequest, *, for_good: bool) -> None:
-        if not any(ticket.request is request for ticket in list(self._tickets.unreleased)):
-            self._keeper.give_back(self._tickets.get(request.request_id) or EtcdTicket(request=request))
-
-    def retract(self, request: LockRequest) -> bool:
-        return True  # nobody takes offers here
+        self.keeper.leave(request, EtcdTicket(request=request))
 
     def holder(self, request: LockRequest, blocker: locks.Blocker) -> locks.Holder:
-        entries: list[LockEntry] = []
-        with suppress(LockError):  # A courtesy: the blocker alone is named, too.
-            entries = self._table.look(None, request.scope)
-        return locks.holder_in(entries, request, blocker)
+        return locks.holder_of(self.requests.look, request, blocker)
 
 
 class EtcdLockManager(locks.QueueLockManager[EtcdQueue]):
     """Locks in etcd; ``lock.uri`` is the address of its JSON gateway."""
 
     name = "etcd"
+    guarantees = locks.Guarantees(
+        mutual_exclusion=True, hierarchy=True, fifo=True, reach="network", expiry=True, survives_restart=True,
+        explicit_locks=True, journal=False, clock="server",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        uri: str,
-        *,
-        space: str = "",
-        settings: locks.LockSettings | None = None,
-        clock: locks.Clock = locks.SYSTEM_CLOCK,
-        events: locks.Events | None = None,
-        threads: locks.Threads = locks.THREADS,
-        host: locks.Host = locks.SYSTEM_HOST,
+        self, uri: str, *, space: str, settings: locks.LockSettings, clock: locks.Clock, events: locks.Events
     ) -> None:
-        settings, events = settings or locks.LockSettings(), events or locks.Events()
-
         def made() -> locks.Parts[EtcdQueue]:
-            held, emitter = locks.Held(threads), locks.LockEventEmitter(events, clock)
-            tickets = locks.Tickets[EtcdTicket](host.new_id().hex)
-            retries = locks.Retries(clock, lambda: settings.lease_ms / 1000)
-            leases = EtcdLeases(Etcd(uri, settings.lease_ms / 3000), space, tickets.client, settings)
-            keeper = locks.Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
-            table = EtcdLockTable(leases, retries, host)
-            queue = EtcdQueue(leases, tickets, keeper, retries, table, clock)
+            host, threads, held = locks.SYSTEM_HOST, locks.THREADS, locks.Held(locks.THREADS, locks.SYSTEM_HOST)
+            emitter, tickets = locks.LockEventEmitter(events, clock), locks.Tickets[EtcdTicket](host.new_id().hex)
+            retries, etcd = locks.Retries(clock, lambda: settings.lease_ms / 1000), Etcd(uri, settings.lease_ms / 3000)
+            requests = EtcdRequests(etcd, space, tickets.client, settings, retries, host)
+            keeper = locks.Keeper(requests, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            queue = EtcdQueue(requests, tickets, keeper, clock)
             acquirer = locks.Acquirer(queue, None, held, emitter, settings, clock)
-            return locks.Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table)
+            return locks.Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=requests)
 
-        super().__init__(_GUARANTEES, settings, made)
-
-
-_GUARANTEES = locks.Guarantees(
-    mutual_exclusion=True,
-    hierarchy=True,
-    fifo=True,
-    reach="network",
-    expiry=True,
-    survives_restart=True,
-    explicit_locks=True,
-    journal=False,
-    clock="server",
-)
+        super().__init__(self.guarantees, settings, made)

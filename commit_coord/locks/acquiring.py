@@ -122,8 +122,11 @@ class Queue(Protocol):
         ...
 
     def retract(self, request: LockRequest) -> bool:
-        """Take back the offer of *request*; return whether it is certain that nobody has taken it or will."""
-        ...
+        """Take back the offer of *request*; return whether it is certain that nobody has taken it or will.
+
+        True where the service carries no offers.
+        """
+        return True
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """Return what an error says about the lock holder that *request* waits for in the end."""

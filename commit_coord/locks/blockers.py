@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from commit_coord.model import Generation, LockEntry, LockRequest, LockState, Owner
+from commit_coord.errors import LockError
+from commit_coord.model import Generation, LockEntry, LockRequest, LockScope, LockState, Owner
 from commit_coord.protocol.modes import compatible
+
+Holder = Mapping[str, object]
+"""What an error says of a lock holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +25,7 @@ class Blocker:
 
 
 def entries_of(
-    request: LockRequest,
-    *,
-    generation: Generation,
-    requested_at_ms: int,
-    blocked_by: str | None,
-    expires_in_ms: int | None = None,
+    request: LockRequest, place: int, requested_at_ms: int, blocked_by: str | None, expires_in_ms: int | None = None
 ) -> list[LockEntry]:
     """Return the locks of *request* as a listing shows them; it waits for *blocked_by*, and is granted without one."""
     return [
@@ -36,7 +36,7 @@ def entries_of(
             state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
             owner=request.owner,
             request_id=request.request_id,
-            generation=generation,
+            generation=Generation(place),
             requested_at_ms=requested_at_ms,
             expires_in_ms=expires_in_ms,
             explicit=request.explicit,
@@ -44,6 +44,14 @@ def entries_of(
         )
         for resource, mode in request.locks
     ]
+
+
+def holder_of(look: Callable[[None, LockScope], Iterable[LockEntry]], request: LockRequest, blocker: Blocker) -> Holder:
+    """Return what an error says about the lock holder, by the listing that *look* returns of a scope."""
+    standing: Iterable[LockEntry] = ()
+    with suppress(LockError):  # The listing is a courtesy: the blocker alone names an owner, too.
+        standing = look(None, request.scope)
+    return holder_in(standing, request, blocker)
 
 
 def holder_in(standing: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:
@@ -80,7 +88,3 @@ def holder_facts(owner: Owner, requested_at_ms: int, request_id: str) -> dict[st
         "since": datetime.fromtimestamp(requested_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         "request_id": request_id,
     }
-
-
-Holder = Mapping[str, object]
-"""What an error says of a lock holder."""

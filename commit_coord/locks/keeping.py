@@ -176,10 +176,12 @@ class CarryingLease(HeartbeatLease):
 class LeaseService(Protocol[TicketT]):
     """A service that keeps leases as long as it hears of them, as one client asks it."""
 
+    settings: LockSettings
+
     @property
     def lease_seconds(self) -> float:
         """How long it keeps a lease after a renewal."""
-        ...
+        return self.settings.lease_ms / 1000
 
     @property
     def interval(self) -> float:
@@ -188,7 +190,7 @@ class LeaseService(Protocol[TicketT]):
         Half of the interval that is promised between two: what was acquired right after one beat is not due at the
         next, and must not be late at the one after that.
         """
-        ...
+        return self.settings.heartbeat_interval_ms / 2000
 
     def renewed(self, tickets: Sequence[TicketT], *, thorough: bool) -> Collection[TicketT]:
         """Have the service keep *tickets* for another lease; return those that it knows.
@@ -212,7 +214,7 @@ class LeaseService(Protocol[TicketT]):
 
     def disconnect(self) -> None:
         """Close every connection; nothing is held any more."""
-        ...
+        return
 
     def needs_heartbeat(self, ticket: TicketT) -> bool:
         """Return whether the heartbeat renews *ticket*."""
@@ -418,6 +420,12 @@ class Keeper(Generic[TicketT]):
             self.heartbeat.ensure_running(now=True)
         if self._tickets.get(ticket.request.request_id) is ticket:
             self._tickets.pop(ticket.request.request_id, None)
+
+    def leave(self, request: LockRequest, unknown: TicketT) -> None:
+        """Give back whatever the service has of *request*; *unknown* is its ticket where this client has none."""
+        if any(ticket.request is request for ticket in list(self._tickets.unreleased)):
+            return  # The heartbeat is at it.
+        self.give_back(self._tickets.get(request.request_id) or unknown)
 
     def detach(self, ticket: TicketT) -> None:
         """Leave a granted request to itself: this client neither extends it nor gives it back."""

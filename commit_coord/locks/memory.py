@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockError, LockRefused, OfferLost
+from commit_coord.errors import LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried
 from commit_coord.locks.base import Extension, Lease, LockSettings
-from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_in
+from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
@@ -222,10 +221,7 @@ class MemoryQueue:
         """See :meth:`Queue.holder`."""
         if self._holder is not None:
             return self._holder(request, blocker)
-        standing: Sequence[LockEntry] = ()
-        with suppress(LockError):  # The listing is a courtesy: the blocker alone names somebody too.
-            standing = self._table.look(None, request.scope)
-        return holder_in(standing, request, blocker)
+        return holder_of(self._table.look, request, blocker)
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""
@@ -395,12 +391,7 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
 
 
 def _entries(ticket: Ticket, blocked_by: str | None) -> list[LockEntry]:
-    return entries_of(
-        ticket.request,
-        generation=Generation(ticket.place),
-        requested_at_ms=ticket.requested_at_ms,
-        blocked_by=blocked_by,
-    )
+    return entries_of(ticket.request, ticket.place, ticket.requested_at_ms, blocked_by)
 
 
 def _tell(leases: weakref.ref[MemoryLeases], request_id: str) -> None:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockRefused, LockServiceUnavailable
 from commit_coord.events import Events
 from commit_coord.locks.acquiring import Acquire, Acquirer, Queue
 from commit_coord.locks.base import Interrupted, LockSettings
-from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_in
+from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
@@ -52,8 +53,10 @@ __all__ = [
     "LockEntry",
     "LockEventEmitter",
     "LockMode",
+    "LockRefused",
     "LockRequest",
     "LockScope",
+    "LockServiceUnavailable",
     "LockSettings",
     "LockTable",
     "Owner",
@@ -67,5 +70,5 @@ __all__ = [
     "Tickets",
     "compatible",
     "entries_of",
-    "holder_in",
+    "holder_of",
 ]

@@ -15,16 +15,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
+from commit_coord.errors import LockRefused, LockServiceUnavailable
 from commit_coord.hms.connection import NoSuchLock
 from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.acquiring import Acquire
 from commit_coord.locks.base import Interrupted, LockSettings
-from commit_coord.locks.blockers import Blocker, Holder, holder_in
+from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
@@ -46,7 +45,7 @@ from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
 from commit_coord.locks.hms.turns import Turns
 from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
-from commit_coord.model import Generation, JournalEntry, LockEntry, LockMode, LockRequest, Offer
+from commit_coord.model import Generation, JournalEntry, LockMode, LockRequest, Offer
 from commit_coord.process import is_dead
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait
@@ -407,7 +406,4 @@ class HmsQueue:
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """See :meth:`Queue.holder`."""
-        standing: Sequence[LockEntry] = ()
-        with suppress(LockError):  # The listing is a courtesy: the blocker alone names somebody too.
-            standing = self.table.look(None, request.scope)
-        return holder_in(standing, request, blocker)
+        return holder_of(self.table.look, request, blocker)

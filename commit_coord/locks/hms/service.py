@@ -57,22 +57,12 @@ class HmsLeases(LeaseService[HmsTicket]):
         self.metastore = metastore
         self._tickets = tickets
         self._calls = calls
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self.heartbeats: HeartbeatLog = {}
         """What waiters of this client have seen of others' heartbeats."""
         self.usual_hold = 0.0
         """Seconds for which this client's latches are held, about."""
-
-    @property
-    def lease_seconds(self) -> float:
-        """See :attr:`LeaseService.lease_seconds`."""
-        return self._settings.lease_ms / 1000
-
-    @property
-    def interval(self) -> float:
-        """See :attr:`LeaseService.interval`."""
-        return self._settings.heartbeat_interval_ms / 2000
 
     def renewed(self, tickets: Sequence[HmsTicket], *, thorough: bool) -> Collection[HmsTicket]:
         """See :meth:`LeaseService.renewed`."""

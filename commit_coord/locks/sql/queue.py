@@ -17,14 +17,13 @@ A lost reply
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, OfferLost
+from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.locks.acquiring import Acquire, Carried
 from commit_coord.locks.base import Interrupted, LockSettings
-from commit_coord.locks.blockers import Blocker, Holder, holder_in
+from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
@@ -32,7 +31,7 @@ from commit_coord.locks.sql.journal import SqlJournal
 from commit_coord.locks.sql.requests import MODES, SqlBlocker, SqlRequests, SqlTicket, stored
 from commit_coord.locks.sql.store import DuplicateRequest, Rows, id_list
 from commit_coord.locks.sql.table import SqlLockTable
-from commit_coord.model import Generation, LockEntry, LockRequest, Offer, Owner, Resource
+from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
 from commit_coord.process import Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
@@ -275,16 +274,11 @@ class SqlQueue:
 
     def leave(self, request: LockRequest, *, for_good: bool) -> None:
         """See :meth:`Queue.leave`."""
-        if any(ticket.request is request for ticket in list(self.tickets.unreleased)):
-            return  # The heartbeat is at it.
-        self._keeper.give_back(self.tickets.get(request.request_id) or SqlTicket(request=request, place=None))
+        self._keeper.leave(request, SqlTicket(request=request, place=None))
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """See :meth:`Queue.holder`."""
-        standing: Sequence[LockEntry] = ()
-        with suppress(LockError):  # The listing is a courtesy: the blocker alone names somebody too.
-            standing = self.table.look(None, request.scope)
-        return holder_in(standing, request, blocker)
+        return holder_of(self.table.look, request, blocker)
 
 
 def _note(request: LockRequest, rows: Rows) -> str | None:

@@ -33,19 +33,9 @@ class SqlLeases(LeaseService[SqlTicket]):
     def __init__(self, requests: SqlRequests, client: str, settings: LockSettings, clock: Clock) -> None:
         self.requests = requests
         self._client = client
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._cleaned_at = clock.now()
-
-    @property
-    def lease_seconds(self) -> float:
-        """See :attr:`LeaseService.lease_seconds`."""
-        return self._settings.lease_ms / 1000
-
-    @property
-    def interval(self) -> float:
-        """See :attr:`LeaseService.interval`."""
-        return self._settings.heartbeat_interval_ms / 2000
 
     def renewed(self, tickets: Sequence[SqlTicket], *, thorough: bool) -> Collection[SqlTicket]:
         """See :meth:`LeaseService.renewed`."""
@@ -116,7 +106,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         if not done:
             return []
         ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
-        lifetime_ms = ANSWER_LEASES * self._settings.lease_ms
+        lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
         return [
             *((lease_sql.REMEMBER, remembered(entry, lifetime_ms)) for entry in done),
             (lease_sql.END_REQUESTS, ids),

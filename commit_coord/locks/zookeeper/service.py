@@ -71,7 +71,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         self._offers = offers
         self._journal = journal
         self._retries = retries
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self.unused_parents: dict[tuple[LockScope, Resource], float] = {}
         """Parents that this client has used, and since when it does not."""
@@ -85,7 +85,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
     @property
     def interval(self) -> float:
         """See :attr:`LeaseService.interval`; the servers may have agreed to a shorter session."""
-        return min(self._settings.heartbeat_interval_ms, self.session.timeout_ms / 3) / 2000
+        return min(self.settings.heartbeat_interval_ms, self.session.timeout_ms / 3) / 2000
 
     def needs_heartbeat(self, ticket: ZooKeeperTicket) -> bool:
         """See :meth:`LeaseService.needs_heartbeat`. Waiters live as long as the session."""
