@@ -409,8 +409,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-added-to-a-branch-twice",
         _TX,
-        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        if there",
-        "        snapshot = self.table_metadata.current_snapshot()\n        if there",
+        "        snapshot = self.table_metadata.snapshot_by_name(branch)\n        return live_among",
+        "        snapshot = self.table_metadata.current_snapshot()\n        return live_among",
         _CALLS + "a_file_is_added_to_a_branch_once",
     ),
     Mutant(
@@ -500,8 +500,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-there-for-who-saw-it-there",
         _TX,
-        "if there and not self._begun():",
+        "if there and not self._repeating and not self._begun():",
         "if there and self._begun() is None:",
         "tests/catalog/test_transactions.py::test_a_file_that_was_deleted_is_added_again_also_by_who_saw_it_there",
+    ),
+    Mutant(
+        "who-adds-a-file-looks-at-another-head-than-its-commit",
+        _TX,
+        "if there and not self._repeating and not self._begun():",
+        "if there and not self._begun():",
+        "tests/catalog/test_transactions.py::test_who_adds_a_file_looks_at_no_other_head_than_the_commit_does",
     ),
 )
