@@ -68,6 +68,7 @@ from commit_coord.locks.migration.sides import Sides
 from commit_coord.locks.migration.writers import Writers
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.process import Host
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, Phase, State
 
@@ -151,7 +152,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         )
         guarded = GuardedTables(self.pointers, self._metadata, impl)
         self.guards = Guards(
-            _standing_guards(self.metastore, self.settings, guarded, impl),
+            _standing_guards(self.metastore, self.settings, guarded, impl, self.host),
             impl=impl,
             metadata=self._metadata,
             common_lock=self.common_lock,
@@ -356,7 +357,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
 
 
 def _standing_guards(
-    metastore: MetastoreClient, settings: Settings, tables: GuardedTables, impl: str
+    metastore: MetastoreClient, settings: Settings, tables: GuardedTables, impl: str, host: Host
 ) -> HmsGuards | None:
     """Return the guards of tables that declare *impl*; None where none are needed, or wanted."""
     if not settings.hive_guard or settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
@@ -366,6 +367,7 @@ def _standing_guards(
         statement=f"the writers lock in {impl}",
         interval_ms=settings.lock_heartbeat_timeout_ms,
         clock=SYSTEM_CLOCK,
+        host=host,
         wanted=tables.wants_guard,
         left=tables.has_left,
     )

@@ -197,7 +197,9 @@ class WrittenFiles:
             FileInTable: It has one. Nothing was committed.
         """
         there = self._live_among(paths, branch)
-        if there and not self._calls.stack.begun:
+        # 1. The coordinator looks at the head, and has this planned again on it.   2. Another commit lands.
+        # 3. A look from here would plan on that one, and the coordinator swaps the first. So only a first plan looks.
+        if there and not self._calls.stack.repeating and not self._calls.stack.begun:
             self._calls.basis.see_the_head()
             there = self._live_among(paths, branch)
         self._calls.draft.note(reads=True)

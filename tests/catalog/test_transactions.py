@@ -543,6 +543,29 @@ def test_a_file_that_was_deleted_is_added_again_also_by_who_saw_it_there(made: K
     assert row_ids(made.again(table)) == [1, 7]
 
 
+def test_who_adds_a_file_looks_at_no_other_head_than_the_commit_does(
+    made: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator looks, and swaps what it saw. A second look might show another head, and plan for that one."""
+    table, path = made.table(ids(1)), str(tmp_path / "given.parquet")
+    pq.write_table(ids(7), path)
+    late = made.again(table)
+    tx = late.transaction()
+    tx.add_files([path])
+    made.again(table).add_files([path])
+    looks: list[object] = []
+    load = late.catalog.coordinator.load
+
+    def noted(name: object) -> object:
+        looks.append(name)
+        return load(name)
+
+    monkeypatch.setattr(late.catalog.coordinator, "load", noted)
+    with pytest.raises(FileInTable, match="already referenced"):
+        tx.commit_transaction()
+    assert looks == [late.name()]
+
+
 def test_files_without_field_ids_land_while_others_grow_the_name_mapping(made: Kit, tmp_path: Path) -> None:
     table = made.table()
     paths = [str(tmp_path / f"{number}.parquet") for number in (1, 2)]

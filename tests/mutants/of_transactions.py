@@ -507,8 +507,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-there-for-who-saw-it-there",
         "table/written_files.py",
-        "if there and not self._calls.stack.begun:",
+        "if there and not self._calls.stack.repeating and not self._calls.stack.begun:",
         "if there and self._calls.stack.begun is None:",
         "tests/catalog/test_transactions.py::test_a_file_that_was_deleted_is_added_again_also_by_who_saw_it_there",
+    ),
+    Mutant(
+        "who-adds-a-file-looks-at-another-head-than-its-commit",
+        "table/written_files.py",
+        "if there and not self._calls.stack.repeating and not self._calls.stack.begun:",
+        "if there and not self._calls.stack.begun:",
+        "tests/catalog/test_transactions.py::test_who_adds_a_file_looks_at_no_other_head_than_the_commit_does",
     ),
 )

@@ -52,7 +52,7 @@ def test_a_program_that_was_printed_does_the_same_again(rig: Rig) -> None:
 @pytest.mark.timeout(300)
 def test_the_same_seeds_are_the_same_programs() -> None:
     """Whatever the order of sets, and however many processes run them."""
-    command = [sys.executable, "-m", "commit_coord.testing.rows", "--seed", "7", "--runs", "3", "--whole"]
+    command = [sys.executable, "-m", "commit_coord.testing.rows", "--seed", "7", "--runs", "6", "--whole"]
     digests = set()
     for salt, processes in (("1", "1"), ("2", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": salt}

@@ -6,15 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.hms import heartbeat_log as hms_beats
-from commit_coord.locks.hms import queue as hms
-from commit_coord.locks.sql import queue as lease
-from commit_coord.locks.zookeeper import queue as zookeeper
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager
 from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore
@@ -59,8 +54,6 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
             kind, place = SimulatedZooKeeperManager, Ensemble(service)
         else:
             kind, place = SimulatedHmsManager, SimulatedMetastore(service, Metastore())
-        for module in (lease, zookeeper, hms, hms_beats):
-            stack.enter_context(patch.object(module, "is_dead", lambda _: False))
         yield Setting(
             request.param, world, lambda process: kind(process, place, SETTINGS, lambda _: None, prompt=False)
         )

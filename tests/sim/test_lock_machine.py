@@ -6,7 +6,6 @@ import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -24,7 +23,6 @@ from hypothesis.stateful import (
 from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.locks import memory_space
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
-from commit_coord.locks.sql import queue as lease_module
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.modes import compatible
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
@@ -316,10 +314,3 @@ def test_a_lease_is_believed_in_no_longer_than_it_is_kept(monkeypatch: pytest.Mo
         assert len(lasts) > 5, "it was renewed"
         kept.clear()
     database.db.close()
-
-
-@pytest.fixture(autouse=True)
-def far_away() -> Any:
-    """Nobody can look up whether a process of another host lives."""
-    with patch.object(lease_module, "is_dead", lambda process: False):
-        yield

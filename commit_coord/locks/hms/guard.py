@@ -39,7 +39,6 @@ A guard that is gone
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
 from commit_coord.model import Owner
-from commit_coord.process import this_owner
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 
 logger = logging.getLogger(__name__)
@@ -86,6 +85,7 @@ class HmsGuards:
         statement: What they say of themselves to whoever waits for them.
         interval_ms: A word of the service that is younger than this is good enough; older guards are extended.
         clock: Time and chance.
+        host: Names this process, and knows which have ended.
         wanted: Whether a table is still to be guarded, by what the metastore says of it now.
         left: Looks whether a guard is left behind. True: there is no table of that name. False: there is one that wants
             its guard, or it could not be seen. None: there is one that wants none.
@@ -98,6 +98,7 @@ class HmsGuards:
         statement: str,
         interval_ms: int,
         clock: Clock,
+        host: Host = SYSTEM_HOST,
         wanted: Callable[[Table], bool],
         left: Callable[[Table], bool | None],
     ) -> None:
@@ -107,9 +108,10 @@ class HmsGuards:
         self._patience = max(BRIEFLY, self._interval)
         """Seconds for what nobody gave a deadline: one server that hangs must not keep the others' guards waiting."""
         self._clock = clock
+        self._host = host
         self._wanted = wanted
         self._left = left
-        self._client = uuid.uuid4().hex[:8]
+        self._client = host.new_id().hex[:8]
         self._known: dict[Table, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
         self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-guards")
@@ -204,15 +206,16 @@ class HmsGuards:
                 failures=self._metastore.failures,
                 asked=asked,
                 answered=answered,
+                host=self._host,
             ):
                 logger.info("freed a lock whose owner has ended: %s", one)
                 self._metastore.unlock(one.lock_id)
 
     def _sent(self, table: Table) -> int | None:
         """Send a guard; return its id, None where the answer was lost: the list tells what became of it."""
-        owner = this_owner()
+        owner = self._host.owner()
         agent = hms_names.Agent(
-            request_id=str(uuid.uuid4()),
+            request_id=str(self._host.new_id()),
             client=self._client,
             requested_ms=self._clock.wall_ms(),
             lease_ms=None,

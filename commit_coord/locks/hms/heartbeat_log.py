@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 
 HeartbeatLog = dict[int, tuple[tuple[int, int], float]]
 """Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
 
 
 def is_over(
-    listed: ListedLock, heartbeat_ms: int, *, heartbeats: HeartbeatLog, failures: int, asked: float, answered: float
+    listed: ListedLock,
+    heartbeat_ms: int,
+    *,
+    heartbeats: HeartbeatLog,
+    failures: int,
+    asked: float,
+    answered: float,
+    host: Host,
 ) -> bool:
     """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
@@ -25,6 +32,7 @@ def is_over(
             is no silence of theirs.
         asked: When it was listed; that may have taken as long as the metastore was away.
         answered: Likewise.
+        host: Knows which processes have ended.
     """
     said = hms_names.Agent.parse(listed.agent)
     if said is None or said.lease_ms is None:
@@ -34,4 +42,4 @@ def is_over(
     if before != heard:
         heartbeats[listed.lock_id] = heard, answered
         seen = answered
-    return asked - seen >= said.lease_ms / 1000 or is_dead(hms_names.owner_of(listed, said).process)
+    return asked - seen >= said.lease_ms / 1000 or host.is_dead(hms_names.owner_of(listed, said).process)

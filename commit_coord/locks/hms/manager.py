@@ -145,8 +145,8 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
             calls = LockCalls(client, tickets, held, settings, clock, threads)
             leases = HmsLeases(client, tickets, calls, settings, clock)
             keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
-            table = HmsLockTable(client, tickets, calls, turns, keeper, clock)
-            queue = HmsQueue(tickets, calls, turns, leases, keeper, table, held, retries, settings, clock)
+            table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
+            queue = HmsQueue(tickets, calls, turns, leases, keeper, table, held, retries, settings, clock, host)
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
             return Parts(
                 queue=queue,

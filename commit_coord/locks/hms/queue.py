@@ -46,7 +46,7 @@ from commit_coord.locks.hms.table import HmsLockTable
 from commit_coord.locks.hms.turns import Turns
 from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
 from commit_coord.model import Generation, JournalEntry, LockMode, LockRequest, Offer
-from commit_coord.process import is_dead
+from commit_coord.process import Host
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait
 
@@ -105,6 +105,7 @@ class HmsQueue:
         retries: For what is interrupted.
         settings: Times.
         clock: Time and chance.
+        host: Knows which processes have ended.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class HmsQueue:
         retries: Retries,
         settings: LockSettings,
         clock: Clock,
+        host: Host,
     ) -> None:
         self.tickets = tickets
         self.calls = calls
@@ -130,6 +132,7 @@ class HmsQueue:
         self._retries = retries
         self._settings = settings
         self._clock = clock
+        self._host = host
         self._metastore = leases.metastore
 
     def knows(self, request_id: str) -> bool:
@@ -184,7 +187,7 @@ class HmsQueue:
         ended = False
         while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
             ticket.turn.wait(min(left, tick))
-            ended = is_dead(blocker.owner.process)
+            ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
@@ -369,6 +372,7 @@ class HmsQueue:
             failures=self._metastore.failures,
             asked=asked,
             answered=answered,
+            host=self._host,
         )
 
     def grant(self, acquire: Acquire) -> HandoverLease:

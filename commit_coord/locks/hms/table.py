@@ -13,6 +13,7 @@ from commit_coord.locks.hms.requests import HmsTicket, Standing, grouped, neares
 from commit_coord.locks.hms.turns import Turns
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource
+from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
 _LOOK_AGAIN = 0.5
@@ -32,6 +33,7 @@ class HmsLockTable:
         turns: What waits in this process.
         keeper: Learns of leases of this client that are ended here.
         clock: Time.
+        host: Knows which processes have ended.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class HmsLockTable:
         turns: Turns,
         keeper: Keeper[HmsTicket],
         clock: Clock,
+        host: Host,
     ) -> None:
         self._metastore = metastore
         self._tickets = tickets
@@ -49,6 +52,7 @@ class HmsLockTable:
         self._turns = turns
         self._keeper = keeper
         self._clock = clock
+        self._host = host
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
@@ -166,6 +170,7 @@ class HmsLockTable:
                     failures=self._metastore.failures,
                     asked=asked,
                     answered=answered,
+                    host=self._host,
                 )
                 (over if gone else doubtful).append(one)
             if not doubtful:

@@ -29,19 +29,20 @@ def text_of(operation: Statement, table: str, schema: Schema) -> str:
             return f"INSERT {'OVERWRITE' if overwrite else 'INTO'} {table} ({', '.join(columns)}) VALUES {lines}"
         case InsertSelect(where=where, overwrite=overwrite):
             kind = "OVERWRITE" if overwrite else "INTO"
-            return f"INSERT {kind} {table} SELECT * FROM {table}{_where(where)}"
+            return f"INSERT {kind} {table} SELECT * FROM {table}{where_text(where)}"
         case SqlUpdate(where=where, sets=sets):
             changes = ", ".join(f"{column} = {literal(value)}" for column, value in sets)
-            return f"UPDATE {table} SET {changes}{_where(where)}"
+            return f"UPDATE {table} SET {changes}{where_text(where)}"
         case SqlDelete(where=where):
-            return f"DELETE FROM {table}{_where(where)}"
+            return f"DELETE FROM {table}{where_text(where)}"
         case Truncate():
             return f"TRUNCATE TABLE {table}"
         case Concatenate():
             return f"ALTER TABLE {table} CONCATENATE"
 
 
-def _where(where: Where) -> str:
+def where_text(where: Where) -> str:
+    """Return the clause of a statement that means *where*; "" for every row."""
     return "" if isinstance(where, Always) else f" WHERE {_condition(where)}"
 
 

@@ -294,14 +294,16 @@ def _typed(value: Any, kind: IcebergType, column: str) -> Value:
             return Decimal(repr(value))
         case ((int() | Decimal()), (IntegerType() | LongType() | DecimalType())):
             return value
-        case (float(), DecimalType()) | (int(), DateType() | TimeType() | TimestampType() | TimestamptzType()):
-            raise Unbound(f"{column} has no value {value!r}")
-        case str(), BinaryType():
-            return value.encode()
-        case dt.datetime(), DateType():
+        case (
+            (float(), DecimalType())
+            | (int(), DateType() | TimeType() | TimestampType() | TimestamptzType())
+            | (dt.datetime(), DateType())
+        ):
             raise Unbound(f"{column} has no value {value!r}")
         case dt.datetime(), TimestampType() if zoned:
             raise Unbound(f"{column} has no value {value!r}")
+        case str(), BinaryType():
+            return value.encode()
         case dt.date(), TimestampType() | TimestamptzType() if not isinstance(value, dt.datetime):
             return canonical(dt.datetime.combine(value, dt.time()), kind)
     return _constant(value, kind, column)

@@ -181,10 +181,10 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
             return Expected(distinct(updated(where, dict(sets), view, head, branch) for view in views), changed)
         case SqlUpdate(sets=sets) if not has_columns(dict(sets), head):
             return Expected((), "a column is not there, which the statement names also where there is no row")
+        case SqlUpdate(sets=sets) if any(value is None and head.named(column).required for column, value in sets):
+            return Expected((), "a required column is set to NULL, which the statement says also where there is no row")
         case SqlUpdate(where=where, sets=sets):
-            nulls = any(value is None and head.named(column).required for column, value in sets)
-            why = changed or ("a required column is set to NULL, be it in no row" if nulls else "")
-            return Expected(distinct(updated(where, dict(sets), view, head, MAIN) for view in views), why)
+            return Expected(distinct(updated(where, dict(sets), view, head, MAIN) for view in views), changed)
         case SqlDelete(where=where):
             return Expected(distinct(without_rows(where, view, head, MAIN) for view in views), changed)
         case Truncate():
