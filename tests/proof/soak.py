@@ -47,6 +47,7 @@ import pyarrow as pa
 import commit_coord
 from commit_coord.local import HiveMetastore, PostgresServer, ZooKeeperEnsemble
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.contract import PATIENCE
 from commit_coord.testing.fleet import PipeWriter
 
 MANAGERS = ("memory", "lease-sqlite", "lease-postgresql", "zookeeper", "hms")
@@ -191,7 +192,7 @@ def _work() -> None:
     sys.stdin.readline()
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     catalog.close()
     print(json.dumps({**counts, "failed": failed, "first": first}), flush=True)
 
