@@ -245,7 +245,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         paths = {
             self.layout.resource(scope, one) for scope, resource in some for one in (*resource.ancestors, resource)
         }
-        self.session.delete_each(sorted(paths, key=lambda path: -path.count("/")))
+        self.session.delete_each(sorted(paths, key=lambda path: (-path.count("/"), path)))
         for key in some:
             self.unused_parents.pop(key, None)
         return len(unused) > len(some)
