@@ -18,11 +18,15 @@ demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and th
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
 # In two processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
-	$(with) python java postgres -- pytest -m "not slow and not jvm" -n 2 --dist loadfile $(ARGS)
+	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 2 --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: ## Every test
-	$(with) python java postgres maven -- pytest $(ARGS)
+	$(with) python java postgres maven etcd -- pytest $(ARGS)
+
+.PHONY: etcd
+etcd: ## The lock manager for etcd in examples/: the contract, and eight processes that append 200 times each through it
+	$(with) python etcd -- pytest tests/contract/test_etcd.py $(ARGS)
 
 .PHONY: integration
 integration: ## The tests on real servers of every version: in containers where Docker answers, else natively

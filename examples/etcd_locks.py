@@ -54,14 +54,13 @@ class Etcd:
     def wait_for_end(self, key: str, revision: int, seconds: float) -> None:
         """Block until *key* is deleted after *revision*, for so many seconds at most."""
         wanted = {"key": _coded(key), "start_revision": str(revision + 1), "filters": ["NOPUT"]}
-        body, timeout = json.dumps({"create_request": wanted}), urllib3.Timeout(read=seconds)
-        url = f"{self._url}/v3/watch"
+        body, limit = json.dumps({"create_request": wanted}), urllib3.Timeout(read=seconds)
         with suppress(urllib3.exceptions.HTTPError):  # The waiter looks again in any case.
-            events = self._http.request("POST", url, body=body, timeout=timeout, preload_content=False)
+            reply = self._http.request("POST", f"{self._url}/v3/watch", body=body, timeout=limit, preload_content=False)
             try:
-                any("events" in json.loads(line)["result"] for line in events)
+                any("events" in json.loads(line)["result"] for line in reply)
             finally:
-                events.close()
+                reply.close()
 
 
 def _coded(text: str) -> str:
@@ -142,8 +141,7 @@ class EtcdRequests(locks.LeaseService[EtcdTicket], locks.LockTable):
     def enter(self, request: LockRequest, now_ms: int) -> list[InEtcd]:
         """Create the key of *request* and return all requests of its scope."""
         lease_id, key = self._lease_id(request), self._key(request.scope, request.request_id)
-        ttl_s = math.ceil(self.lease_seconds)
-        self.etcd.call("lease/grant", {"ID": lease_id, "TTL": str(ttl_s)}, accept=_EXISTS)
+        self.etcd.call("lease/grant", {"ID": lease_id, "TTL": str(math.ceil(self.lease_seconds))}, accept=_EXISTS)
         parts = [[str(resource), mode.name] for resource, mode in request.locks]
         value = {"owner": asdict(request.owner), "locks": parts, "explicit": request.explicit, "since_ms": now_ms}
         is_new = {"key": _coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
