@@ -18,11 +18,15 @@ demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and th
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
 # In two processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
-	$(with) python java postgres -- pytest -m "not slow and not jvm" -n 2 --dist loadfile $(ARGS)
+	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 2 --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: ## Every test
-	$(with) python java postgres maven -- pytest $(ARGS)
+	$(with) python java postgres maven etcd -- pytest $(ARGS)
+
+.PHONY: etcd
+etcd: ## The lock manager for etcd in examples/: the contract, and eight processes that append 200 times each through it
+	$(with) python etcd -- pytest tests/contract/test_etcd.py $(ARGS)
 
 .PHONY: integration
 integration: ## The tests on real servers of every version: in containers where Docker answers, else natively
@@ -39,11 +43,11 @@ bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/resu
 
 .PHONY: model
 model: ## Check the protocols as models, each also without one of its guards, and write docs/model.md (ARGS=--small: seconds)
-	$(with) python java -- python -m commit_coord.testing.model --page docs/model.md $(ARGS)
+	$(with) python java -- python -m tests.proof.model --page docs/model.md $(ARGS)
 
 .PHONY: faults
 faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
-	$(with) python java postgres cuts -- python -m commit_coord.testing.faults --results bench/results/faults.json \
+	$(with) python java postgres cuts -- python -m tests.proof.faults --results bench/results/faults.json \
 		--page docs/faults.md $(ARGS)
 
 SEED ?= 1
@@ -51,7 +55,7 @@ RUNS ?= 2000
 
 .PHONY: sim
 sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each replays exactly
-	$(with) python -- python -m commit_coord.testing.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
+	$(with) python -- python -m tests.proof.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: rows
 rows: ## Random programs on one table, held against a model of its rows: RUNS programs from SEED on
@@ -72,7 +76,7 @@ mutants: ## Break the code in one place after the other; the named test of each 
 
 .PHONY: soak
 soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
-	$(with) python java postgres -- python -m commit_coord.testing.soak $(ARGS)
+	$(with) python java postgres -- python -m tests.proof.soak $(ARGS)
 
 .PHONY: fmt
 fmt: ## Format the code and mend what ruff can mend

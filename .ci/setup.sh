@@ -5,8 +5,8 @@
 #
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
 # java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
-# centre, and Python's client), cuts (what cuts networks). Each prints one line when it does something and
-# nothing when all is there, so a repeated run costs a fraction of a second and needs no network.
+# centre, and Python's client), cuts (what cuts networks), etcd (a server). Each prints one line when it does
+# something and nothing when all is there, so a repeated run costs a fraction of a second and needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
 set -euo pipefail
@@ -214,6 +214,11 @@ prepare_cuts() {  # What cuts networks and fills disks in a namespace.
         dpkg -s "$package" >/dev/null 2>&1 || apt_install "$package" ||
             say "cut networks and full disks will not be tried. To have them: sudo apt-get install iproute2 iptables"
     done
+}
+
+prepare_etcd() {  # For the lock manager in examples/. Debian starts no server where nothing but the tests runs.
+    command -v etcd >/dev/null || apt_install etcd-server ||
+        say "no etcd, so the example of a lock manager is not tested. To have it: sudo apt-get install etcd-server"
 }
 
 # --- main --------------------------------------------------------------------------------------------------------

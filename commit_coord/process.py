@@ -1,4 +1,7 @@
-"""Names this process so that another one on the same host can tell whether it is still alive."""
+"""Names this process so that another one on the same host can tell whether it is still alive.
+
+:class:`Host` is what the rest of the package asks, so that a test or a simulator can replace it as it does the clock.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,48 @@ import getpass
 import os
 import socket
 import sys
+import uuid
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from commit_coord.model import Owner
+
+
+class Host(Protocol):
+    """The host on which this process runs."""
+
+    def owner(self, statement: str = "", application: str = "") -> Owner:
+        """Return the owner information of this process; see :func:`this_owner`."""
+        ...
+
+    def is_dead(self, process: str) -> bool:
+        """Return True only if *process* ran in our reach and certainly has ended; see :func:`is_dead`."""
+        ...
+
+    def new_id(self) -> uuid.UUID:
+        """Return an id that nobody else has or can guess."""
+        ...
+
+
+class SystemHost:
+    """The machine."""
+
+    def owner(self, statement: str = "", application: str = "") -> Owner:
+        """See :func:`this_owner`."""
+        return this_owner(statement, application)
+
+    def is_dead(self, process: str) -> bool:
+        """See :func:`is_dead`."""
+        return is_dead(process)
+
+    def new_id(self) -> uuid.UUID:
+        """Return a random UUID."""
+        return uuid.uuid4()
+
+
+SYSTEM_HOST = SystemHost()
 
 
 def process_name(pid: int) -> str | None:

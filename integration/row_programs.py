@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from commit_coord.testing.rows import kept, many
+from commit_coord.testing.rows.engines import ENGINES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,5 +43,5 @@ def read_by_all(folder: Path, seeds: Sequence[int]) -> tuple[int, list[str], lis
     """Run programs, and have every engine read their tables; return how many, findings, and differences."""
     said: list[str] = []
     made, findings = kept.run_and_keep(folder, seeds)
-    differences = kept.read_all(folder, list(kept.ENGINES), said.append)
+    differences = kept.read_all(folder, list(ENGINES), said.append)
     return made, findings, said if differences else []

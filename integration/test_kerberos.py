@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-NO_WAY_IN = "does not let us in.*kinit"
+NO_WAY_IN = "refused to authenticate us.*kinit"
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,9 +28,10 @@ import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.protocol.migration import Phase
-from commit_coord.testing.operators import move_dying
+from commit_coord.testing.fleet import Fleet, ForkedWriter
 from commit_coord.testing.plain import Tidier
 from integration.conftest import Java, Metastore, Servers
+from integration.proof import longest_pauses, prove
 from integration.writers import (
     ENOUGH,
     INSERTS,
@@ -41,15 +41,17 @@ from integration.writers import (
     PYTHON,
     SCHEMA,
     Kind,
+    Running,
     await_acknowledged,
+    await_end,
+    count_acknowledged,
     end,
-    has_written,
-    longest_pauses,
-    prove,
+    runs,
     start_python,
     watched,
     write_java,
 )
+from tests.proof.operators import move_dying
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.timeout(3600)]
 
@@ -109,7 +111,7 @@ def test_a_table_moves_under_writers_of_every_kind(
         journal.touch()
     stopped = [writer for writer in WRITERS if writer.startswith(("pinned", "pyiceberg"))]
     with watched(metastore.uri, "moves.t") as seen, ThreadPoolExecutor() as threads:
-        running: dict[str, ForkServerProcess | Future[None]] = {}
+        running: dict[str, Running] = {}
         for writer, kind in WRITERS.items():
             match kind:
                 case "java":
@@ -130,8 +132,11 @@ def test_a_table_moves_under_writers_of_every_kind(
                         rest_s=REST_S if steady else None,
                     )
 
+        def alive() -> bool:
+            return all(runs(one) for writer, one in running.items() if writer not in stopped)
+
         def written(part: float) -> None:
-            await_acknowledged(list(journals.values()), round(COMMITS * part), alive=lambda: _alive(running, stopped))
+            await_acknowledged(list(journals.values()), round(COMMITS * part), alive=alive)
 
         try:
             written(0.2)
@@ -144,7 +149,7 @@ def test_a_table_moves_under_writers_of_every_kind(
                 named.update(one["kind"] for one in refused["waits_for"])
             for writer in stopped:
                 end(journals[writer])
-            _await_end([running[writer] for writer in stopped])
+            await_end([running[writer] for writer in stopped])
             assert ("changed", "zookeeper") == _outcome(migrate("advance", "--window", "5", "--wait", "300"))
             written(0.3)
             code, verified = migrate("verify")
@@ -153,7 +158,7 @@ def test_a_table_moves_under_writers_of_every_kind(
             written(0.3)
         finally:
             tmp_path.joinpath(ENOUGH).touch()
-        _await_end([running[writer] for writer in WRITERS if writer not in stopped])
+        await_end([running[writer] for writer in WRITERS if writer not in stopped])
 
     table = stock.load_table("moves.t")
     rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
@@ -183,16 +188,16 @@ def test_all_tables_of_a_metastore_are_started_under_load(place: tuple[Metastore
             for journal, name in zip(journals, written, strict=True)
         ]
         try:
-            await_acknowledged(journals, 8, alive=lambda: all(one.is_alive() for one in writers))
+            await_acknowledged(journals, 8, alive=lambda: all(map(runs, writers)))
             options = [word for key, value in moving.items() for word in ("-p", f"{key}={value}")]
             command = [sys.executable, "-m", "commit_coord.cli", "migrate", "start", "--all", "--json", *options]
             began = time.monotonic()
             done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
             took = time.monotonic() - began
-            await_acknowledged(journals, 8, alive=lambda: all(one.is_alive() for one in writers))
+            await_acknowledged(journals, 8, alive=lambda: all(map(runs, writers)))
         finally:
             tmp_path.joinpath(ENOUGH).touch()
-        _await_end(writers)
+        await_end(writers)
         answer = json.loads(done.stdout.splitlines()[-1])["tables"]
         assert (0, TABLES) == (done.returncode, len(answer))
         assert {("changed", "both")} == {(one["outcome"], one["after"]["phase"]) for one in answer}
@@ -227,7 +232,7 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
             "pyiceberg": {"uri": metastore.uri},
         }
 
-        def start(writer: str, journal: Path) -> ForkServerProcess:
+        def start(writer: str, journal: Path) -> ForkedWriter:
             kind, of_kind = WRITERS[writer], properties[writer.partition("-")[0]]
             gives_up = kind == "pyiceberg"
             return start_python(kind, journal, "moves.t", of_kind, steps=INSERTS, rest_s=_SELDOM_S, gives_up=gives_up)
@@ -294,16 +299,15 @@ class Crew:
     """
 
     def __init__(
-        self, folder: Path, names: Sequence[str], start: Callable[[str, Path], ForkServerProcess], tidier: Tidier
+        self, folder: Path, names: Sequence[str], start: Callable[[str, Path], ForkedWriter], tidier: Tidier
     ) -> None:
         self.kills = 0
-        self._folder, self._start, self._tidier = folder, start, tidier
+        self._folder, self._tidier = folder, tidier
         self._dice, self._over, self._lock = random.Random(5), threading.Event(), threading.Lock()  # noqa: S311
         self._journals: dict[str, Path] = {}
-        self._processes: dict[str, ForkServerProcess] = {}
-        self._count = 0
-        for name in names:
-            self._replace(name)
+        self._dismissed: set[str] = set()
+        self._fleet = Fleet[str, ForkedWriter](lambda name: start(name, self._new_journal(name)))
+        self._fleet.start(*names)
         self._killing = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
@@ -314,60 +318,43 @@ class Crew:
         """Let them end."""
         self._over.set()
         self._killed.result()
-        self.dismiss(list(self._processes))
+        self.dismiss([""])
 
-    def dismiss(self, names: Sequence[str]) -> None:
+    def dismiss(self, prefixes: Sequence[str]) -> None:
         """Let those end, and replace them no more, whose names begin so."""
         with self._lock:
-            going = [name for name in self._processes if name.startswith(tuple(names))]
+            going = [name for name in self._names() if name.startswith(tuple(prefixes))]
+            self._dismissed.update(going)
             for name in going:
                 end(self._journals[name])
             for name in going:
-                self._processes.pop(name).join()
+                self._fleet[name].wait()
+
+    def _names(self) -> list[str]:
+        return [name for name in self._fleet.exit_codes() if name not in self._dismissed]
 
     def _kill(self) -> None:
         while not self._over.wait(1.0):
             with self._lock:
-                for name, process in list(self._processes.items()):
-                    if process.exitcode is not None:
-                        self._replace(name)
+                for name in self._names():
+                    if self._fleet[name].exit_code is not None:
+                        self._fleet.start(name)
                 # Starts alone would be killed otherwise, on a slow machine.
-                busy = [name for name in self._processes if has_written(self._journals[name])]
+                busy = [name for name in self._names() if count_acknowledged(self._journals[name])]
                 if busy:
-                    name = self._dice.choice(busy)
-                    self._processes[name].kill()
-                    self._processes[name].join()
-                    self._replace(name)
+                    self._fleet.replace(self._dice.choice(busy))
                     self.kills += 1
-                self._tidier.tidy([process.pid for process in self._processes.values()])
+                self._tidier.tidy([process.pid for process in self._fleet.running().values()])
 
-    def _replace(self, name: str) -> None:
+    def _new_journal(self, name: str) -> Path:
         if name in self._journals:
             end(self._journals[name])
-        self._count += 1
-        self._journals[name] = self._folder / f"{name}_{self._count}.jsonl"
+        self._journals[name] = self._folder / f"{name}_{len(list(self._folder.glob('*.jsonl')))}.jsonl"
         self._journals[name].touch()
-        self._processes[name] = self._start(name, self._journals[name])
+        return self._journals[name]
 
 
 def _outcome(answer: tuple[int, dict[str, Any]]) -> tuple[str, str]:
     code, table = answer
     assert 0 == code, table
     return table["outcome"], table["after"]["phase"]
-
-
-def _alive(running: dict[str, ForkServerProcess | Future[None]], but: Sequence[str]) -> bool:
-    return all(
-        not one.done() if isinstance(one, Future) else one.is_alive()
-        for writer, one in running.items()
-        if writer not in but
-    )
-
-
-def _await_end(writers: Sequence[ForkServerProcess | Future[None]]) -> None:
-    for writer in writers:
-        if isinstance(writer, Future):
-            writer.result()
-        else:
-            writer.join()
-            assert 0 == writer.exitcode

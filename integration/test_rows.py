@@ -8,7 +8,7 @@ import pytest
 
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.testing.rows import far
-from commit_coord.testing.rows.run import ALONE
+from commit_coord.testing.rows.findings import ALONE
 from integration.row_programs import apart, on_spark, read_by_all
 
 pytestmark = pytest.mark.timeout(1800)

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing.context import ForkServerProcess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,19 @@ from pyiceberg.catalog import load_catalog
 
 from commit_coord.hms.client import MetastoreClient
 from integration.conftest import Java, Metastore, Servers
-from integration.writers import PROPERTIES, SCHEMA, Kind, await_enough, prove, start_python, watched, write_java
+from integration.proof import prove
+from integration.writers import (
+    PROPERTIES,
+    SCHEMA,
+    Kind,
+    Running,
+    await_end,
+    await_enough,
+    runs,
+    start_python,
+    watched,
+    write_java,
+)
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.timeout(600)]
 
@@ -96,7 +107,7 @@ def test_what_is_acknowledged_at_once_is_there(
     for journal in journals:
         journal.touch()
     with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
-        running: list[ForkServerProcess | Future[None]] = []
+        running: list[Running] = []
         for journal, kind in zip(journals, writers.values(), strict=True):
             match kind:
                 case "java":
@@ -107,13 +118,8 @@ def test_what_is_acknowledged_at_once_is_there(
                     running.append(start_python(kind, journal, full, ours))
                 case "pyiceberg":
                     running.append(start_python(kind, journal, full, {"uri": baseline.uri}))
-        await_enough(journals, COMMITS, alive=lambda: all(map(_alive, running)))
-        for writer in running:
-            if isinstance(writer, Future):
-                writer.result()
-            else:
-                writer.join()
-                assert 0 == writer.exitcode
+        await_enough(journals, COMMITS, alive=lambda: all(map(runs, running)))
+        await_end(running)
 
     table = stock.load_table(full)
     rows = [(row["key"], row["value"]) for row in table.scan().to_arrow().to_pylist()]
@@ -127,7 +133,3 @@ def test_what_is_acknowledged_at_once_is_there(
         with MetastoreClient.of(baseline.uri) as client:
             assert [] == client.show_locks(database, name)
             client.close()
-
-
-def _alive(writer: ForkServerProcess | Future[None]) -> bool:
-    return not writer.done() if isinstance(writer, Future) else writer.is_alive()

@@ -1,36 +1,25 @@
-"""Writers of three kinds on one table, what each of them was told, and the proof of what became of the table.
+"""Writers of three kinds on one table, and what each of them was told.
 
 Theory of operation
     A writer owns the rows whose keys begin with its name, and changes no others. After each change it writes to a
     journal of its own what it was told: that the change is acknowledged, that it was refused, or neither; before it,
-    that it was killed, which stays there if it was. So what must be in the table follows from the journals alone: one
-    row for each key, with the value of the last acknowledged change; where a writer was told neither, the row as it was
-    before will do too.
-
-    Compaction and the expiry of snapshots change no row, but take files and snapshots away: a snapshot that was
-    acknowledged need not be there in the end. It must have been there once, so the history is proved from the metadata
-    files, which nobody deletes: each names the one before it, and all of them must be one chain, in which the snapshots
-    are one chain, too. A watcher notes what the metastore points to all the while: a location that it saw and that the
-    chain does not have was overwritten.
+    that it was killed, which stays there if it was. So what must be in the table follows from the journals alone; see
+    :mod:`integration.proof`.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
+import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Literal, TextIO
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
@@ -39,6 +28,7 @@ import commit_coord
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.table.table import CoordinatedTable
+from commit_coord.testing.fleet import ForkedWriter, SyncedLog, holds_within, whole_lines
 from commit_coord.testing.plain import open_plain
 from integration.conftest import Java
 
@@ -111,13 +101,18 @@ def write(
     name, rows, number = journal.stem, dict[str, int](), 0
     all_ = sorted(journal.parent.glob("*.jsonl"))
     place = all_.index(journal)
-    with journal.open("a") as log:
-        while not journal.with_name(ENOUGH).exists() and not _ended(journal):
-            if (
-                rest_s is None
-                and _acknowledged(journal) > min(_acknowledged(one) for one in all_ if not _ended(one)) + _LEAD
-            ):
-                time.sleep(0.05)
+
+    def shall_end() -> bool:
+        return journal.with_name(ENOUGH).exists() or _ended(journal)
+
+    def is_level() -> bool:
+        others = [count_acknowledged(one) for one in all_ if not _ended(one)]
+        return count_acknowledged(journal) <= min(others, default=math.inf) + _LEAD
+
+    with SyncedLog(journal) as log:
+        while not shall_end():
+            if rest_s is None and not is_level():
+                holds_within(lambda: shall_end() or is_level(), math.inf)
                 continue
             step = steps[(number + place) % len(steps)]  # else all would begin alike and, waiting, stay together
             change = _next(name, number, step, rows)
@@ -133,13 +128,22 @@ def write(
                         rows[key] = value
             if gives_up and told.end == "unknown":
                 return
-            time.sleep(rest_s or 0.0)
+            time.sleep(rest_s or 0.0)  # a writer that is slow: see above
 
 
-def _note(log: TextIO, told: Told) -> None:
-    log.write(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}) + "\n")
-    log.flush()
-    os.fsync(log.fileno())
+def _note(log: SyncedLog, told: Told) -> None:
+    log.line(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}))
+
+
+def read(journal: Path) -> list[Told]:
+    """Return what *journal* says last of each change."""
+    told = [Told(**json.loads(line)) for line in whole_lines(journal)]
+    return list({one.number: one for one in told}.values())
+
+
+def count_acknowledged(journal: Path) -> int:
+    """Return how many changes its writer was acknowledged."""
+    return sum(told.end == "acknowledged" for told in read(journal))
 
 
 def end(journal: Path) -> None:
@@ -189,15 +193,12 @@ def start_python(
     steps: Sequence[str] = PYTHON,
     rest_s: float | None = None,
     gives_up: bool = False,
-) -> ForkServerProcess:
+) -> ForkedWriter:
     """Start a process that writes with our catalog or PyIceberg's own; see :func:`write`."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["integration.writers", "commit_coord.catalog.hive", "pyiceberg.io.pyarrow"])
-    process = context.Process(
-        target=_write_python, args=(kind, journal, table, dict(properties), steps, rest_s, gives_up), daemon=True
+    imported = ["integration.writers", "commit_coord.catalog.hive", "pyiceberg.io.pyarrow"]
+    return ForkedWriter(
+        _write_python, kind, journal, table, dict(properties), steps, rest_s, gives_up, imported=imported
     )
-    process.start()
-    return process
 
 
 def _write_python(
@@ -284,6 +285,24 @@ def write_java(
     write(journal, steps, apply, rest_s=rest_s)
 
 
+Running = ForkedWriter | Future[None]
+"""A writer: a process of its own, or a thread that asks Java."""
+
+
+def runs(writer: Running) -> bool:
+    """Return whether *writer* has not ended."""
+    return not writer.done() if isinstance(writer, Future) else writer.exit_code is None
+
+
+def await_end(writers: Iterable[Running]) -> None:
+    """Return when all have ended well."""
+    for writer in writers:
+        if isinstance(writer, Future):
+            writer.result()
+        else:
+            assert 0 == writer.wait()
+
+
 def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
     """Return when *commits* were acknowledged, or not all are *alive*; then the writers end, too."""
     try:
@@ -294,9 +313,8 @@ def await_enough(journals: Sequence[Path], commits: int, *, alive: Callable[[], 
 
 def await_acknowledged(journals: Sequence[Path], commits: int, *, alive: Callable[[], bool]) -> None:
     """Return when *commits* more than now were acknowledged, or not all are *alive*."""
-    wanted = sum(map(_acknowledged, journals)) + commits
-    while alive() and sum(map(_acknowledged, journals)) < wanted:
-        time.sleep(0.2)
+    wanted = sum(map(count_acknowledged, journals)) + commits
+    holds_within(lambda: not alive() or sum(map(count_acknowledged, journals)) >= wanted, math.inf, every_s=0.2)
 
 
 @contextmanager
@@ -321,200 +339,3 @@ def watched(metastore: str, table: str) -> Iterator[list[str]]:
     finally:
         over.set()
         watcher.join()
-
-
-# Prove.
-
-
-@dataclass(slots=True)
-class Proof:
-    """What was found.
-
-    Args:
-        told: What each writer was told, by writer.
-        swaps: Metadata files after the first.
-        broken: What does not hold, in words.
-    """
-
-    told: dict[str, list[Told]]
-    swaps: int = 0
-    broken: list[str] = field(default_factory=list)
-
-    def count(self, end: str, writer: str = "") -> int:
-        """Return how many changes ended so, of the writers whose names begin so."""
-        return sum(told.end == end for name, all_ in self.told.items() if name.startswith(writer) for told in all_)
-
-    def __str__(self) -> str:
-        """Return the counts, by writer."""
-        ends = ", ".join(
-            f"{name}: {dict(Counter(f'{told.step} {told.end}' for told in all_))}" for name, all_ in self.told.items()
-        )
-        return f"{self.swaps} swaps; {ends}; broken: {self.broken}"
-
-
-def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequence[tuple[str, int]]) -> Proof:
-    """Hold what the writers were told against the table.
-
-    Args:
-        journals: Of the writers.
-        seen: What the watcher saw.
-        head: The metadata location in the end.
-        rows: All rows in the end.
-    """
-    proof = Proof({path.stem: _read(path) for path in journals})
-    chain = _chain(head)
-    proof.swaps = len(chain) - 1
-    broken = proof.broken
-
-    broken += [f"{key} is there {times} times" for key, times in Counter(key for key, _ in rows).items() if times > 1]
-    there = dict(rows)
-    allowed = _allowed(proof.told)
-    broken += [f"nobody wrote {key}" for key in there.keys() - allowed.keys()]
-    broken += [
-        f"{key} is {there.get(key)} instead of {' or '.join(map(str, values))}"
-        for key, values in allowed.items()
-        if there.get(key) not in values
-    ]
-
-    places = {location: place for place, location in enumerate(chain)}
-    broken += [f"{location} was the table, and is not in its history" for location in seen if location not in places]
-    order = [places[location] for location in seen if location in places]
-    if order != sorted(order):
-        broken.append("the table went back in its history")
-
-    files = [json.loads(_path(location).read_bytes()) for location in chain]
-    for place, (older, newer) in enumerate(pairwise(files)):
-        broken += [f"{chain[place + 1]}: {what}" for what in _breaks(older, newer, chain[place])]
-    known = {snapshot["snapshot-id"] for body in files for snapshot in body["snapshots"]}
-    changes = [told for all_ in proof.told.values() for told in all_ if told.end == "acknowledged" and told.change]
-    broken += [
-        f"the snapshot of {told.change} was never in the table"
-        for told in changes
-        if told.snapshot_id is not None and told.snapshot_id not in known
-    ]
-    # Not the swaps: with ZooKeeper's lock, one of ours carries out what others wait to append, a snapshot for each.
-    if len(known) < len(changes):
-        broken.append(f"{len(known)} snapshots for {len(changes)} acknowledged changes")
-    answered = Counter(told.snapshot_id for told in changes if told.snapshot_id is not None)
-    broken += [f"the snapshot {one} was answered to {times} changes" for one, times in answered.items() if times > 1]
-    return proof
-
-
-def _read(journal: Path) -> list[Told]:
-    """Return what *journal* says last of each change; a line that is being written says nothing yet."""
-    lines = journal.read_text().splitlines(keepends=True)
-    told = [Told(**json.loads(line)) for line in lines if line.endswith("\n")]
-    return list({one.number: one for one in told}.values())
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Pause:
-    """The time between two acknowledgements, whoever got them.
-
-    Args:
-        seconds: How long.
-        phase: In which the table was; ``hms to both`` where it changed meanwhile.
-        after: What ended it: a step and whose.
-        since: Seconds from when each writer had been acknowledged once until it began.
-    """
-
-    seconds: float
-    phase: str
-    after: str
-    since: float
-
-    def __str__(self) -> str:
-        """Return ``0.51 s in both, after 12 s, until insert of pinned-0``."""
-        return f"{self.seconds:.2f} s in {self.phase}, after {self.since:.0f} s, until {self.after}"
-
-
-def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
-    """Return the pauses from when each writer has been acknowledged once, the longest first.
-
-    Before that processes start, and wait for the processor rather than for the table.
-
-    Args:
-        told: What each writer was told.
-        head: The metadata location in the end.
-    """
-    acknowledged = {
-        name: [one for one in all_ if one.end == "acknowledged" and one.change] for name, all_ in told.items()
-    }
-    start = max(all_[0].ended for all_ in acknowledged.values() if all_)
-    done = sorted(
-        (one.ended, f"{one.step} of {name}")
-        for name, all_ in acknowledged.items()
-        for one in all_
-        if one.ended >= start
-    )
-    phases = [
-        (body["last-updated-ms"] / 1000, body["properties"].get("commit-coord.lock-phase", "hms"))
-        for body in (json.loads(_path(location).read_bytes()) for location in _chain(head))
-    ]
-    found = []
-    for (before, _), (end, after) in pairwise(done):
-        here = [phase for at, phase in phases if at <= before][-1:] + [p for at, p in phases if before < at <= end]
-        found.append(Pause(end - before, " to ".join(dict.fromkeys(here)), after, before - start))
-    return sorted(found, reverse=True)
-
-
-def longest_pauses(told: Mapping[str, Sequence[Told]], head: str) -> str:
-    """Return the longest pause in each phase and of each change, and how many there were."""
-    by_phase: dict[str, list[Pause]] = {}
-    for pause in pauses(told, head):
-        by_phase.setdefault(pause.phase, []).append(pause)
-    return "\n".join(f"{all_[0]}, the longest of {len(all_)}" for all_ in by_phase.values())
-
-
-def has_written(journal: Path) -> bool:
-    """Return whether its writer was acknowledged something."""
-    return _acknowledged(journal) > 0
-
-
-def _acknowledged(journal: Path) -> int:
-    return sum(told.end == "acknowledged" for told in _read(journal))
-
-
-def _allowed(told: Mapping[str, Sequence[Told]]) -> dict[str, set[int | None]]:
-    """Return what each key may have as its value; None where it may be absent."""
-    allowed: dict[str, set[int | None]] = {}
-    for one in (one for all_ in told.values() for one in all_):
-        for key, value in one.change.items():
-            before = allowed.get(key, {None})
-            match one.end:
-                case "acknowledged":
-                    allowed[key] = {value}
-                case "refused":
-                    allowed[key] = before
-                case "unknown":
-                    allowed[key] = {*before, value}
-    return allowed
-
-
-def _chain(head: str) -> list[str]:
-    """Return every metadata location back from *head*, the oldest first."""
-    chain = [head]
-    while log := json.loads(_path(chain[-1]).read_bytes())["metadata-log"]:
-        chain.append(log[-1]["metadata-file"])
-    return chain[::-1]
-
-
-def _breaks(older: dict[str, Any], newer: dict[str, Any], older_location: str) -> Iterator[str]:
-    """Yield what keeps *newer* from being the next version after *older*."""
-    log = [entry["metadata-file"] for entry in newer["metadata-log"]]
-    before = [entry["metadata-file"] for entry in older["metadata-log"]]
-    if log != [*before, older_location][-len(log) :]:
-        yield "its log does not continue the one before"
-    # Its new snapshots lead back to what was current before.
-    known, snapshots = older.get("current-snapshot-id"), {one["snapshot-id"]: one for one in newer["snapshots"]}
-    current = newer.get("current-snapshot-id")
-    while current not in (known, None) and current in snapshots:
-        current = snapshots[current].get("parent-snapshot-id")
-    if current != known and known not in (None, -1):
-        yield "its snapshots do not continue those before"
-    if newer["last-sequence-number"] < older["last-sequence-number"]:
-        yield "its sequence numbers step back"
-
-
-def _path(location: str) -> Path:
-    return Path(urlsplit(location).path)

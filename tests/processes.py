@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from commit_coord.testing.contract import PATIENCE
+from commit_coord.testing.fleet import holds_within
 
 _PREAMBLE = """
 import json, os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
 import commit_coord
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.fleet import holds_within
 properties = json.loads(sys.argv[1])
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 def opened():
@@ -37,10 +39,7 @@ say("up")
 
 def until(condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE) -> None:
     """Return as soon as *condition* holds."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, f"{what} did not come true"
-        time.sleep(0.01)
+    assert holds_within(condition, seconds, every_s=0.01), f"{what} did not come true"
 
 
 class Process:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,6 +24,7 @@ TOP_LEVEL = {
     "commit_coord",
     "docker",
     "docs",
+    "examples",
     "integration",
     "pyproject.toml",
     "requirements.lock",
@@ -70,6 +73,16 @@ def test_layers() -> None:
     lint_imports = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_import_cycle() -> None:
+    """Who imports whom is an order, so each module can be read after those that it imports; type checkers count too."""
+    graph = grimp.build_graph("commit_coord", cache_dir=None)
+    imports = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_top_level() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commit_coord.testing import soak
-from commit_coord.testing.faults import __main__ as faults
-from commit_coord.testing.sim import __main__ as sim
 from tests.mutants import mutants
+from tests.proof import soak
+from tests.proof.faults import __main__ as faults
+from tests.proof.sim import __main__ as sim
 
 
 @pytest.mark.parametrize(

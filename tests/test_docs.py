@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_readme_example(tmp_path: Path) -> None:
         exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own document
         assert names["table"].scan().to_arrow().num_rows == 3 * runs
         names["catalog"].close()
+
+
+def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The scripts of the tutorial do what it says, with its configuration and one of its eight writers."""
+    tutorial = (DOCS / "tutorial.md").read_text()
+    saved = re.findall(r"Save this \w+ as `([\w.]+)`:\n\n```\w+\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
+    files = {name: text.replace("/tmp/tutorial", str(tmp_path)) for name, text in saved}
+    assert set(files) == {".pyiceberg.yaml", "create.py", "writer.py", "count.py"}
+    (tmp_path / ".pyiceberg.yaml").write_text(files[".pyiceberg.yaml"])
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+
+    for name, *arguments in (["create.py"], ["writer.py", "1"], ["count.py"]):
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        names: dict[str, Any] = {}
+        exec(compile(files[name], name, "exec"), names)  # noqa: S102 - our own document
+        names["catalog"].close()
+
+    assert capsys.readouterr().out == "20 rows in 20 snapshots\n"
 
 
 def test_links_lead_somewhere() -> None:

@@ -112,7 +112,9 @@ class Witness:
     def _outlives_lease(self) -> None:
         """Each request is listed with the end of its lease, by the clock of its service, and nothing moves that end."""
         ends: dict[str, float] = {}
-        while True:
+
+        def is_over() -> bool:
+            nonlocal ends
             asked = time.monotonic()
             left = {entry.request_id: (entry.expires_in_ms or 0) / 1000 for entry in self.entries()}
             if not ends:
@@ -120,16 +122,19 @@ class Witness:
                 # What is left is told in whole milliseconds.
                 ends = {one: time.monotonic() + seconds + 0.001 for one, seconds in left.items()}
             assert all(asked + seconds <= ends[one] for one, seconds in left.items() if seconds)
-            if not any(left.values()):
-                return  # Removed, or expired: the next request that it conflicts with removes it.
-            time.sleep(0.05)
+            return not any(left.values())  # Removed, or expired: the next request that it conflicts with removes it.
+
+        until(is_over, "the end of the leases")
 
     def _outlives_zookeeper(self) -> None:
         """The server says when a session ends: one timeout after its last word, rounded up to a tick."""
         latest = time.time() + LEASE_MS / 1000 + _TICK_S
-        while self.entries():
+
+        def is_over() -> bool:
             assert all(end <= latest for end in self._session_ends())
-            time.sleep(0.05)
+            return not self.entries()
+
+        until(is_over, "the end of the sessions")
 
     def _session_ends(self) -> list[float]:
         """Return when the sessions end that have locks on the table, in seconds since the epoch, rounded down."""
@@ -307,8 +312,7 @@ FUTURE = (
 from concurrent.futures import ThreadPoolExecutor
 pool = ThreadPoolExecutor(1)
 future = pool.submit(job)
-while len(main.show_locks()) < 4:
-    time.sleep(0.01)
+assert holds_within(lambda: len(main.show_locks()) >= 4, 600)
 queued = pool.submit(locked, X, "leaks", {table!r}, "day=2")
 assert queued.cancel()
 future.cancel()
@@ -329,7 +333,7 @@ async def cell():
     except TimeoutError:
         say("cancelled")
     del waiting
-    await asyncio.sleep(600)
+    await asyncio.Event().wait()
 asyncio.run(cell())
 """
 )
@@ -354,8 +358,7 @@ def query():
     except Exception as error:
         say(type(error).__name__)
 threading.Thread(target=query).start()
-while len(main.show_locks(Resource(("leaks", {table!r})))) < 200:
-    time.sleep(0.01)
+assert holds_within(lambda: len(main.show_locks(Resource(("leaks", {table!r})))) >= 200, 600)
 main.close()
 say("closed")
 hang()

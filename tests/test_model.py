@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.testing.model.page import digest, page
-from commit_coord.testing.model.tlc import check
-from commit_coord.testing.model.variants import FREE, LIVE, VARIANTS
+from tests.proof.model.page import HEAD, digest, page
+from tests.proof.model.tlc import check
+from tests.proof.model.variants import FREE, LIVE, VARIANTS
 
 ROOT = Path(__file__).parents[1]
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
@@ -39,6 +39,7 @@ def test_the_page_is_what_the_models_say() -> None:
 def test_the_page_is_of_these_models() -> None:
     """Whoever changes a specification or a variant runs `make model`."""
     assert f"<!-- made from {digest()} -->" in MODEL
+    assert MODEL.startswith(HEAD)
 
 
 def test_every_guard_is_taken_away_once() -> None:

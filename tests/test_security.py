@@ -18,10 +18,10 @@ from commit_coord.cli import app
 from commit_coord.config import configure
 from commit_coord.errors import CommitCoordError
 from commit_coord.local import HiveMetastore, PostgresServer
-from commit_coord.locks.base import LockManager
-from commit_coord.locks.lease import stored
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.zookeeper_access import Access
+from commit_coord.locks.sql.requests import stored
+from commit_coord.locks.zookeeper.access import Access
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.spark.holder import Holder
 from commit_coord.testing.contract import Service, soon
@@ -77,7 +77,7 @@ def asked(*path: str, scope: LockScope = LockScope.OPERATION, text: str = "s", r
     return LockRequest.of(scope, {Resource(path): LockMode.EXCLUSIVE}, owner=owner, request_id=request_id)
 
 
-def listed(manager: LockManager) -> list[tuple[Resource, str, str]]:
+def listed(manager: HandoverLockManager) -> list[tuple[Resource, str, str]]:
     return [(entry.resource, entry.owner.user, entry.owner.statement) for entry in manager.locks()]
 
 
@@ -99,9 +99,9 @@ def test_a_name_is_only_a_name(service: Service, name: str) -> None:
     manager.remember(entry, lifetime_ms=60_000)
     assert other.recall(name) == entry
     with manager.acquire(asked(name, name, scope=LockScope.COMMIT, request_id=f"{name}+"), deadline=soon()) as latch:
-        latch.leave(name)
+        latch.set_handover_note(name)
     with other.acquire(asked(name, name, scope=LockScope.COMMIT, request_id=f"{name}-"), deadline=soon()) as latch:
-        assert latch.note == name
+        assert latch.handover_note == name
     assert listed(manager) == [(Resource(("db", "witness")), "s", "s")]
     witness.ensure_active(0)
     witness.release()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.testing.soak import MANAGERS, Run, page, plot, slope, soak
+from tests.proof.soak import MANAGERS, Run, page, plot, slope, soak
 
 
 def test_growth_is_told_from_noise() -> None:

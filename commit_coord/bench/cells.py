@@ -11,7 +11,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from commit_coord.bench.fleet import PYTHON, Fleet, run_together
+from commit_coord.bench.fleet import PYTHON, WarmWorkers, run_together
 from commit_coord.bench.tables import ROWS, History, catalog_of, inspect, locks_left, missing_files
 
 LAYOUTS = ("one table", "one table each")
@@ -58,7 +58,7 @@ def measure(
     prefix: str = "",
     tables: int | None = None,
     threads: int = 1,
-    fleet: Fleet | None = None,
+    fleet: WarmWorkers | None = None,
     locks: Callable[[Catalog], int] = locks_left,
     placed: Callable[[str], None] = lambda _: None,
     beside: Callable[[float], None] = lambda _: None,
@@ -81,7 +81,7 @@ def measure(
         beside: Called while they write, with the moment of their start.
 
     Raises:
-        WorkerFailed: A writer ended, or its last append did not.
+        WriterFailed: A writer ended, or its last append did not.
     """
     folder.mkdir(parents=True)
     count = tables or (1 if layout == LAYOUTS[0] else writers)
@@ -101,12 +101,12 @@ def measure(
         }
         for worker in range(writers // threads)
     ]
-    timeout = seconds + _PATIENCE_S
+    timeout_s = seconds + _PATIENCE_S
     if fleet is not None and contender.command == PYTHON:
-        answers = fleet.run(specs, timeout=timeout, beside=beside)
+        answers = fleet.run(specs, timeout_s=timeout_s, beside=beside)
     else:
         command = contender.command
-        answers = run_together("append_for_a_while", specs, timeout=timeout, command=command, beside=beside)
+        answers = run_together("append_for_a_while", specs, timeout_s=timeout_s, command=command, beside=beside)
     found = [inspect(catalog, name) for name in names]
     acknowledged = sum(answer["acknowledged"] for answer in answers)
     added = sum(finding.snapshots - history.snapshots for finding in found)

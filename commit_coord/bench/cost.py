@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from commit_coord.bench.fleet import Worker, WorkerFailed
+from commit_coord.bench.fleet import Worker
 from commit_coord.bench.tables import KINDS, Kind, locks_left, make_histories, open_catalog
+from commit_coord.testing.fleet import WriterFailed
 
 
 def run(
@@ -78,7 +79,7 @@ def _warm(
             for (kind, length), worker in list(workers.items()):
                 try:
                     answer = worker.ask({"table": f"warm_{length}"}, patience_s)
-                except WorkerFailed as error:
+                except WriterFailed as error:
                     gave_up[f"{kind}, warm, {length}"] = str(error)
                     workers.pop((kind, length)).close()
                     continue
@@ -94,7 +95,7 @@ def _ready(
     worker = Worker("append_once", {"kind": kind, "folder": str(folder), "tables": tables, "fresh": fresh})
     try:
         worker.receive(patience_s)
-    except WorkerFailed as error:
+    except WriterFailed as error:
         gave_up[f"{kind}, {', '.join(tables)}"] = str(error)
         worker.close()
         return None
@@ -119,7 +120,7 @@ def _fresh(
                     continue
                 try:
                     answer = worker.ask({"table": f"fresh_{length}"}, patience_s)
-                except WorkerFailed as error:
+                except WriterFailed as error:
                     gave_up[f"{kind}, fresh, {length}"] = str(error)
                     continue
                 finally:

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from commit_coord.bench.cells import Contender, measure, ratio, summary
-from commit_coord.bench.fleet import Fleet, WorkerFailed
+from commit_coord.bench.fleet import WarmWorkers
 from commit_coord.bench.hive import JAVA, PYICEBERG, contenders, locks_left_in
 from commit_coord.bench.tables import NAMESPACE, History, catalog_of, locks_left, make_histories, sql_properties
 from commit_coord.config import COORDINATED_URI_PREFIX
@@ -25,6 +25,7 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.local import HiveMetastore, PostgresServer, ZooKeeperEnsemble
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.testing.fleet import WriterFailed
 
 QUEUE, SINGLE = "all that wait", "one a swap"
 OURS = (QUEUE, SINGLE)
@@ -70,7 +71,7 @@ def run(
     say(f"making a history of {snapshots} snapshots, and starting {max(writers)} processes")
     histories = make_histories(folder / "history", [max(1, snapshots // 10), snapshots])
     bench = _Bench(folder, seconds, writers, say)
-    with Fleet("append_on_request", max(writers)) as bench.fleet:
+    with WarmWorkers("append_on_request", max(writers)) as bench.fleet:
         bench.sqlite(histories[snapshots])
         with ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper, ExitStack() as stack:
             with HiveMetastore(folder / "metastore") as metastore:
@@ -95,7 +96,7 @@ def run(
 class _Bench:
     """What has been measured so far, and how to measure more."""
 
-    fleet: Fleet
+    fleet: WarmWorkers
 
     def __init__(self, folder: Path, seconds: float, writers: Sequence[int], say: Callable[[str], None]) -> None:
         self._folder = folder
@@ -216,7 +217,7 @@ class _Bench:
                 fleet=self.fleet,
                 locks=(lambda _: locks_left_in(locks)) if locks else locks_left,
             )
-        except WorkerFailed as error:
+        except WriterFailed as error:
             self.gave_up[f"{where}, {contender.kind}, {count} {how}"] = str(error)
             self._say(f"{where}, {contender.kind}, {count} {how}: gave up: {error}")
             if contender.kind in (QUEUE, SINGLE):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from commit_coord.bench.cells import LAYOUTS, Contender, measure, plan, ratio, summary
-from commit_coord.bench.fleet import WorkerFailed
 from commit_coord.bench.tables import NAMESPACE, ROWS, make_histories
 from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import LockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.fleet import WriterFailed
 
 OURS = ("commit_coord, zookeeper", "commit_coord, hms")
 PYICEBERG = ("pyiceberg", "pyiceberg, tuned")
@@ -115,7 +115,7 @@ def compare(
                     prefix=place,
                     locks=lambda _: locks_left_in(locks),
                 )
-            except WorkerFailed as error:
+            except WriterFailed as error:
                 gave_up[f"{contender.kind}, {layout}, {count} writers"] = str(error)
                 say(f"{contender.kind}, {layout}, {count} writers: gave up: {error}")
                 continue

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from commit_coord.bench.cells import percentile
 from commit_coord.bench.counting import PING, CountingProxy, Requests, metastore_requests, zookeeper_requests
-from commit_coord.bench.fleet import PYTHON, Worker, WorkerFailed, run_together
+from commit_coord.bench.fleet import PYTHON, Worker, run_together
 from commit_coord.bench.tasks import CURATOR, JAVA, KAZOO
 from commit_coord.local import HiveMetastore, NotInstalled, PostgresServer, ZooKeeperEnsemble
+from commit_coord.testing.fleet import WriterFailed
 
 _PAUSE_S = 0.03
 """Until a waiter stands in the queue and sleeps: several times what entering takes."""
@@ -115,7 +116,7 @@ def run(
             try:
                 cell = measure(locks, seconds=seconds, contenders=contenders, hand_overs=hand_overs)
                 cell |= idle(locks, seconds * 4)
-            except WorkerFailed as error:
+            except WriterFailed as error:
                 gave_up[locks.label] = str(error)
                 say(f"{locks.label}: gave up: {error}")
                 continue
@@ -133,7 +134,7 @@ def run(
             try:
                 found |= lock_partitions(locks, partitions)
                 found |= list_locks(locks, partitions, listed // partitions)
-            except WorkerFailed as error:
+            except WriterFailed as error:
                 gave_up[f"{locks.label}, {partitions:,} partitions or {listed:,} locks"] = str(error)
             large.append(found)
             say(f"{locks.label}, {partitions:,} partitions in one request, {listed:,} locks in all: {found}")
@@ -249,7 +250,7 @@ def lock_partitions(locks: Locks, count: int) -> dict[str, Any]:
     """Lock *count* partitions in one request, twice: nothing of them known before, and again."""
     with locks.worker("lock_partitions", count=count) as worker:
         worker.receive(60)
-        first, again = worker.ask({}, timeout=_PATIENCE_S), worker.ask({}, timeout=_PATIENCE_S)
+        first, again = worker.ask({}, timeout_s=_PATIENCE_S), worker.ask({}, timeout_s=_PATIENCE_S)
     return {
         "acquire_ms": round(first["acquire_ms"]),
         "again_ms": round(again["acquire_ms"]),
@@ -262,7 +263,7 @@ def list_locks(locks: Locks, count: int, times: int) -> dict[str, Any]:
     """List the locks when there are *times* requests for *count* partitions each; lock one partition beside them."""
     with locks.worker("list_locks", count=count, times=times) as worker:
         worker.receive(_PATIENCE_S)
-        answer = worker.ask({}, timeout=_PATIENCE_S)
+        answer = worker.ask({}, timeout_s=_PATIENCE_S)
     one_ms: dict[str, float] = answer["one_ms"]
     return {
         "all": answer["listed"],
@@ -279,11 +280,11 @@ def measure(locks: Locks, *, seconds: float, contenders: int, hand_overs: int) -
     """Measure cycles and hand-overs."""
     manager, command = locks.manager, locks.command
     spec = {"manager": manager, "uri": locks.uri, "seconds": seconds}
-    (alone,) = run_together("cycle_locks", [spec], timeout=seconds + 60, command=command)
+    (alone,) = run_together("cycle_locks", [spec], timeout_s=seconds + 60, command=command)
     if manager == "memory":
-        contended = run_together("cycle_locks", [{**spec, "threads": contenders}], timeout=seconds + 60)
+        contended = run_together("cycle_locks", [{**spec, "threads": contenders}], timeout_s=seconds + 60)
     else:
-        contended = run_together("cycle_locks", [spec] * contenders, timeout=seconds + 60, command=command)
+        contended = run_together("cycle_locks", [spec] * contenders, timeout_s=seconds + 60, command=command)
     delays = _hand_over(locks, hand_overs) if manager != "none" else []
     cycles = sum(answer["cycles"] for answer in contended)
     return {
@@ -338,7 +339,7 @@ def _hand_over(locks: Locks, times: int) -> list[float]:
     """Return the milliseconds from the beginning of a release until the waiter has its lease."""
     if locks.manager == "memory":
         spec = {"manager": locks.manager, "uri": locks.uri, "times": times, "pause": _PAUSE_S}
-        (answer,) = run_together("hand_over_in_threads", [spec], timeout=60 + times)
+        (answer,) = run_together("hand_over_in_threads", [spec], timeout_s=60 + times)
         delays: list[float] = answer["delays_ms"]
         return delays
     with locks.worker("hand_over") as holder, locks.worker("hand_over") as waiter:

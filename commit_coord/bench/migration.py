@@ -17,7 +17,7 @@ from typing import Any
 
 from commit_coord.bench.cells import LAYOUTS, Contender, measure, ratio, summary
 from commit_coord.bench.counting import CountingProxy, metastore_requests
-from commit_coord.bench.fleet import Fleet, wait_until
+from commit_coord.bench.fleet import WarmWorkers, wait_until
 from commit_coord.bench.hive import locks_left_in
 from commit_coord.bench.tables import NAMESPACE, ROWS, History, catalog_of, make_histories
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
@@ -92,7 +92,7 @@ def run(
         HiveMetastore(folder / "metastore", "4.0.1", postgres=postgres) as metastore,
         ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper,
         CountingProxy(metastore.port, metastore_requests) as proxy,
-        Fleet("append_on_request", max(writers)) as fleet,
+        WarmWorkers("append_on_request", max(writers)) as fleet,
         create_lock_manager("hms", metastore.uri) as hms_locks,
         create_lock_manager("zookeeper", zookeeper.connect_string) as zookeeper_locks,
     ):

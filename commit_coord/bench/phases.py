@@ -12,12 +12,13 @@ import pyiceberg.io.pyarrow
 from pyiceberg.table import Transaction
 
 from commit_coord import coordinator
-from commit_coord.coordinator import commit as committing
+from commit_coord.coordinator import planning
 from commit_coord.coordinator.commit import Commit
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.table import CoordinatedTransaction
 from commit_coord.table.append import PureAppend
+from commit_coord.table.committing import Committing
 
 
 class Phases:
@@ -38,15 +39,15 @@ class Phases:
             (CoordinatedTransaction, "append", "prepare: append()"),
             (Transaction, "append", "prepare: append(): PyIceberg"),
             (pyiceberg.io.pyarrow, "write_file", "prepare: append(): write data file"),
-            (CoordinatedTransaction, "_attempt", "prepare: attempt"),
+            (Committing, "attempt", "prepare: attempt"),
             (PureAppend, "_own_manifests", "prepare: attempt: write manifest"),
             (PureAppend, "_merge", "prepare: attempt: merge"),
             (coordinator.Coordinator, "commit", "coordinator.commit"),
-            (committing, "follow", f"{latched}plan: follow"),
-            (lean, "apply_updates", f"{latched}plan: follow: apply updates"),
+            (planning, "rebase", f"{latched}plan: rebase"),
+            (fast_metadata, "apply_updates", f"{latched}plan: rebase: apply updates"),
             (coordinator.Coordinator, "read", f"{latched}plan: read head"),
             (manifest_list, "write_appended", f"{latched}write: manifest list"),
-            (lean, "dump_parts", f"{latched}write: dump metadata"),
+            (fast_metadata, "dump_parts", f"{latched}write: dump metadata"),
         ):
             self._wrap(owner, name, label)
 

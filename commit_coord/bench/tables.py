@@ -23,6 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import commit_coord
 from commit_coord.config import COORDINATED_URI_PREFIX
+from commit_coord.testing.history import ancestry
 
 Kind = Literal["commit_coord", "pyiceberg"]
 
@@ -165,21 +166,11 @@ def _path(location: str) -> Path:
 
 def look(metadata: dict[str, Any]) -> Finding:
     """Return what *metadata*, the parsed metadata file of a table, holds."""
-    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata["snapshots"]}
-    current = snapshots.get(metadata.get("current-snapshot-id"))
-    rows = int(current["summary"]["total-records"]) if current else 0
-    seen: set[int] = set()
-    sequence: int | None = None
-    while current is not None and current["snapshot-id"] not in seen:
-        if sequence is not None and current["sequence-number"] != sequence - 1:
-            break
-        seen.add(current["snapshot-id"])
-        sequence = current["sequence-number"]
-        current = snapshots.get(current.get("parent-snapshot-id"))
+    current = [one for one in metadata["snapshots"] if one["snapshot-id"] == metadata.get("current-snapshot-id")]
     return Finding(
-        snapshots=len(snapshots),
-        chain=len(seen),
-        rows=rows,
+        snapshots=len(metadata["snapshots"]),
+        chain=len(ancestry(metadata)),
+        rows=sum(int(one["summary"]["total-records"]) for one in current),
         summaries=tuple(snapshot.get("summary", {}) for snapshot in metadata["snapshots"]),
     )
 

@@ -32,7 +32,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import fastavro
@@ -48,12 +48,13 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
-from commit_coord.locks.queueing import holder_facts
+from commit_coord.locks.blockers import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
 
 if TYPE_CHECKING:
-    from commit_coord.catalog.base import CoordinatedCatalog
+    from commit_coord.config import Settings
     from commit_coord.coordinator import Coordinator
+    from commit_coord.locks.base import LockManager
 
 DAY_MS = 86_400_000
 
@@ -75,6 +76,33 @@ _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 _KEPT = re.compile(r"version-hint\.text")
 
 Table = tuple[str, ...]
+
+
+class SearchedCatalog(Protocol):
+    """A catalog as far as the search for orphans goes."""
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Knows the heads."""
+        ...
+
+    @property
+    def locks(self) -> LockManager:
+        """Knows who is at work on a table."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the catalog."""
+        ...
+
+    def list_tables(self, namespace: str | Table) -> Iterable[Table]:
+        """Return the tables of *namespace*."""
+        ...
+
+    def list_namespaces(self, namespace: str | Table = ()) -> Iterable[Table]:
+        """Return the namespaces in *namespace*."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +140,7 @@ class Orphans:
         return sum(one.size for one in self.files)
 
 
-def find(
-    catalog: CoordinatedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
-) -> Orphans:
+def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
     """Return the orphans of *table*.
 
     Args:
@@ -158,7 +184,7 @@ def find(
     )
 
 
-def delete(catalog: CoordinatedCatalog, found: Orphans) -> Orphans:
+def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
     A file that can't be deleted is logged and left.
@@ -219,7 +245,7 @@ def _is_hidden(path: str) -> bool:
 # Who may still need some of it.
 
 
-def _at_work_since(catalog: CoordinatedCatalog, table: Table) -> int | None:
+def _at_work_since(catalog: SearchedCatalog, table: Table) -> int | None:
     """Wait until all who had written before now have committed; return since when the first operation is at work.
 
     Returns:
@@ -258,7 +284,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
-        note = Note.parse(latch.note or "")
+        note = Note.parse(latch.handover_note or "")
         metadata, location = coordinator.load(table)
     io = coordinator.store.file_io(metadata.properties, location)
     found = set(_versions(coordinator, location))
@@ -348,7 +374,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
         )
 
 
-def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> None:
+def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> None:
     """Refuse a location that other tables' files lie in.
 
     Raises:
@@ -376,7 +402,7 @@ def _refuse_shared(catalog: CoordinatedCatalog, table: Table, location: str) -> 
                 )
 
 
-def _tables(catalog: CoordinatedCatalog) -> Iterator[Table]:
+def _tables(catalog: SearchedCatalog) -> Iterator[Table]:
     seen: set[Table] = set()
 
     def below(namespaces: Iterable[Table]) -> Iterator[Table]:

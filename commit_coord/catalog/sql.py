@@ -28,8 +28,7 @@ from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
-from commit_coord.locks.lease_store import noticing_silence
-from commit_coord.process import is_dead, this_owner
+from commit_coord.locks.sql.postgres import noticing_silence
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
 
@@ -102,7 +101,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
         weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
-        self._coordinate(configuration, self)
+        self._configure(configuration)
+        self._coordinate(self, self._open_locks(space=name))
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""
@@ -216,7 +216,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             "catalog": self.name,
             "impl": settings.lock_impl,
             "service": service,
-            "process": this_owner().process if settings.lock_impl == "memory" else "",
+            "process": self.host.owner().process if settings.lock_impl == "memory" else "",
         }
         try:
             self._declare(mine)
@@ -226,7 +226,12 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
 
     def _declare(self, mine: dict[str, str]) -> None:
         found = self._declared()
-        if found is not None and found.process and found.process != mine["process"] and is_dead(found.process):
+        if (
+            found is not None
+            and found.process
+            and found.process != mine["process"]
+            and self.host.is_dead(found.process)
+        ):
             with self.engine.begin() as connection:
                 connection.execute(_UNDECLARE, mine)
             found = None

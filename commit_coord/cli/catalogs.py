@@ -15,6 +15,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
 from commit_coord.cli.failures import CommandFailed, ExitCode
 from commit_coord.config import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
+from commit_coord.model import Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +117,19 @@ def _refuse_missing_file(uri: str) -> None:
             ExitCode.USAGE,
             "no-database",
         )
+
+
+def table_resource(catalog: CoordinatedCatalog, table: str) -> Resource:
+    """Return what *table*, ``NAMESPACE.TABLE``, locks.
+
+    Raises:
+        CommandFailed: There is no such table.
+    """
+    identifier = tuple(part for part in table.split(".") if part)
+    if len(identifier) < 2 or not catalog.table_exists(identifier):
+        raise CommandFailed(
+            f"there is no table {table!r} in catalog {catalog.name!r}; a table is named NAMESPACE.TABLE",
+            ExitCode.REFUSED,
+            "not-found",
+        )
+    return Resource.table(identifier)

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from commit_coord.catalog.declaration import LOCK_ENABLED
-from commit_coord.catalog.protection import Beside, Protection
+from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
+from commit_coord.catalog.metastore.protection import Beside, Protection
 from commit_coord.cli.output import moment, table
 from commit_coord.cli.views import lock_record
 from commit_coord.config import Configuration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,20 +10,20 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli import migration_views as views
 from commit_coord.cli.catalogs import Choice, opened
 from commit_coord.cli.failures import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.protocol.migration import MIGRATING, Phase, State
+from commit_coord.protocol.migration import MIGRATING, Phase
 
 if TYPE_CHECKING:
-    from commit_coord.catalog.migration import Migration, Moved, Standing
-    from commit_coord.catalog.sightings import Seen, Sighting
+    from commit_coord.catalog.migration import Migration, Moved
+    from commit_coord.catalog.migration.sightings import Seen
 
 migrate = typer.Typer(
     name="migrate",
@@ -51,11 +50,6 @@ _WAIT = Annotated[
     float, typer.Option(help="Try again for so long where writers or operations hold it up.", min=0, metavar="SECONDS")
 ]
 
-_BAR = 24
-"""Letters of the bar that shows how many tables are in which phase."""
-
-_STYLES = {Phase.HMS: "yellow", Phase.BOTH: "cyan", Phase.ZOOKEEPER: "green"}
-
 _AGAIN = 1.0
 """Seconds between two tries of ``--wait``, beside the window."""
 
@@ -80,25 +74,25 @@ def plan(
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
         chosen = migration.tables(_patterns(tables, all_))
         seen = _watched(output, migration, window)
-        standings = migration.standings(chosen, seen, window_s=window)
+        statuses = migration.statuses(chosen, seen, window_s=window)
         shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
-        for one in standings:
+        for one in statuses:
             step = one.state.phase.toward(Phase.ZOOKEEPER)
             shown.add_row(
                 one.table,
-                Text(one.state.phase, style=_STYLES[one.state.phase]),
+                Text(one.state.phase, style=views.STYLES[one.state.phase]),
                 str(one.state.epoch),
                 step or "-",
-                _people(one.sightings),
-                _people(one.holds_up) if step is Phase.ZOOKEEPER else "",
+                views.people(one.sightings),
+                views.people(one.holds_up) if step is Phase.ZOOKEEPER else "",
             )
         document = {
-            "lock_requests_per_s": _rate(seen),
+            "lock_requests_per_s": views.rate(seen),
             "watched_s": round(seen.seconds, 1),
-            "tables": [_standing_record(one) for one in standings],
+            "tables": [views.status_record(one) for one in statuses],
         }
-        rate = f"{_rate(seen):.1f}" if seen.locks is not None else "too few to count"
-        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", _counts(standings))
+        rate = f"{views.rate(seen):.1f}" if seen.locks is not None else "too few to count"
+        output.answer(document, shown, f"lock requests a second in the metastore: {rate}", views.counts(statuses))
 
 
 @migrate.command()
@@ -205,13 +199,13 @@ def status(
         with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
             while True:
                 seen = migration.watch(every if looks else 0.0)
-                standings = migration.standings(migration.tables(patterns), seen, window_s=60)
+                statuses = migration.statuses(migration.tables(patterns), seen, window_s=60)
                 looks += 1
                 if live is not None:
-                    live.update(Group(_status_table(standings), _counts(standings)), refresh=True)
+                    live.update(Group(views.status_table(statuses), views.counts(statuses)), refresh=True)
                 else:
-                    document = {"tables": [_standing_record(one) for one in standings]}
-                    output.answer(document, _status_table(standings), _counts(standings))
+                    document = {"tables": [views.status_record(one) for one in statuses]}
+                    output.answer(document, views.status_table(statuses), views.counts(statuses))
                 if not watch or looks == times:
                     break
 
@@ -249,7 +243,7 @@ def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
     with opened(choice) as catalog:
         if catalog.settings.lock_impl != MIGRATING:
             raise CommandFailed(
-                f"the catalog {catalog.name!r} locks with {catalog.settings.lock_impl!r}: tables are moved by one with "
+                f"the catalog {catalog.name!r} locks with '{catalog.settings.lock_impl}': tables are moved by one with "
                 f"lock-impl={MIGRATING} and lock.uri=ZOOKEEPER, as their writers have it",
                 ExitCode.USAGE,
                 "usage",
@@ -305,7 +299,7 @@ def _move(
         if not left or SYSTEM_CLOCK.now() >= until:
             break
         output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
-        time.sleep(_AGAIN)
+        SYSTEM_CLOCK.sleep(_AGAIN)
     moved = [done[key] for key in sorted(done)]
     good = (Outcome.CHANGED, Outcome.THERE)
     if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
@@ -322,7 +316,7 @@ def _move(
             one.reason,
             duration(one.took_ms),
         )
-    output.answer({"target": target, "tables": [_moved_record(one) for one in moved]}, shown)
+    output.answer({"target": target, "tables": [views.moved_record(one) for one in moved]}, shown)
     outcomes = {one.outcome for one in moved}
     if Outcome.FAILED in outcomes:
         raise typer.Exit(ExitCode.FAILED)
@@ -342,106 +336,3 @@ def _progress(output: Output, total: int) -> Iterator[Any]:
     with Progress(*columns, console=output.notes, transient=True) as progress:
         task = progress.add_task("moving", total=total, last="")
         yield lambda one: progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
-
-
-def _status_table(standings: Sequence[Standing]) -> Table:
-    shown = table(
-        "table", "phase", "epoch", "ours", "commits by phase", "mean wait", "others seen", right=("epoch", "ours")
-    )
-    for one in standings:
-        counted = _counted(one)
-        shown.add_row(
-            one.table,
-            Text(one.state.phase, style=_STYLES[one.state.phase]),
-            str(one.state.epoch),
-            str(len(one.writers)),
-            ", ".join(f"{phase} {commits}" for phase, (commits, _) in counted.items()),
-            ", ".join(f"{phase} {duration(waited / commits)}" for phase, (commits, waited) in counted.items()),
-            _people(one.holds_up + [who for who in one.sightings if who.kind == "java"]),
-        )
-    return shown
-
-
-def _counted(standing: Standing) -> dict[str, tuple[int, float]]:
-    """Return phase → commits of the writers that live, and milliseconds that they waited."""
-    sums: dict[str, tuple[int, float]] = {}
-    for phase in Phase:
-        counts = [writer.counted.get(standing.table, {}).get(phase) for writer in standing.writers]
-        commits = sum(one.latches for one in counts if one is not None)
-        if commits:
-            sums[phase.value] = commits, sum(one.waited_ms for one in counts if one is not None)
-    return sums
-
-
-def _counts(standings: Sequence[Standing]) -> Text:
-    """Return a bar of how many tables are in which phase."""
-    total, bar = len(standings), Text()
-    for phase in Phase:
-        bar.append("█" * round(_BAR * _share(standings, phase)), style=_STYLES[phase])
-    for phase in Phase:
-        number = sum(one.state.phase is phase for one in standings)
-        bar.append(f"  {phase} {number} of {total}", style=_STYLES[phase])
-    return bar
-
-
-def _share(standings: Sequence[Standing], phase: Phase) -> float:
-    return sum(one.state.phase is phase for one in standings) / (len(standings) or 1)
-
-
-def _people(sightings: Sequence[Sighting]) -> str:
-    return "; ".join(map(str, sightings))
-
-
-def _rate(seen: Seen) -> float | None:
-    return None if seen.locks is None else round(seen.locks / max(seen.seconds, 0.001), 2)
-
-
-def _sighting_record(sighting: Sighting) -> dict[str, Any]:
-    return {
-        "who": sighting.who,
-        "kind": sighting.kind,
-        "how": sighting.how,
-        "times": sighting.times,
-        "last_ms": sighting.last_ms,
-        **({"spelled": sighting.spelled} if sighting.spelled else {}),
-    }
-
-
-def _standing_record(standing: Standing) -> dict[str, Any]:
-    step = standing.state.phase.toward(Phase.ZOOKEEPER)
-    return {
-        "table": standing.table,
-        "phase": standing.state.phase,
-        "epoch": standing.state.epoch,
-        "next": step,
-        "seen": [_sighting_record(one) for one in standing.sightings],
-        "held_up_by": [_sighting_record(one) for one in standing.holds_up] if step is Phase.ZOOKEEPER else [],
-        "writers": [
-            {
-                "client": writer.client,
-                "version": writer.version,
-                "owner": str(writer.owner),
-                "phases": list(writer.phases),
-                "wrote_in": writer.tables[standing.table],
-            }
-            for writer in standing.writers
-        ],
-        "commits": {phase: commits for phase, (commits, _) in _counted(standing).items()},
-        "waited_ms": {phase: round(waited) for phase, (_, waited) in _counted(standing).items()},
-    }
-
-
-def _state_record(state: State | None) -> dict[str, Any] | None:
-    return None if state is None else {"phase": state.phase, "epoch": state.epoch}
-
-
-def _moved_record(moved: Moved) -> dict[str, Any]:
-    return {
-        "table": moved.table,
-        "before": _state_record(moved.before),
-        "after": _state_record(moved.after),
-        "outcome": moved.outcome,
-        "reason": moved.reason,
-        "waits_for": [_sighting_record(one) for one in moved.waits_for],
-        "took_ms": round(moved.took_ms),
-    }

@@ -21,3 +21,4 @@ PROPERTY = Annotated[
     list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
 ]
 WHY = Annotated[str, typer.Option("--why", help="The reason, for the audit log.", metavar="TEXT")]
+YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -107,7 +107,9 @@ def age_ms(text: str) -> int:
     """Return a length of time such as ``3d``, ``12h``, ``90m`` or ``30s`` in milliseconds."""
     match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
     if match is None:
-        raise CommandFailed(f"not a length of time: {text!r}; 3d, 12h, 90m and 30s are some", ExitCode.USAGE, "usage")
+        raise CommandFailed(
+            f"invalid length of time: {text!r}; examples are 3d, 12h, 90m and 30s", ExitCode.USAGE, "usage"
+        )
     return int(match[1]) * _UNITS_MS[match[2]]
 
 

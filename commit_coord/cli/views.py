@@ -11,9 +11,9 @@ from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
 
 from commit_coord.cli.output import duration, moment, table
-from commit_coord.config import PROPERTIES, Configuration
+from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.coordinator import request_ids
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState
 from commit_coord.process import is_dead
@@ -23,6 +23,10 @@ Record = dict[str, Any]
 
 _WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name")
 """Summary properties that say who wrote, the most telling first. Nobody has to set one."""
+
+
+REQUEST_ID_LENGTH = 8
+"""As many letters of a request id are enough to name it, if only one begins so; the tables print as many."""
 
 
 # -- locks -------------------------------------------------------------------------------------------------
@@ -109,7 +113,7 @@ def _request_ids(listed: str | None, wide: bool) -> str:
 
 def short(request_id: str | None) -> str:
     """Return the beginning of a request id, as git shortens its own; ``unlock`` takes it."""
-    return (request_id or "")[:8]
+    return (request_id or "")[:REQUEST_ID_LENGTH]
 
 
 _OPERATIONS = {"unknown": "unknown (its snapshot may be gone)"}
@@ -149,7 +153,7 @@ def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
     Format version 1 does not number them. There none is taken to be missing as long as all parents are there, and else
     one behind each.
     """
-    if last := lean.sequence_number(metadata):
+    if last := fast_metadata.sequence_number(metadata):
         return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last
     ids = [one.snapshot_id for one in metadata.snapshots]
     known = set(ids)
@@ -251,7 +255,7 @@ def config_records(configuration: Configuration) -> list[Record]:
         {
             "property": prop.key,
             "value": shown(prop.key, _text(values[prop.key.replace(".", "_").replace("-", "_")])),
-            "from": configuration.origins.get(prop.key, "default"),
+            "from": configuration.origins.get(prop.key, Origin.DEFAULT),
             "meaning": prop.description,
         }
         for prop in PROPERTIES
@@ -260,7 +264,7 @@ def config_records(configuration: Configuration) -> list[Record]:
         {
             "property": key,
             "value": shown(key, value),
-            "from": configuration.origins.get(key, "default"),
+            "from": configuration.origins.get(key, Origin.DEFAULT),
             "meaning": "PyIceberg's own",
         }
         for key, value in sorted(configuration.properties.items())

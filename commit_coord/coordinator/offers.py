@@ -1,4 +1,4 @@
-"""Attempts as they wait in a lock service, for whoever holds the latch to carry them out."""
+"""Attempts that wait in a lock service, so that the holder of the latch can carry them along."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_file(data: bytes, location: str, io: FileIO) -> str:
 
 
 def read(text: str, room: int, file_io: Callable[[str], FileIO]) -> tuple[Attempt, int] | None:
-    """Return the attempt that somebody offers, and its size in bytes; None when that is more than *room*.
+    """Return the attempt that is offered, and its size in bytes; None when that is more than *room*.
 
     Raises:
         Exception: It can't be read.

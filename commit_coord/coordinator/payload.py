@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.rebase import Follows
+from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.rebase import Rebased
+from commit_coord.model import CommitStatus, JournalEntry
+from commit_coord.protocol.commit import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An attempt that somebody behind us offered and we took."""
+    """An attempt that a waiting writer offered and we took."""
 
     lock_id: str
     attempt: Attempt
@@ -25,16 +27,16 @@ class Part:
 
     Args:
         attempt: What it carries out; several appends together where they share a snapshot.
-        head: What it stands on; None where the table is created.
+        head: The table that it follows; None where the table is created.
         location: The file of *head*; None where that is another part.
-        follows: The table with it.
+        rebased: The table with it.
         members: Those whose attempts it has, without us.
     """
 
     attempt: Attempt
     head: TableMetadata | None
     location: str | None
-    follows: Follows
+    rebased: Rebased
     members: tuple[Member, ...] = ()
 
 
@@ -53,14 +55,14 @@ class Payload:
     """Manifests that were merged beforehand and are not in the list: another writer was faster."""
 
     @property
-    def own(self) -> Follows:
+    def own(self) -> Rebased:
         """What became of our own attempt."""
-        return self.parts[0].follows
+        return self.parts[0].rebased
 
     @property
-    def carried(self) -> list[tuple[Member, Follows]]:
+    def carried(self) -> list[tuple[Member, Rebased]]:
         """What became of those of others."""
-        return [(member, part.follows) for part in self.parts for member in part.members]
+        return [(member, part.rebased) for part in self.parts for member in part.members]
 
     @property
     def superfluous(self) -> list[str]:
@@ -72,7 +74,34 @@ class Payload:
     @property
     def metadata(self) -> TableMetadata:
         """What the swap publishes."""
-        return self.parts[-1].follows.metadata
+        return self.parts[-1].rebased.metadata
+
+
+def carried(verdict: Verdict) -> list[tuple[Member, Rebased]]:
+    """Return what was published along with our own attempt."""
+    if verdict.status is not CommitStatus.SUCCESS or verdict.plan is None:
+        return []
+    payload: Payload = verdict.plan.payload
+    return payload.carried
+
+
+def journal_entry(attempt: Attempt, rebased: Rebased, verdict: Verdict, request_id: str) -> JournalEntry:
+    """Return what the journal remembers of *attempt*, which landed as *rebased*.
+
+    Args:
+        attempt: Our own, or one that was carried along.
+        rebased: The table with it.
+        verdict: Of the commit that published it.
+        request_id: By which it is asked for.
+    """
+    assert verdict.plan is not None, "what was published had a plan"
+    return JournalEntry(
+        request_id=request_id,
+        table=table_name(attempt.table),
+        table_uuid=str(rebased.metadata.table_uuid),
+        metadata_location=verdict.plan.location,
+        snapshot_ids=rebased.snapshot_ids,
+    )
 
 
 def _merged(attempt: Attempt) -> str | None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import JournalEntry
+from commit_coord.process import Host
 
 _IN_NAMES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A request id in a metadata file's name, the last one there; see :func:`file_name`."""
@@ -28,7 +29,7 @@ def named_in(location: str) -> str | None:
 
 def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], request_id: str) -> JournalEntry | None:
     """Return the entry of *request_id* if a snapshot's summary or a name in the metadata log carries it."""
-    snapshots: lean.LazyModels[Any] = metadata.__dict__["snapshots"]
+    snapshots: fast_metadata.LazyModels[Any] = metadata.__dict__["snapshots"]
     ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
     log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
     published = next((path for path in log if _carries(path, request_id)), None)
@@ -43,7 +44,7 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
     )
 
 
-def file_name(request_id: str, *, fresh: bool) -> str:
+def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
     """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
 
     No two tries may share a name, or this happens:
@@ -51,9 +52,9 @@ def file_name(request_id: str, *, fresh: bool) -> str:
     1. A and B repeat one request at the same time, without a latch or with one that was lost.
     2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
 
-    So only the first try of an id that nobody else can know is named by the id alone.
+    So only the first try of an id that no other client can know is named by the id alone.
     """
-    return request_id if fresh else f"{uuid.uuid4()}.{uuid.UUID(request_id).hex}"
+    return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 
 
 def _carries(location: str, request_id: str) -> bool:

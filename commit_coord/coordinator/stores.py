@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 
 class PointerStore(Protocol):
     """Where the metadata location of every table is kept."""
 
-    def pointer(self, table: Table) -> str | None:
+    def pointer(self, table: Identifier) -> str | None:
         """Return the metadata location of *table* now, None when there is no such table."""
         ...
 
-    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Set the pointer of *table* to *location* if it is *base* (None: if the table does not exist).
 
         An answer that did not come is LOST_REPLY.
@@ -37,7 +37,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def swap_under_lease(self, lease_id: int, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Do :meth:`swap` if the lease is live.
 
         Raises:
@@ -46,7 +46,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def drain(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
 
         Args:
@@ -62,7 +62,7 @@ class PointerStore(Protocol):
         """
         ...
 
-    def successor(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(self, table: Identifier, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
 
         Raises:
@@ -73,6 +73,23 @@ class PointerStore(Protocol):
     def file_io(self, properties: dict[str, str], location: str) -> FileIO:
         """Return the file store for *location*."""
         ...
+
+
+@runtime_checkable
+class TableBoundLease(Protocol):
+    """A latch of a lock manager that takes other locks for some tables than for others."""
+
+    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+        """Return why a table with these *properties* asks for other locks than these; None where it does not."""
+        ...
+
+
+def lock_mismatch(lease: Lease, properties: Mapping[str, str]) -> str | None:
+    """Return why a table with these *properties* asks for other locks than *lease*; None where it does not.
+
+    Asked under the latch: only what is read there holds until the swap.
+    """
+    return lease.lock_mismatch(properties) if isinstance(lease, TableBoundLease) else None
 
 
 Replanner = Callable[[TableMetadata, str], Attempt]
@@ -94,6 +111,12 @@ class Committed:
     location: str
     snapshot_ids: tuple[int, ...]
     answered: bool = False
+
+
+def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
+    """Return the commit of *snapshot_ids*, the table as of the last of them."""
+    at = fast_metadata.as_of(metadata, snapshot_ids[-1])
+    return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
 
 
 def delete_quietly(io: FileIO, path: str) -> None:

@@ -30,8 +30,8 @@ from commit_coord.demo.backend import SHOWN, Backend, plain, serving
 from commit_coord.demo.board import Board, Kill
 from commit_coord.demo.notes import Tail, noted
 from commit_coord.demo.picture import draw, timeline
-from commit_coord.demo.processes import Writer, check_installed, end_all
-from commit_coord.demo.proof import Commit, Proof
+from commit_coord.demo.processes import Writers, check_installed
+from commit_coord.demo.proof import Proof
 from commit_coord.demo.run import (
     CATALOG,
     DRIVERS,
@@ -50,8 +50,8 @@ from commit_coord.demo.run import (
     table_id,
     writers_of,
 )
-from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import LockState
+from commit_coord.testing.fleet import holds_within
 
 _LOOK_SECONDS = 0.1
 _LINE_SECONDS = 3.0
@@ -134,7 +134,7 @@ class _Job:
         self._run = run_
         self._console = console
         self._chance = random.Random(run_.seed)  # noqa: S311 - no secret
-        self._writers: dict[str, Writer] = {}
+        self._writers = Writers(run_)
         self._began = time.monotonic()
 
     def do(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class _Job:
                 wrote = self._write(board, catalog)
                 proofs = self._prove(board, catalog, wrote)
             finally:
-                end_all(list(self._writers.values()))
+                self._writers.end()
         return self._report(board, proofs)
 
     def _say(self, text: str) -> None:
@@ -190,8 +190,7 @@ class _Job:
     def _write(self, board: Board, catalog: CoordinatedCatalog) -> float:
         """Let the writers write; return how many seconds it took."""
         tail = Tail(self._run)
-        for process in PROCESSES:
-            self._writers[process] = Writer(self._run, process)
+        self._writers.start(*PROCESSES)
         victim = self._chance.choice(list(DRIVERS))
         after, delay = self._chance.choice((1, 2)), self._chance.uniform(0.0, 0.3)
         due: float | None = None
@@ -241,21 +240,20 @@ class _Job:
     def _kill(self, board: Board, victim: str) -> None:
         writer = self._writers[victim]
         at = time.monotonic() - board.origin
-        writer.kill()
+        self._writers.replace(victim)
         notes = self._run.folder / "acknowledged" / f"{victim}.0.log"
         acknowledged = notes.read_text().count("\n")
         board.kill = Kill(process=victim, pid=writer.pid, at=at, acknowledged=acknowledged)
-        self._writers[victim] = Writer(self._run, victim, start=1)
 
     def _all_ended(self, board: Board, going: bool) -> bool:
         """Return whether every writer ended well; start the reader when there is room for it."""
-        codes = {process: writer.code for process, writer in self._writers.items()}
+        codes = self._writers.exit_codes()
         for process, code in codes.items():
             if code not in (None, 0):
                 writer = self._writers[process]
                 raise DemoFailed(f"{process} ended with code {code}: {writer.last_words()} (log: {writer.log})")
         if going and READER not in self._writers and any(codes[driver] == 0 for driver in DRIVERS):
-            self._writers[READER] = Writer(self._run, READER)
+            self._writers.start(READER)
         return going and all(code == 0 for process, code in codes.items() if process != READER)
 
     def _shown(self, board: Board) -> _Screen:
@@ -267,7 +265,7 @@ class _Job:
         run_, ended = self._run, time.monotonic()
         self._say(f"all writers ended after {wrote:.1f} s of writing; now the proof")
         if READER not in self._writers:
-            self._writers[READER] = Writer(run_, READER)
+            self._writers.start(READER)
         run_.gate("read").touch()
         lease = catalog.settings.lock_heartbeat_timeout_ms / 1000
         while (left := catalog.locks.locks()) and time.monotonic() - ended < lease:
@@ -275,11 +273,10 @@ class _Job:
         proofs = [proof.no_lock_left(left, time.monotonic() - ended)]
         reader = plain(CATALOG, run_.properties)
         tables = {name: reader.load_table(table_id(name)) for name in TABLES}
-        history = {name: history_of(table) for name, table in tables.items()}
-        current = {name: table.metadata.current_snapshot_id for name, table in tables.items()}
+        history = {name: _body_of(table) for name, table in tables.items()}
         metadata = [str(path) for path in run_.folder.rglob("*.metadata.json")]
         assert metadata, "the folder holds the metadata of the tables"
-        proofs.append(proof.unbroken(history, current))
+        proofs.append(proof.unbroken(history))
         proofs.append(proof.exactly_once(history, noted(run_, "acknowledged"), noted(run_, "unknown")))
         proofs.append(proof.never(history, noted(run_, "refused"), metadata))
         if board.kill is not None:
@@ -300,12 +297,10 @@ class _Job:
         return proofs
 
     def _read_by_spark(self) -> dict[str, dict[str, list[int]]]:
-        reader, until = self._writers[READER], time.monotonic() + _STALL_SECONDS
+        reader = self._writers[READER]
         result = self._run.folder / "read.json"
-        while reader.code is None and time.monotonic() < until:
-            if result.exists():
-                break  # its JVM may take its time to stop
-            time.sleep(_LOOK_SECONDS)
+        # Its JVM may take its time to stop.
+        holds_within(lambda: result.exists() or reader.exit_code is not None, _STALL_SECONDS, every_s=_LOOK_SECONDS)
         if not result.exists():
             raise DemoFailed(f"Spark could not read the tables: {reader.last_words()} (log: {reader.log})")
         found: dict[str, dict[str, list[int]]] = json.loads(result.read_text())
@@ -383,18 +378,8 @@ class _Screen:
             self._console.print(self._board.line(at), soft_wrap=True, markup=False)
 
 
-def history_of(table: Table) -> list[Commit]:
-    """Return the snapshots of *table*, as its metadata file tells them."""
-    found = []
-    for snapshot in table.metadata.snapshots:
-        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        found.append(
-            Commit(
-                snapshot_id=snapshot.snapshot_id,
-                parent_id=snapshot.parent_snapshot_id,
-                sequence_number=snapshot.sequence_number or 0,
-                request_id=summary.get(REQUEST_ID),
-                rows=int(summary.get("added-records", "0")),
-            )
-        )
-    return found
+def _body_of(table: Table) -> dict[str, Any]:
+    """Return the metadata of *table*, as its file has it."""
+    with table.io.new_input(table.metadata_location).open() as file:
+        body: dict[str, Any] = json.loads(file.read())
+    return body

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from commit_coord.demo.run import Run
 from commit_coord.events import CommitEnded, Event, Events
+from commit_coord.testing.fleet import SyncedLog, whole_lines
 
 Record = dict[str, Any]
 
@@ -30,9 +30,8 @@ class Notebook:
         self._process = process
         self._lock = threading.Lock()
         self._events = (run.folder / "events" / f"{name}.jsonl").open("a", encoding="utf-8")
-        self._files: dict[str, TextIO] = {
-            kind: (run.folder / kind / f"{name}.log").open("a", encoding="utf-8")
-            for kind in ("acknowledged", "refused", "unknown")
+        self._logs = {
+            kind: SyncedLog(run.folder / kind / f"{name}.log") for kind in ("acknowledged", "refused", "unknown")
         }
         self._ended: dict[str, CommitEnded] = {}
 
@@ -42,8 +41,9 @@ class Notebook:
 
     def __exit__(self, *_: object) -> None:
         """Close its files."""
-        for file in (self._events, *self._files.values()):
-            file.close()
+        self._events.close()
+        for log in self._logs.values():
+            log.close()
 
     def watch(self, events: Events) -> None:
         """Keep what *events* says of each commit until its writer tells of it."""
@@ -64,18 +64,18 @@ class Notebook:
 
     def acknowledged(self, writer: str, table: str, request_id: str, rows: int, *, answered: bool = False) -> None:
         """Note that *request_id* was acknowledged. When this returns the note is on disk."""
-        self._note("acknowledged", f"{request_id} {table} {rows}")
+        self._logs["acknowledged"].line(request_id, table, rows)
         facts = self._facts(request_id)
         self.tell("commit", writer=writer, request_id=request_id, rows=rows, answered=answered, **facts)
 
     def refused(self, writer: str, table: str, request_id: str, reason: str) -> None:
         """Note that *request_id* was refused for good."""
-        self._note("refused", f"{request_id} {table} 0")
+        self._logs["refused"].line(request_id, table, 0)
         self.tell("refused", writer=writer, request_id=request_id, reason=reason, **self._facts(request_id))
 
     def unknown(self, writer: str, table: str, request_id: str) -> None:
         """Note that nobody could say what became of *request_id*."""
-        self._note("unknown", f"{request_id} {table} 0")
+        self._logs["unknown"].line(request_id, table, 0)
         self.tell("unknown", writer=writer, request_id=request_id, **self._facts(request_id))
 
     def _facts(self, request_id: str) -> Record:
@@ -90,21 +90,12 @@ class Notebook:
             "rebased": event.rebased,
         }
 
-    def _note(self, kind: str, line: str) -> None:
-        with self._lock:
-            file = self._files[kind]
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
 
 def noted(run: Run, kind: str) -> list[tuple[str, str]]:
     """Return (request id, table) of every note of *kind*, of all processes and all their starts."""
     found = []
     for path in sorted((run.folder / kind).glob("*.log")):
-        # A line without its end was being written when its process was killed: it was not synced yet.
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        found += [(line.split()[0], line.split()[1]) for line in lines]
+        found += [(line.split()[0], line.split()[1]) for line in whole_lines(path)]
     return found
 
 

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,11 +16,12 @@ import commit_coord
 from commit_coord.demo.run import Run
 from commit_coord.local import NotInstalled
 from commit_coord.local.java import java_version
+from commit_coord.testing.fleet import CommandWriter, Fleet
 
 _JAVA = 17
 """Spark 4.1 runs on Java 17 and later."""
 
-_PATIENCE_SECONDS = 3.0
+_PATIENCE_S = 3.0
 """Between SIGTERM and SIGKILL, when the parent gives up."""
 
 
@@ -44,8 +44,8 @@ def check_installed() -> None:
         )
 
 
-class Writer:
-    """One process of the run, with everything that it starts, as a process group of its own.
+class Writer(CommandWriter):
+    """One process of the run, with everything that it starts.
 
     Args:
         run: The run.
@@ -54,44 +54,20 @@ class Writer:
     """
 
     def __init__(self, run: Run, process: str, start: int = 0) -> None:
-        self.process = process
-        self.start = start
         self.log = run.folder / "logs" / f"{process}.{start}.log"
         package = str(Path(commit_coord.__file__).parents[1])
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        words = (str(run.folder), process, str(start), str(os.getpid()))
         with self.log.open("ab") as log:
-            self._popen = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "commit_coord.demo.writers"),
-                    *(str(run.folder), process, str(start), str(os.getpid())),
-                ],
+            super().__init__(
+                [sys.executable, "-m", "commit_coord.demo.writers", *words],
+                own_group=True,  # it can be killed with its JVM, and Ctrl-C reaches the parent alone
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=run.folder,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                # A group of its own: it can be killed with its JVM, and Ctrl-C reaches the parent alone.
-                start_new_session=True,
             )
-
-    @property
-    def pid(self) -> int:
-        """The process id, which is the group's too."""
-        return self._popen.pid
-
-    @property
-    def code(self) -> int | None:
-        """How it ended, None while it runs."""
-        return self._popen.poll()
-
-    def kill(self) -> None:
-        """Kill it and everything that it started, as ``kill -9`` does: nothing is given back or cleaned up."""
-        self._signal(signal.SIGKILL)
-        self._popen.wait()
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
 
     def last_words(self) -> str:
         """Return the last line of its log that says something."""
@@ -100,15 +76,22 @@ class Writer:
         return (errors or lines or ["it said nothing"])[-1][:300]
 
 
-def end_all(writers: list[Writer]) -> None:
-    """End every process that still runs: politely, then by force. Never raises."""
-    alive = [writer for writer in writers if writer.code is None]
-    for writer in alive:
-        writer._signal(signal.SIGTERM)
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while any(writer.code is None for writer in alive) and time.monotonic() < until:
-        time.sleep(0.05)
-    for writer in alive:
-        writer._signal(signal.SIGKILL)  # also for a JVM that outlived its driver
-        with suppress(subprocess.TimeoutExpired):
-            writer._popen.wait(_PATIENCE_SECONDS)
+class Writers(Fleet[str, Writer]):
+    """The processes of a run, by their names.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        starts = Counter[str]()
+
+        def start(process: str) -> Writer:
+            starts[process] += 1
+            return Writer(run, process, starts[process] - 1)
+
+        super().__init__(start)
+
+    def end(self) -> None:
+        """End every process that still runs: politely, then by force."""
+        self.stop(_PATIENCE_S, signal.SIGTERM)

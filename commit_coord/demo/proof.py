@@ -1,18 +1,21 @@
 """What has to hold at the end, as functions of what was read: nothing here knows how the run went.
 
+What the tables' histories must be, :mod:`commit_coord.testing.history` says.
+
 Each returns a :class:`Proof`; a proof that does not hold says what differs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import LockEntry
+from commit_coord.testing.history import Answer, Append, Body, check_places, check_snapshots, places_of
 
 _SHOWN = 5
 """Differences that are named; the rest is counted."""
@@ -36,25 +39,6 @@ class Proof:
     def holds(self) -> bool:
         """Whether nothing differs."""
         return not self.differences
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """A snapshot of a table's history, as its metadata file tells.
-
-    Args:
-        snapshot_id: The snapshot.
-        parent_id: The one before it; None for the first.
-        sequence_number: Iceberg's.
-        request_id: From the summary; None when no coordinated commit made it.
-        rows: Rows added.
-    """
-
-    snapshot_id: int
-    parent_id: int | None
-    sequence_number: int
-    request_id: str | None
-    rows: int
 
 
 def same_rows(name: str, expected: pa.Table, found: pa.Table, by: str) -> Proof:
@@ -103,47 +87,43 @@ def same_sums(
 
 
 def exactly_once(
-    history: Mapping[str, Sequence[Commit]],
-    acknowledged: Iterable[tuple[str, str]],
-    unknown: Iterable[tuple[str, str]] = (),
+    tables: Mapping[str, Body], acknowledged: Iterable[tuple[str, str]], unknown: Iterable[tuple[str, str]] = ()
 ) -> Proof:
     """Show that every acknowledged request is in its table's history once, and that nobody else's is.
 
     Args:
-        history: Commits by table.
+        tables: The metadata of each.
         acknowledged: (request id, table). A process that starts again may note one again.
         unknown: Requests of which nobody could say whether they landed: they may be there, once.
     """
-    notes, unsure = set(acknowledged), set(unknown)
-    counted = Counter(
-        (commit.request_id, table) for table, commits in history.items() for commit in commits if commit.request_id
-    )
-    strangers = sum(commit.request_id is None for commits in history.values() for commit in commits)
-    differences = [f"acknowledged {i} is not in the history of {table}" for i, table in sorted(notes - counted.keys())]
-    differences += [f"{i} is {n} times in the history of {table}" for (i, table), n in counted.items() if n > 1]
-    differences += [
-        f"{i} is in the history of {table}, and nobody was told"
-        for i, table in sorted((str(i), table) for i, table in counted if (i, table) not in notes | unsure)
-    ]
+    answers = dict.fromkeys(unknown, Answer.UNKNOWN) | dict.fromkeys(acknowledged, Answer.ACKNOWLEDGED)
+    differences = []
+    for name in {**tables, **dict.fromkeys(name for _, name in answers)}:
+        appends = [Append(mark=request_id, answer=answer) for (request_id, of), answer in answers.items() if of == name]
+        places = places_of(tables[name], REQUEST_ID) if name in tables else {}
+        differences += [f"{name}: {what}" for what in check_places(appends, places)]
+    strangers = sum(REQUEST_ID not in one["summary"] for body in tables.values() for one in body["snapshots"])
     if strangers:
         differences.append(f"{strangers} snapshot{'s carry' if strangers > 1 else ' carries'} no request id")
-    text = f"{len(notes):,} acknowledged commits, each exactly once in the history"
+    noted = sum(answer is Answer.ACKNOWLEDGED for answer in answers.values())
+    text = f"{noted:,} acknowledged commits, each exactly once in the history"
     return Proof(name="exactly-once", text=text, differences=_few(differences))
 
 
-def never(
-    history: Mapping[str, Sequence[Commit]], refused: Iterable[tuple[str, str]], files: Iterable[str] = ()
-) -> Proof:
+def never(tables: Mapping[str, Body], refused: Iterable[tuple[str, str]], files: Iterable[str] = ()) -> Proof:
     """Show that no refused request is in any history, nor in the name of a metadata file that was left.
 
     Args:
-        history: Commits by table.
+        tables: The metadata of each.
         refused: (request id, table).
         files: Paths of all metadata files.
     """
     ids = {request_id for request_id, _ in refused}
-    landed = {commit.request_id for commits in history.values() for commit in commits} & ids
-    differences = [f"refused {request_id} is in the history" for request_id in sorted(str(i) for i in landed)]
+    appends = [Append(mark=request_id, answer=Answer.REFUSED) for request_id in sorted(ids)]
+    differences = []
+    for name, body in tables.items():
+        places = {mark: found for mark, found in places_of(body, REQUEST_ID).items() if mark in ids}
+        differences += [f"{name}: {what}" for what in check_places(appends, places)]
     for path in files:
         name = path.rsplit("/", 1)[-1]
         differences += [f"refused {request_id} left the metadata file {name}" for request_id in _ids_in(name) & ids]
@@ -151,24 +131,11 @@ def never(
     return Proof(name="refused-never", text=text, differences=_few(differences))
 
 
-def unbroken(history: Mapping[str, Sequence[Commit]], current: Mapping[str, int | None]) -> Proof:
+def unbroken(tables: Mapping[str, Body]) -> Proof:
     """Show that each table's snapshots are one line from the first to the current, numbered without a gap."""
-    differences = []
-    for table, commits in history.items():
-        by_id = {commit.snapshot_id: commit for commit in commits}
-        walked: list[Commit] = []
-        at = by_id.get(current[table] or 0)
-        while at is not None and len(walked) <= len(commits):
-            walked.append(at)
-            at = by_id.get(at.parent_id or 0)
-        if len(walked) != len(commits):
-            differences.append(f"{table}: {len(commits)} snapshots, {len(walked)} on the line from the current one")
-        elif walked and walked[-1].parent_id is not None:
-            differences.append(f"{table}: the first snapshot names a parent that is not there")
-        elif [commit.sequence_number for commit in reversed(walked)] != list(range(1, len(walked) + 1)):
-            differences.append(f"{table}: the sequence numbers along the line are not 1 to {len(walked)}")
-    total = sum(len(commits) for commits in history.values())
-    text = f"{total:,} snapshots in {len(history)} tables: each table's are one unbroken line, without a gap"
+    differences = [f"{name}: {what}" for name, body in tables.items() for what in check_snapshots(body)]
+    total = sum(len(body["snapshots"]) for body in tables.values())
+    text = f"{total:,} snapshots in {len(tables)} tables: each table's are one unbroken line, without a gap"
     return Proof(name="unbroken", text=text, differences=_few(differences))
 
 
@@ -179,18 +146,19 @@ def no_lock_left(entries: Sequence[LockEntry], waited_seconds: float) -> Proof:
     return Proof(name="no-lock-left", text=text, differences=_few(differences))
 
 
-def resumed(killed: str, before: int, months: int, history: Sequence[Commit], requests: Mapping[str, str]) -> Proof:
+def resumed(killed: str, before: int, months: int, table: Body, requests: Mapping[str, str]) -> Proof:
     """Show that the killed driver had done a part of its work, and that all of it is there, once.
 
     Args:
         killed: The process.
         before: Months whose commit was acknowledged when it was killed.
         months: Months that it had to write.
-        history: Commits of the table.
+        table: The metadata of the table.
         requests: Writer → request id, of its months.
     """
-    counted = Counter(commit.request_id for commit in history)
-    differences = [f"{w} is {counted[i]} times in the history" for w, i in requests.items() if counted[i] != 1]
+    places = places_of(table, REQUEST_ID)
+    times = {writer: len(places.get(request_id, ())) for writer, request_id in requests.items()}
+    differences = [f"{writer} is {found} times in the history" for writer, found in times.items() if found != 1]
     if not 0 < before < months:
         differences.append(f"it was killed with {before} of {months} months acknowledged: not in the middle")
     text = f"{killed} was killed with {before} of {months} months acknowledged, started again, and doubled nothing"

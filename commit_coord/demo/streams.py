@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import tempfile
 from collections import Counter
@@ -28,6 +27,7 @@ import pyarrow.parquet as pq
 
 import commit_coord
 import commit_coord.spark as coord
+from commit_coord.testing.fleet import Fleet, ForkedWriter, holds_within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +38,8 @@ _ROWS = 10
 """Of a batch, and of an append."""
 
 _PATIENCE_S = 600
+_IMPORTED = ("commit_coord.catalog.hive", "commit_coord.locks.zookeeper.manager", "pyiceberg.io.pyarrow")
+"""What an appender would import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +96,11 @@ def run(
         (folder / name).mkdir(parents=True)
         for batch in range(batches):
             pq.write_table(_rows(name, batch), folder / name / f"{batch:05d}.parquet")
-    context = multiprocessing.get_context("spawn")
-    beside = [
-        context.Process(target=_append, args=(catalog, dict(properties), table, f"appender-{number}", batches))
-        for number in range(appenders)
-    ]
-    for process in beside:
-        process.start()
+    beside = Fleet[str, ForkedWriter](
+        lambda name: ForkedWriter(_append, catalog, dict(properties), table, name, batches, imported=_IMPORTED)
+    )
     try:
+        beside.start(*(f"appender-{number}" for number in range(appenders)))
         writes = {name: _dying_once(coord.foreach_batch((opened, table), writer_id=name)) for name in names}
         running = {name: _start(spark, folder, name, writes[name]) for name in names}
         restarts = 0
@@ -109,13 +108,10 @@ def run(
             while not _ended(running[name]):
                 running[name] = _start(spark, folder, name, writes[name])
                 restarts += 1
-        for process in beside:
-            process.join(_PATIENCE_S)
-        failed = sum(process.exitcode != 0 for process in beside)
+        holds_within(lambda: not beside.running(), _PATIENCE_S)
+        failed = sum(code != 0 for code in beside.exit_codes().values())
     finally:
-        for process in beside:
-            process.kill()
-            process.join()
+        beside.stop()
     proved = _prove(opened.load_table(table), queries, appenders, batches, restarts, failed)
     opened.close()
     return proved

@@ -118,8 +118,8 @@ def _append(run: Run, notes: Notebook, table: CoordinatedTable, writer: str, num
     while True:
         request_id = run.request_id(writer, number, refusals)
         transaction: CoordinatedTransaction = table.transaction()
-        transaction.request_id = request_id
-        transaction.repeatable = unsure > 0
+        transaction.request.id = request_id
+        transaction.request.repeatable = unsure > 0
         try:
             with transaction:
                 transaction.append(batch, snapshot_properties={"writer": writer})

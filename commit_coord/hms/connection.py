@@ -145,7 +145,7 @@ class Connection:
             self._transport.open()
         except Exception as error:
             raise NotSent(
-                "the metastore does not let us in",
+                "the metastore refused to authenticate us",
                 uri=address,
                 service=access.kerberos_service,
                 accepted="a ticket that is valid (kinit), and hive.kerberos-service-name as in the servers' principal",
@@ -214,7 +214,7 @@ def _transport(socket: Any, host: str, access: Access) -> Any:
         return TSaslClientTransport(socket, host=host, service=access.kerberos_service)
     except Exception as error:  # ImportError without pure-sasl, an error of its own without kerberos
         raise ConfigError(
-            "Kerberos needs a package that is not installed",
+            "missing optional dependency of Kerberos",
             key="hive.kerberos-authentication",
             accepted="pip install 'thrift-sasl' 'pure-sasl' 'kerberos'",
             cause=error,

@@ -17,8 +17,10 @@ from typing import Any
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
 from commit_coord.errors import MetastoreUnavailable
-from commit_coord.hms.client import FailedOver, LockPart, LockType, MetastoreClient
+from commit_coord.hms.calls import FailedOver
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import LostReply, MetaError, ServerFailed
+from commit_coord.hms.locks import LockPart, LockType
 
 logger = logging.getLogger(__name__)
 

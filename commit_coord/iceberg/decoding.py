@@ -24,7 +24,7 @@ Known mistakes of its writer:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg import manifest
 from pyiceberg.avro import STRUCT_DOUBLE
@@ -40,10 +40,8 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, Str
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion, ConvertSchemaToAvro
 
+from commit_coord.iceberg.mends import Mends
 from commit_coord.iceberg.predicates import always_there
-
-if TYPE_CHECKING:
-    from commit_coord.iceberg.exact import Mends
 
 
 def mend(mends: Mends) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from commit_coord.iceberg.exact import Mends
+from commit_coord.iceberg.mends import Mends
 
 
 def mend(mends: Mends, reader: ModuleType) -> None:

@@ -28,7 +28,7 @@ import orjson
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.events import CommitOverwritten, Events
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Overwrites:
                 behind.append(version)
         except Exception:
             # What was cut off the log can't be read any more, and it may have stood in there.
-            if lean.sequence_number(found) >= lean.sequence_number(ours):
+            if fast_metadata.sequence_number(found) >= fast_metadata.sequence_number(ours):
                 logger.debug("the history of %s can't be read back to %s", table_name(table), known, exc_info=True)
                 return None
         first = behind[-1] if behind else base

@@ -41,7 +41,7 @@ from ctypes import c_float
 from decimal import Decimal
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from pyiceberg.expressions import (
@@ -95,8 +95,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, FloatType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
-if TYPE_CHECKING:
-    from commit_coord.iceberg.exact import Mends
+from commit_coord.iceberg.mends import Mends
 
 
 def mend(mends: Mends) -> None:

@@ -35,9 +35,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.properties import property_as_bool
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
 from commit_coord.iceberg.written import digest, rows_misfit
+from commit_coord.protocol.commit import NeedsReplan
 
 REQUEST_ID = "commit-coord.request-id"
 """Summary property of every snapshot that a coordinated commit adds; those of several appends, separated by commas."""
@@ -69,7 +70,7 @@ class ManifestListPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follows:
+class Rebased:
     """The attempt may follow the head: *metadata* is the table with it."""
 
     metadata: TableMetadata
@@ -78,20 +79,13 @@ class Follows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stale:
-    """The attempt must be planned again on the head."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Conflict:
     """The attempt can't be carried out; nothing of it may be published."""
 
     reason: str
 
 
-def follow(
+def rebase(
     attempt: Attempt,
     head: TableMetadata,
     head_location: str | None,
@@ -99,7 +93,7 @@ def follow(
     generation: int | None,
     now_ms: int,
     file_id: str,
-) -> Follows | Stale | Refused:
+) -> Rebased | NeedsReplan | Conflict:
     """Return what becomes of *attempt* on *head*.
 
     Args:
@@ -111,38 +105,38 @@ def follow(
         file_id: A new UUID, for the names of files: no two tries may write files of one name.
     """
     if attempt.table_uuid != str(head.table_uuid):
-        return Refused(reason="the table was dropped and made again since it was read")
-    moved = attempt.base_location != head_location or attempt.base_sequence_number < lean.sequence_number(head)
+        return Conflict(reason="the table was dropped and made again since it was read")
+    moved = attempt.base_location != head_location or attempt.base_sequence_number < fast_metadata.sequence_number(head)
     if moved and attempt.reads_data:
-        return Stale(reason="the table moved since the data was read")
+        return NeedsReplan(reason="the table moved since the data was read")
     adds = [u for u in attempt.updates if isinstance(u, AddSnapshotUpdate)]
     if moved and adds:
-        return Stale(reason="the table moved since the snapshot was written")
+        return NeedsReplan(reason="the table moved since the snapshot was written")
     for requirement in attempt.requirements:
         try:
             requirement.validate(head)
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
-            return Stale(reason=str(error)) if moved and replannable else Refused(reason=str(error))
+            return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
     if moved:
         if taken := _taken_column_ids(attempt, head):
-            return Stale(reason=f"the column ids {taken} were given to other columns since the schema was read")
+            return NeedsReplan(reason=f"the column ids {taken} were given to other columns since the schema was read")
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
-            return Refused(reason="the table moved since its sort order was read")
+            return Conflict(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
-            return Refused(reason=reason)
-    now_ms = lean.not_before(head, now_ms)
+            return Conflict(reason=reason)
+    now_ms = fast_metadata.not_before(head, now_ms)
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
-        changed: TableMetadata = lean.apply_updates(head, updates)
+        changed: TableMetadata = fast_metadata.apply_updates(head, updates)
     except KeyError as error:
-        return Refused(reason=f"the property {error} is not set")
+        return Conflict(reason=f"the property {error} is not set")
     except ValueError as error:
-        return Refused(reason=str(error))
+        return Conflict(reason=str(error))
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
-        return Refused(
+        return Conflict(
             reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
             f"set {GC_ENABLED}=true to let them expire"
         )
@@ -150,20 +144,20 @@ def follow(
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
         if reason := _append_conflict(attempt.append, changed):
-            return Refused(reason=reason)
+            return Conflict(reason=reason)
         plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, file_id)
         updates = [AddSnapshotUpdate(snapshot=snapshot)]
         if attempt.append.branch is not None:
             ref = changed.refs.get(attempt.append.branch)
             updates.append(_ref_update(attempt.append.branch, snapshot.snapshot_id, ref))
-        changed = lean.apply_updates(changed, updates)
+        changed = fast_metadata.apply_updates(changed, updates)
         snapshot_ids += (snapshot.snapshot_id,)
     if changed == head:
-        return Follows(metadata=head, manifest_list=None, snapshot_ids=())
+        return Rebased(metadata=head, manifest_list=None, snapshot_ids=())
     if head_location is not None:
-        changed = lean.logged(changed, head, head_location)
-    changed = lean.stamped(changed, head, now_ms)
-    return Follows(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
+        changed = fast_metadata.logged(changed, head, head_location)
+    changed = fast_metadata.stamped(changed, head, now_ms)
+    return Rebased(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 
 
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
@@ -224,7 +218,7 @@ def _fitted(
 
 def created(attempt: Attempt, *, generation: int | None) -> TableMetadata:
     """Return the first metadata of the table that *attempt* creates; its snapshots carry the request id."""
-    return lean.create(
+    return fast_metadata.create(
         [
             AddSnapshotUpdate(snapshot=_marked(update.snapshot, attempt, generation))
             if isinstance(update, AddSnapshotUpdate)
@@ -263,7 +257,7 @@ def _ref_update(branch: str, snapshot_id: int, ref: SnapshotRef | None) -> SetSn
 def _append_conflict(append: Append, head: TableMetadata) -> str | None:
     if head.format_version >= 3:
         return "appends to version 3 tables need row ids, which are not supported yet"
-    if "encryption-keys" in lean.extras(head):
+    if "encryption-keys" in fast_metadata.extras(head):
         return "the table is encrypted, which is not supported"
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"

@@ -7,19 +7,13 @@ Theory of operation
     What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
     the result of a future that was cancelled, can't be released, and is given back for its owner.
 
-    A request may say what its owner would do once it is granted: its *offer*. A holder may *take* the offers that wait
-    right behind it, do them along with its own work, and *settle* them with its release: those requests end without
-    ever being granted. So one holder carries many waiters, and none is overtaken. An offer that was taken can't be
-    withdrawn any more; until it is settled its owner does not know what becomes of it.
-
-    The latch of a table carries a *note* from each holder to the next: what it means is the holders' business.
-
     The manager is the client of a service and lives as long as the catalog; the lease is what is held.
     Where one process serves many threads, one manager serves them all.
 
 Not here
-    Nothing of commits: a manager knows resources, owners and time. And no safety of data: a holder that was
-    paused past its lease can come back at any moment, so whoever publishes compares and sets.
+    Nothing of commits: a manager knows resources, owners and time. What it may carry between the holders of a commit
+    latch is another contract, ``handover``. And no safety of data: a holder that was paused past its lease can come
+    back at any moment, so whoever publishes compares and sets.
 """
 
 from __future__ import annotations
@@ -27,22 +21,21 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
-from commit_coord.errors import ConfigError, LockLost, LockRefused, LockServiceUnavailable
+from commit_coord.config.values import check_heartbeat
+from commit_coord.errors import ConfigError, LockLost, LockServiceUnavailable
 from commit_coord.model import (
     Generation,
     Guarantees,
-    JournalEntry,
     LeaseState,
     LockEntry,
     LockMode,
     LockRequest,
     LockScope,
-    Offer,
     Resource,
 )
 
@@ -101,13 +94,7 @@ class LockSettings:
         ):
             if value <= 0:
                 raise ConfigError("a time must be positive", key=key, value=value, accepted="milliseconds above 0")
-        if self.heartbeat_interval_ms * 2 > self.lease_ms:
-            raise ConfigError(
-                "a lease must outlive a missed heartbeat",
-                key="lock.heartbeat-interval-ms",
-                value=self.heartbeat_interval_ms,
-                accepted=f"at most half of lock.heartbeat-timeout-ms, {self.lease_ms // 2}",
-            )
+        check_heartbeat(interval_ms=self.heartbeat_interval_ms, lease_ms=self.lease_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,58 +165,6 @@ class Lease(ABC):
         Source: Iceberg Java ``HiveLock.ensureActive``.
         """
 
-    @property
-    def waited(self) -> bool | None:
-        """Whether somebody was in the way when it was asked for; None where it costs nothing to look for offers."""
-        return None
-
-    def take(self, limit: int) -> Sequence[Offer]:
-        """Take the offers that wait right behind this lease, oldest first, at most *limit*.
-
-        The first request that offers nothing ends them, so nobody is overtaken; as does one whose offer an earlier
-        holder took and never settled: it may still be carrying it out.
-
-        Raises:
-            LockError: The service did not answer. Some offers may have been taken; they stay with their owners.
-        """
-        return ()
-
-    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """Say what became of offers that were taken. Told to their owners together with the release.
-
-        Args:
-            done: Carried out; ``request_id`` is that of the lock request, whose ``submit`` returns the entry.
-            returned: Lock requests whose offers were not carried out and never will be.
-        """
-        raise LockRefused("this lock manager carries no offers", locks=self.request)
-
-    def retract(self) -> bool:
-        """Take back the own offer. Return whether it is certain that nobody has taken it or will."""
-        return True
-
-    @property
-    def note(self) -> str | None:
-        """What the last holder left for whoever holds this commit latch next; "" for nothing.
-
-        None where the guarantees declare no notes, and of whatever is not the latch of one table.
-        """
-        return None
-
-    def leave(self, note: str) -> None:
-        """Have the release leave *note* for the next holder; "" leaves nothing.
-
-        It costs no round trip of its own, and may get lost: then the one before stays. It is left only if nobody else
-        has held the latch meanwhile.
-        """
-        raise LockRefused("this lock manager keeps no notes", locks=self.request)
-
-    def unsuited(self, properties: Mapping[str, str]) -> str | None:
-        """Return why a table with these *properties* asks for other locks than these; None where it does not.
-
-        Asked under the latch: only what is read there holds until the swap.
-        """
-        return None
-
     @abstractmethod
     def release(self) -> None:
         """Give the locks back. Never raises, never blocks for long, may be called again.
@@ -269,6 +204,19 @@ class Lease(ABC):
         self.release()
 
 
+class Extension:
+    """What extends leases in the background. This one has nothing to do."""
+
+    def pause(self) -> None:
+        """Extend nothing until :meth:`resume`: to see what becomes of leases that nobody extends."""
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+
+    def stop(self) -> None:
+        """End what is under way; it begins again when it is needed."""
+
+
 class LockManager(ABC):
     """A client of one lock service.
 
@@ -279,6 +227,12 @@ class LockManager(ABC):
 
     name: str
     guarantees: Guarantees
+    settings: LockSettings
+
+    @property
+    def heartbeat(self) -> Extension:
+        """What extends the leases of this client; by default they need nothing."""
+        return Extension()
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
@@ -302,20 +256,6 @@ class LockManager(ABC):
             LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
             LockServiceUnavailable: The service could not be reached.
         """
-
-    def submit(self, request: LockRequest, *, deadline: float) -> Lease | JournalEntry:
-        """Block until *request* is granted, or until another holder has carried out what it offers.
-
-        Where the guarantees declare no carrying this is :meth:`acquire`.
-
-        Returns:
-            A held lease; or the holder's answer, and nothing is held.
-
-        Raises:
-            OfferLost: Not granted, and the offer may have been carried out.
-            LockError: As :meth:`acquire`; it is certain that nobody has carried out the offer or will.
-        """
-        return self.acquire(request, deadline=deadline)
 
     def holds(self, resource: Resource, mode: LockMode) -> bool:
         """Return whether this thread holds *resource*, or what it lies in, for an operation and at least in *mode*."""
@@ -375,14 +315,6 @@ class LockManager(ABC):
         Args:
             dry_run: Free nothing, and return what would be freed.
         """
-
-    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """Keep *entry* in the journal for *lifetime_ms*. Refused when the guarantees declare no journal."""
-        raise LockRefused("this lock manager keeps no journal", manager=self.name)
-
-    def recall(self, request_id: str) -> JournalEntry | None:
-        """Return what the journal knows of *request_id*, None when it knows nothing or keeps none."""
-        return None
 
     def __reduce__(self) -> NoReturn:
         """Refuse: locks belong to this process and its connections. Send the catalog, which opens its own client."""

@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 
+from commit_coord.locks.base import Extension
+
 logger = logging.getLogger(__name__)
 
 
-class Heartbeat:
+class Heartbeat(Extension):
     """Calls *beat* again and again in a daemon thread while there is something to do.
 
     The thread starts with the first :meth:`ensure_running`, ends by itself when two beats in a row had nothing to do,
@@ -25,10 +27,14 @@ class Heartbeat:
             raises is logged, and it is called again after *idle*.
         idle: Seconds between beats that have nothing to do.
         name: The thread's name.
+        also: What else extends the leases; paused and resumed together with this.
     """
 
-    def __init__(self, beat: Callable[[], float | None], *, idle: float, name: str) -> None:
+    def __init__(
+        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> None:
         self._beat = beat
+        self._also = also or Extension()
         self._idle = idle
         self._name = name
         self._start_over()
@@ -59,6 +65,7 @@ class Heartbeat:
         """End the thread and wait for a beat that is under way. The next :meth:`ensure_running` starts it again."""
         self.pause()
         self._paused = False
+        self._also.resume()
 
     def pause(self) -> None:
         """As :meth:`stop`, and stay ended until :meth:`resume`: to see what becomes of leases that nobody extends."""
@@ -71,9 +78,11 @@ class Heartbeat:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._thread = None
+        self._also.pause()
 
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
+        self._also.resume()
         self._paused = False
         self.ensure_running()
 

@@ -50,10 +50,11 @@ from commit_coord.errors import (
     LockServiceUnavailable,
     LockTimeout,
 )
-from commit_coord.locks import lease_sql
-from commit_coord.locks.base import BRIEFLY, Lease, LockManager
-from commit_coord.locks.lease import LeaseLockManager, stored
-from commit_coord.locks.lease_store import Step, id_list
+from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.requests import stored
+from commit_coord.locks.sql.store import Step, id_list
 from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 
@@ -89,7 +90,7 @@ class LeaseObject:
         if not self.db_name or not self.table_name:
             raise InvalidArguments("a lease needs a database and a table", object=self)
         if self.lease_type not in _MODES:
-            raise InvalidArguments("no type of a lease", value=self.lease_type, accepted="s, x", object=self)
+            raise InvalidArguments("unknown lease type", value=self.lease_type, accepted="s, x", object=self)
         levels = self.partition_name.split("/") if self.partition_name else []
         if any(level.find("=") < 1 for level in levels):
             raise InvalidArguments("not the name of a partition", value=self.partition_name, accepted="k=v/k2=v2")
@@ -257,7 +258,7 @@ class Leases:
         def chosen(resource: Resource) -> bool:
             return not wanted or not wanted.isdisjoint((resource, *resource.ancestors))
 
-        self._tidy()
+        self._delete_expired()
         return [listed for lease in self._live() for listed in lease.listed(chosen)]
 
     def extend_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> int:
@@ -273,7 +274,7 @@ class Leases:
         """
         _refuse_strangers(self._one(lease_id), self._resources(objects))
         step = lease_sql.EXTEND, self._named(lease_id)
-        (rows,) = self._manager._run([step])
+        (rows,) = self._manager.requests.run([step])
         if rows:
             return int(rows[0][0])
         lease = self._one(lease_id)
@@ -308,7 +309,7 @@ class Leases:
         only some of them left.
         """
         wanted = self._resources(objects)
-        self._tidy()
+        self._delete_expired()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
         standing = self._manager.locks(scope=_SCOPE) if doomed else ()
         ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
@@ -343,7 +344,7 @@ class Leases:
         return self._grab(objects, lease_wait_duration_sec, None, on_lost)
 
     @contextmanager
-    def covering(self, lease_id: int) -> Iterator[None]:
+    def treat_as_held(self, lease_id: int) -> Iterator[None]:
         """Let operations of this thread not wait for what the lease locks, as if the thread had locked it itself.
 
         Raises:
@@ -351,7 +352,7 @@ class Leases:
         """
         lease = self._one(lease_id)
         borrowed = _Borrowed(self, self._request(lease.objects, lease.request_id, ""), lease_id)
-        self._manager._is_of_this_thread(borrowed)
+        self._manager.treat_as_held(borrowed)
         with borrowed:
             yield
 
@@ -371,7 +372,7 @@ class Leases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self._manager._store.portable(lease_sql.HOLD, self._named(lease_id))
+        return self._manager.store.portable(lease_sql.HOLD, self._named(lease_id))
 
     # The rows.
 
@@ -393,9 +394,9 @@ class Leases:
                 wanted[resource] = each.mode
         if not wanted:
             raise InvalidArguments("a lease is on one object at least")
-        manager, deadline = self._manager, self._manager._clock.now() + wait_ms / 1000
+        manager, deadline = self._manager, self._manager.clock.now() + wait_ms / 1000
         with suppress(LockError):  # Else somebody else will.
-            self._tidy()
+            self._delete_expired()
         statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
         request = self._request(wanted, str(uuid.uuid4()), statement)
         try:
@@ -403,11 +404,11 @@ class Leases:
             held = HeldLease(lease, on_lost)
             self._name(lease, wanted, duration_ms)
             if duration_ms is not None:
-                manager._let_go(lease)
+                manager.detach(lease)
         except LockTimeout as error:
             raise self._exists(error) from error
         except BaseException:
-            manager._give_up(request)
+            manager.give_up(request)
             raise
         return held
 
@@ -418,7 +419,7 @@ class Leases:
             "lease_ms": self._manager.settings.lease_ms if duration_ms is None else duration_ms,
             "outlives": int(duration_ms is not None),
         }
-        (rows, *_) = self._manager._run(
+        (rows, *_) = self._manager.requests.run(
             [
                 (lease_sql.LENGTHEN, {**request, **length}),
                 (lease_sql.NAME_LEASE, {**request, "objects": _text(objects), "max_ms": self._max_ms}),
@@ -430,7 +431,7 @@ class Leases:
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
-        rows = self._manager._ask(lease_sql.LEASES, self._named(lease_id))
+        rows = self._manager.requests.ask(lease_sql.LEASES, self._named(lease_id))
         return [
             _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
             for number, request, text, start, user, end in rows
@@ -449,12 +450,11 @@ class Leases:
 
     def _end(self, request_id: str, lease_id: int, *, forced: bool = True) -> bool:
         manager = self._manager
-        ending = partial(manager._end, _SCOPE, request_id, lease_id, forced=forced)
-        return manager._persist(ending, manager._clock.now() + BRIEFLY)
+        return manager.requests.retries.briefly(partial(manager.end, _SCOPE, request_id, lease_id, forced=forced))
 
-    def _tidy(self) -> None:
+    def _delete_expired(self) -> None:
         """Delete what leases that ended have left; whoever waits for one does it too."""
-        for lease_id, request_id in self._manager._ask(lease_sql.ENDED_LEASES, self._named(None)):
+        for lease_id, request_id in self._manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
             self._end(request_id, lease_id, forced=False)
 
     def _reduce(self, lease: _Live, kept: Locks) -> bool:
@@ -472,7 +472,7 @@ class Leases:
             (lease_sql.SHARE_LOCK, {**named, "resource": stored(resource)}) for resource in gone if resource in after
         ]
         ids = id_list([f"{mode.letter}{stored(resource)}" for resource, mode in gone.items()])
-        (reduced, *_) = self._manager._run(
+        (reduced, *_) = self._manager.requests.run(
             [(lease_sql.REDUCE, named), (lease_sql.REDUCE_LOCKS, {**named, "ids": ids}), *sharing],
             then=[
                 (
@@ -493,7 +493,7 @@ class Leases:
         if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
             raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
         manager = self._manager
-        return {"scope": manager._scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager._store.clock_name}
+        return {"scope": manager.requests.scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager.store.clock_name}
 
     def _request(self, objects: Locks, request_id: str, statement: str) -> LockRequest:
         return LockRequest.of(
@@ -510,9 +510,7 @@ class Leases:
             for lease in self._live():
                 if lease.request_id == error.details.get("request_id"):
                     facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}
-        return LeaseAlreadyExists(
-            "somebody else has it, and had it till the end of the wait", **{**error.details, **facts}
-        )
+        return LeaseAlreadyExists("lease is held by another owner; wait timed out", **{**error.details, **facts})
 
 
 class HeldLease:

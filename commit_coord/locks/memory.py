@@ -1,313 +1,337 @@
 """Locks within one process.
 
-One :class:`_Space` holds the queues; all managers of one name share it. Whoever removes a request works out, under the
-space's mutex, which requests that grants, and wakes these and nobody else.
+One :class:`~commit_coord.locks.memory_space.Space` holds the queues; all managers of one name share it. Whatever
+removes a request works out, under the space's mutex, which requests that grants, and wakes these and no others.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import weakref
-from bisect import bisect_left
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
-from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.queueing import ANSWER_LEASES, Blocker, Carried, QueueingLockManager
+from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried
+from commit_coord.locks.base import Extension, Lease, LockSettings
+from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.held import Held
+from commit_coord.locks.memory_space import Space, Ticket, space_of
+from commit_coord.locks.queue_manager import Parts, QueueLockManager
+from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import (
     Generation,
     Guarantees,
     JournalEntry,
     LeaseState,
     LockEntry,
-    LockMode,
     LockRequest,
     LockScope,
-    LockState,
     Offer,
     Resource,
 )
-from commit_coord.process import is_dead
-from commit_coord.protocol.contention import nearest_blocker
-from commit_coord.protocol.deadlock import Obstacle, Wait
-from commit_coord.protocol.modes import compatible
+from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.protocol.deadlock import Wait
 
 _TICK = 0.1
-"""Seconds between two looks of a waiter whether somebody let go of a lease without a release."""
+"""Seconds between two looks of a waiter whether a lease was dropped without a release."""
+
+HolderOf = Callable[[LockRequest, Blocker], Holder]
 
 
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    """A request with its place."""
-
-    request: LockRequest
-    place: int
-    requested_at_ms: int
-    lost: Callable[[], None]
-    agent: str
-    blocker: int | None = None
-    turn: threading.Event = field(default_factory=threading.Event)
-    taken: bool = False
-    retracted: bool = False
-
-
-class _Journal:
-    """Entries that all live for the same time, so the oldest expire first."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._entries: OrderedDict[str, tuple[float, JournalEntry]] = OrderedDict()
-
-    def put(self, entry: JournalEntry, now: float, lifetime_ms: int) -> None:
-        with self._mutex:
-            self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
-            self._entries.move_to_end(entry.request_id)
-            while self._entries and next(iter(self._entries.values()))[0] <= now:
-                self._entries.popitem(last=False)
-
-    def get(self, request_id: str, now: float) -> JournalEntry | None:
-        expires_at, entry = self._entries.get(request_id, (0.0, None))
-        return entry if expires_at > now else None
-
-
-class _Space:
-    """The queues of both scopes. Every method takes the mutex; none blocks while it has it.
-
-    A Ctrl-C may end a method at any line. What is half entered is found by its request id, which is noted first and
-    forgotten last, and a removal can be repeated from any point.
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._last_place = 0
-        self._tickets: dict[str, _Ticket] = {}
-        self._by_place: dict[int, _Ticket] = {}
-        self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
-        self._watchers: dict[int, set[int]] = {}
-        self.dropped: deque[tuple[_Ticket, Callable[[], None]]] = deque()
-        """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
-        self.journal = _Journal()
-        self.answers = _Journal()
-        self.notes: dict[Resource, str] = {}
-
-    def enter(self, request: LockRequest, now_ms: int, agent: str, lost: Callable[[], None]) -> _Ticket:
-        """Put *request* of *agent* behind everyone, return its ticket. *lost* is called when it is freed by force."""
-        with self._mutex:
-            if request.request_id in self._tickets:
-                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-            self._last_place += 1
-            ticket = _Ticket(request, self._last_place, now_ms, lost, agent)
-            self._tickets[request.request_id] = ticket
-            self._by_place[ticket.place] = ticket
-            queues = self._queues[request.scope]
-            for resource, mode in request.locks:
-                queues.setdefault(resource, {}).setdefault(mode, []).append(ticket.place)
-            self._look(ticket)
-            return ticket
-
-    def remove(self, ticket: _Ticket) -> bool:
-        """Take *ticket* out, wake whom that grants; return whether it was there."""
-        try:
-            with self._mutex:
-                return self._remove(ticket)
-        except BaseException:
-            # Half a removal would block the queue for ever: finish it, then let the interrupt through.
-            with self._mutex:
-                self._remove(ticket)
-            raise
-
-    def take(self, ticket: _Ticket, limit: int) -> list[Offer]:
-        """Take the offers that wait right behind *ticket*."""
-        with self._mutex:
-            if self._tickets.get(ticket.request.request_id) is not ticket:
-                return []
-            ((resource, mode),) = ticket.request.locks
-            offers: list[Offer] = []
-            for place in self._queues[ticket.request.scope][resource][mode]:
-                other = self._by_place[place]
-                if other is ticket:
-                    continue
-                if not other.request.offer or other.taken or other.retracted or len(offers) == limit:
-                    break
-                other.taken = True
-                offers.append(Offer(request_id=other.request.request_id, text=other.request.offer))
-            return offers
-
-    def retract(self, ticket: _Ticket) -> bool:
-        """Let nobody take the offer of *ticket* from now on; return whether nobody has."""
-        with self._mutex:
-            ticket.retracted = not ticket.taken
-            return ticket.retracted
-
-    def settle(self, done: Iterable[str], returned: Iterable[str]) -> None:
-        """End the requests *done*, whose answers are there already; leave the *returned* ones to their owners."""
-        for request_id in done:
-            if ticket := self._tickets.get(request_id):
-                self.remove(ticket)
-                ticket.turn.set()
-        with self._mutex:
-            for request_id in returned:
-                if ticket := self._tickets.get(request_id):
-                    ticket.taken = False
-
-    def leave(self, table: Resource, note: str) -> None:
-        """Keep *note* for the next holder of the latch of *table*."""
-        if note:
-            self.notes[table] = note
-        else:
-            self.notes.pop(table, None)
-
-    def sweep(self) -> None:
-        """Remove what was let go of without a release."""
-        while self.dropped:
-            with contextlib.suppress(IndexError):  # another thread was faster
-                ticket, ended = self.dropped.popleft()
-                if self.remove(ticket):
-                    ended()
-
-    def find(self, request_id: str) -> _Ticket | None:
-        """Return the ticket of a request."""
-        return self._tickets.get(request_id)
-
-    def blocker(self, ticket: _Ticket) -> _Ticket | None:
-        """Return whom *ticket* waits for."""
-        with self._mutex:
-            return self._by_place.get(ticket.blocker or 0)
-
-    def tickets(self) -> list[tuple[_Ticket, str | None]]:
-        """Return all tickets in their order, each with the request id that blocks it."""
-        self.sweep()
-        with self._mutex:
-            return [
-                (ticket, self._by_place[ticket.blocker].request.request_id if ticket.blocker else None)
-                for ticket in self._tickets.values()
-            ]
-
-    def waits(self) -> list[Wait]:
-        """Return everybody who waits, and for whom."""
-        with self._mutex:
-            return [self._wait_of(ticket) for ticket in self._tickets.values() if ticket.blocker is not None]
-
-    def _wait_of(self, ticket: _Ticket) -> Wait:
-        queues = self._queues[ticket.request.scope]
-        before: dict[int, tuple[Resource, LockMode]] = {}
-        for resource, mode in ticket.request.locks:
-            for other, places in queues[resource].items():
-                if not compatible(mode, other):
-                    before |= dict.fromkeys(places[: bisect_left(places, ticket.place)], (resource, mode))
-        return Wait(
-            request_id=ticket.request.request_id,
-            place=ticket.place,
-            agent=ticket.agent,
-            owner=ticket.request.owner,
-            wanted=before[max(before)],
-            obstacles=[
-                Obstacle(request_id=one.request.request_id, place=one.place, agent=one.agent)
-                for one in map(self._by_place.__getitem__, before)
-            ],
-        )
-
-    def _look(self, ticket: _Ticket) -> None:
-        """Find out whom *ticket* waits for and watch it, or give the turn."""
-        blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
-        # Noted first, so that a removal knows where to undo what follows.
-        ticket.blocker = blocker
-        if blocker is None:
-            ticket.turn.set()
-        else:
-            self._watchers.setdefault(blocker, set()).add(ticket.place)
-
-    def _remove(self, ticket: _Ticket) -> bool:
-        if self._tickets.get(ticket.request.request_id) is not ticket:
-            return False
-        queues = self._queues[ticket.request.scope]
-        for resource, mode in ticket.request.locks:
-            places = queues.get(resource, {}).get(mode, [])
-            index = bisect_left(places, ticket.place)
-            if index < len(places) and places[index] == ticket.place:
-                del places[index]
-            if resource in queues and not places:
-                queues[resource].pop(mode, None)
-                if not queues[resource]:
-                    queues.pop(resource)
-        if ticket.blocker is not None:
-            self._watchers.get(ticket.blocker, set()).discard(ticket.place)
-        for place in self._watchers.get(ticket.place, ()):
-            self._look(self._by_place[place])
-        self._watchers.pop(ticket.place, None)
-        self._by_place.pop(ticket.place, None)
-        self._tickets.pop(ticket.request.request_id, None)
-        return True
-
-
-_SPACES: dict[tuple[str, str], _Space] = {}
-
-
-def _space(uri: str, space: str) -> _Space:
-    # One step for the interpreter: two threads that ask at once get the same one.
-    return _SPACES.setdefault((uri, space), _Space())
-
-
-# In a forked child the holders are threads of the parent, and a mutex may have been copied locked.
-os.register_at_fork(after_in_child=_SPACES.clear)
-
-
-class MemoryLease(Lease):
+class MemoryLease(HandoverLease):
     """Ends by release or by force; its process is its liveness."""
 
-    def __init__(self, manager: MemoryLockManager, space: _Space, ticket: _Ticket) -> None:
+    def __init__(self, space: Space, ticket: Ticket, settle: Callable[[Sequence[JournalEntry], Sequence[str]], None]):
         super().__init__(ticket.request, Generation(ticket.place))
-        self._manager = manager
         self._space = space
         self._ticket = ticket
+        self._settle = settle
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        self._left: str | None = None
+        self._next_note: str | None = None
 
     @property
-    def note(self) -> str | None:
-        """See :attr:`Lease.note`."""
+    def handover_note(self) -> str | None:
+        """See :attr:`HandoverLease.handover_note`."""
         table = self.request.table
         return None if table is None else self._space.notes.get(table, "")
 
-    def leave(self, note: str) -> None:
-        """See :meth:`Lease.leave`."""
-        self._left = note
+    def set_handover_note(self, note: str) -> None:
+        """See :meth:`HandoverLease.set_handover_note`."""
+        self._next_note = note
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
         """Return unless it was released or freed by force: asking costs nothing here."""
         self._raise_if_over()
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`Lease.take`."""
+        """See :meth:`HandoverLease.take`."""
         return self._space.take(self._ticket, limit)
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """See :meth:`Lease.settle`."""
+        """See :meth:`HandoverLease.settle`."""
         self._settled = done, returned
 
     def retract(self) -> bool:
-        """See :meth:`Lease.retract`."""
+        """See :meth:`HandoverLease.retract`."""
         return self._space.retract(self._ticket)
 
     def release(self) -> None:
         """Give the locks back and wake whom that grants."""
         try:
             if self._transition(LeaseState.RELEASED):
-                if self._left is not None and self.request.table is not None:
-                    self._space.leave(self.request.table, self._left)
-                self._manager._settle(*self._settled)
+                if self._next_note is not None and self.request.table is not None:
+                    self._space.keep_note(self.request.table, self._next_note)
+                self._settle(*self._settled)
         finally:
             self._space.remove(self._ticket)
 
 
-class MemoryLockManager(QueueingLockManager):
+class MemoryLeases:
+    """The leases of one client. Nothing extends them: they last as long as the process."""
+
+    heartbeat = Extension()
+
+    def __init__(self, space: Space, events: Events) -> None:
+        self._space = space
+        self._events = events
+        self._leases: weakref.WeakValueDictionary[str, MemoryLease] = weakref.WeakValueDictionary()
+        self._explicit: dict[str, MemoryLease] = {}
+
+    def add(self, lease: MemoryLease) -> None:
+        """Note that this client has *lease*; one of a LOCK statement as long as it is held."""
+        request = lease.request
+        self._leases[request.request_id] = lease
+        if request.explicit:
+            self._explicit[request.request_id] = lease
+        lease.add_listener(lambda lease, state: self._forget(lease))
+
+    def discard(self, request: LockRequest) -> None:
+        """Know nothing of a lease of *request* any more."""
+        self._leases.pop(request.request_id, None)
+
+    def lost(self, request_id: str) -> None:
+        """The lease of *request_id* was freed by force."""
+        lease = self._leases.get(request_id)
+        if lease is not None and lease._transition(LeaseState.LOST, "freed by force"):
+            self._events.emit(LockLeaseLost(request=str(lease.request), reason="freed by force"))
+
+    def close(self, end_waits: Callable[[], None]) -> None:
+        """Release every lease of this client that is not explicit."""
+        end_waits()
+        self._space.remove_dropped()
+        for ref in self._leases.valuerefs():
+            lease = ref()
+            if lease is not None and not lease.request.explicit:
+                lease.release()
+
+    def _forget(self, lease: Lease) -> None:
+        self._leases.pop(lease.request.request_id, None)
+        self._explicit.pop(lease.request.request_id, None)
+
+
+class MemoryQueue:
+    """The queues of a space, as one client sees them.
+
+    Args:
+        space: Holds them.
+        table: Lists them.
+        leases: Those of this client.
+        held: Knows the threads.
+        emitter: Tells of leases that ended by being dropped.
+        settings: Times.
+        clock: Where time comes from.
+        threads: How they wait.
+        host: Names this process, and tells which others have ended.
+        holder: Says who holds the lock, where the one whose turn it is may be waiting itself; by default the listing.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        table: MemoryLockTable,
+        leases: MemoryLeases,
+        held: Held,
+        emitter: LockEventEmitter,
+        settings: LockSettings,
+        clock: Clock,
+        threads: Threads,
+        holder: HolderOf | None,
+    ) -> None:
+        self.space = space
+        self._table = table
+        self._leases = leases
+        self._held = held
+        self._emitter = emitter
+        self._answer_ms = ANSWER_LEASES * settings.lease_ms
+        self._clock = clock
+        self._threads = threads
+        self._holder = holder
+
+    def knows(self, request_id: str) -> bool:
+        """See :meth:`Queue.knows`."""
+        return self.space.find(request_id) is not None
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """See :meth:`Queue.enter`."""
+        request, space = acquire.request, self.space
+        space.remove_dropped()
+        # Weakly: what is noted of a lease stays until the next request comes, and must keep no client alive.
+        lost = partial(_tell, weakref.ref(self._leases), request.request_id)
+        ticket = space.enter(request, self._clock.wall_ms(), self._held.agent, self._threads.turn(), lost)
+        return self.blocker(ticket)
+
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """See :meth:`Queue.wait`. The turn is given by whatever removes the last one in the way."""
+        request = acquire.request
+        while (left := until - self._clock.now()) > 0 and not acquire.is_closed:
+            if self.ticket(request).turn.wait(min(left, _TICK)):
+                break
+            self.space.remove_dropped()
+        return self.blocker(self.ticket(request))
+
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`Queue.grant`."""
+        request = acquire.request
+        ticket = self.ticket(request)
+        lease = MemoryLease(self.space, ticket, self._settle)
+        self._leases.add(lease)
+        if not request.explicit:
+            # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
+            note = ticket, partial(self._emitter.ended, request.request_id)
+            weakref.finalize(lease, self.space.dropped.append, note).atexit = False
+        return lease
+
+    def leave(self, request: LockRequest, *, for_good: bool) -> None:
+        """See :meth:`Queue.leave`."""
+        self._leases.discard(request)
+        ticket = self.space.find(request.request_id)
+        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
+        if ticket is not None and ticket.request is request:
+            self.space.remove(ticket)
+
+    def retract(self, request: LockRequest) -> bool:
+        """See :meth:`Queue.retract`."""
+        return self.space.retract(self.ticket(request))
+
+    def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
+        """See :meth:`Queue.holder`."""
+        if self._holder is not None:
+            return self._holder(request, blocker)
+        return holder_of(self._table.look, request, blocker)
+
+    def waits(self, request: LockRequest) -> Sequence[Wait]:
+        """See :meth:`Deadlocks.waits`."""
+        return self.space.waits()  # at one moment
+
+    def all_stand(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_stand`."""
+        return True
+
+    def ticket(self, request: LockRequest) -> Ticket:
+        """Return the ticket of *request*.
+
+        Raises:
+            Carried: A holder has carried out what it offered.
+            LockRefused: It was freed by force.
+            OfferLost: It is gone, and its offer may have been carried out.
+        """
+        ticket = self.space.find(request.request_id)
+        if ticket is not None and ticket.request is request:
+            return ticket
+        if not request.offer:
+            raise LockRefused("the request was taken out of the queue by force", locks=request)
+        if entry := self.space.answers.get(request.request_id, self._clock.now()):
+            raise Carried(entry)
+        raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+
+    def blocker(self, ticket: Ticket) -> Blocker | None:
+        """Return what *ticket* waits for."""
+        other = self.space.blocker(ticket)
+        if other is None:
+            return None
+        return Blocker(
+            request_id=other.request.request_id, owner=other.request.owner, requested_at_ms=other.requested_at_ms
+        )
+
+    def _settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        for entry in done:
+            self.space.answers.put(entry, self._clock.now(), self._answer_ms)
+        self.space.settle([entry.request_id for entry in done], returned)
+
+
+class MemoryLockTable:
+    """Who holds and waits for what in a space."""
+
+    def __init__(self, space: Space, host: Host) -> None:
+        self._space, self._host = space, host
+
+    def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.look`."""
+        depth = len(resource.path) if resource else 0
+        return [
+            entry
+            for ticket, blocked_by in self._space.tickets()
+            for entry in _entries(ticket, blocked_by)
+            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+        ]
+
+    def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]] | None:
+        """See :meth:`LockTable.pages`."""
+        return None
+
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockTable.listed`."""
+        return resource
+
+    def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.free`."""
+        return self._free(
+            (ticket, blocked_by)
+            for ticket, blocked_by in self._space.tickets()
+            if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
+        )
+
+    def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
+        """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
+        dead = [
+            (ticket, blocked_by)
+            for ticket, blocked_by in self._space.tickets()
+            if not ticket.request.explicit and self._host.is_dead(ticket.request.owner.process)
+        ]
+        if dry_run:
+            return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
+        return self._free(dead)
+
+    def _free(self, tickets: Iterable[tuple[Ticket, str | None]]) -> Sequence[LockEntry]:
+        freed: list[LockEntry] = []
+        for ticket, blocked_by in list(tickets):
+            if self._space.remove(ticket):
+                freed += _entries(ticket, blocked_by)
+                ticket.turn.set()
+                ticket.lost()
+        return freed
+
+
+class MemoryJournal:
+    """The journal of a space."""
+
+    def __init__(self, space: Space, clock: Clock) -> None:
+        self._entries, self._clock = space.journal, clock
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`HandoverLockManager.remember`."""
+        self._entries.put(entry, self._clock.now(), lifetime_ms)
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`HandoverLockManager.recall`."""
+        return self._entries.get(request_id, self._clock.now())
+
+
+class MemoryLockManager(QueueLockManager[MemoryQueue]):
     """Locks among the threads of one process.
 
     Args:
@@ -316,6 +340,8 @@ class MemoryLockManager(QueueingLockManager):
         settings: Times.
         clock: Where time and chance come from.
         events: Who is told.
+        threads: How they wait.
+        holder: As :class:`MemoryQueue` takes it.
     """
 
     name = "memory"
@@ -342,174 +368,33 @@ class MemoryLockManager(QueueingLockManager):
         settings: LockSettings | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events | None = None,
+        threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
+        holder: HolderOf | None = None,
     ) -> None:
-        super().__init__(settings or LockSettings(), clock, events or Events())
-        self._key = (uri, space)
-        self._start_over()
+        settings, events = settings or LockSettings(), events or Events()
 
-    def _start_over(self) -> None:
-        super()._start_over()
-        self._space = _space(*self._key)
-        self._leases: weakref.WeakValueDictionary[str, MemoryLease] = weakref.WeakValueDictionary()
-        self._explicit: dict[str, MemoryLease] = {}
+        def made() -> Parts[MemoryQueue]:
+            queues, held, emitter = space_of(uri, space), Held(threads, host), LockEventEmitter(events, clock)
+            table, leases = MemoryLockTable(queues, host), MemoryLeases(queues, events)
+            queue = MemoryQueue(queues, table, leases, held, emitter, settings, clock, threads, holder)
+            return Parts(
+                queue=queue,
+                acquirer=Acquirer(queue, queue, held, emitter, settings, clock),
+                held=held,
+                keeping=leases,
+                table=table,
+                journal=MemoryJournal(queues, clock),
+            )
 
-    def _here(self) -> _Space:
-        """Return the queues of this process: a forked child starts with empty ones."""
-        if self._pid != os.getpid():
-            self._start_over()
-        return self._space
-
-    def _knows(self, request_id: str) -> bool:
-        return self._here().find(request_id) is not None
-
-    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
-        space, request_id = self._here(), request.request_id
-        space.sweep()
-        # Weakly: what is noted of a lease stays until the next request comes, and must keep no client alive.
-        lost = partial(_tell, weakref.ref(self), request_id)
-        return self._seen(space.enter(request, self._clock.wall_ms(), self._agent, lost))
-
-    def _wait(self, request: LockRequest, blocker: Blocker, deadline: float) -> Blocker | None:
-        # The turn is given by whoever removes the last one in the way.
-        while (left := deadline - self._clock.now()) > 0 and not self._is_closed(request):
-            if self._mine(request).turn.wait(min(left, _TICK)):
-                break
-            self._space.sweep()
-        return self._seen(self._mine(request))
-
-    def _waits(self, request: LockRequest) -> Sequence[Wait]:
-        return self._space.waits()  # at one moment
-
-    def _retract(self, request: LockRequest) -> bool:
-        return self._space.retract(self._mine(request))
-
-    def _settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        for entry in done:
-            self._space.answers.put(entry, self._clock.now(), ANSWER_LEASES * self.settings.lease_ms)
-        self._space.settle([entry.request_id for entry in done], returned)
-
-    def _grant(self, request: LockRequest) -> Lease:
-        lease = MemoryLease(self, self._space, self._mine(request))
-        self._leases[request.request_id] = lease
-        if request.explicit:
-            self._explicit[request.request_id] = lease
-        else:
-            # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
-            note = lease._ticket, partial(self._telling.ended, request.request_id)
-            weakref.finalize(lease, self._space.dropped.append, note).atexit = False
-        lease.add_listener(lambda lease, state: self._forget(lease))
-        return lease
-
-    def _withdraw(self, request: LockRequest) -> None:
-        self._leases.pop(request.request_id, None)
-        ticket = self._space.find(request.request_id)
-        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
-        if ticket is not None and ticket.request is request:
-            self._space.remove(ticket)
-
-    def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.locks`."""
-        depth = len(resource.path) if resource else 0
-        return [
-            entry
-            for ticket, blocked_by in self._here().tickets()
-            for entry in _entries(ticket, blocked_by)
-            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
-        ]
-
-    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """See :meth:`LockManager.unlock`."""
-        return self._free(
-            (ticket, blocked_by)
-            for ticket, blocked_by in self._here().tickets()
-            if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
-        )
-
-    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
-        """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
-        dead = [
-            (ticket, blocked_by)
-            for ticket, blocked_by in self._here().tickets()
-            if not ticket.request.explicit and is_dead(ticket.request.owner.process)
-        ]
-        if dry_run:
-            return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
-        return self._free(dead)
-
-    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """See :meth:`LockManager.remember`."""
-        self._here().journal.put(entry, self._clock.now(), lifetime_ms)
-
-    def recall(self, request_id: str) -> JournalEntry | None:
-        """See :meth:`LockManager.recall`."""
-        return self._here().journal.get(request_id, self._clock.now())
-
-    def close(self) -> None:
-        """Release every lease of this client that is not explicit."""
-        self._here()
-        self._end_waits()
-        self._space.sweep()
-        for ref in self._leases.valuerefs():
-            lease = ref()
-            if lease is not None and not lease.request.explicit:
-                lease.release()
-
-    def _mine(self, request: LockRequest) -> _Ticket:
-        ticket = self._space.find(request.request_id)
-        if ticket is not None and ticket.request is request:
-            return ticket
-        if not request.offer:
-            raise LockRefused("the request was taken out of the queue by force", locks=request)
-        if entry := self._space.answers.get(request.request_id, self._clock.now()):
-            raise Carried(entry)
-        raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
-
-    def _seen(self, ticket: _Ticket) -> Blocker | None:
-        other = self._space.blocker(ticket)
-        if other is None:
-            return None
-        return Blocker(
-            request_id=other.request.request_id, owner=other.request.owner, requested_at_ms=other.requested_at_ms
-        )
-
-    def _free(self, tickets: Iterable[tuple[_Ticket, str | None]]) -> Sequence[LockEntry]:
-        freed: list[LockEntry] = []
-        for ticket, blocked_by in list(tickets):
-            if self._space.remove(ticket):
-                freed += _entries(ticket, blocked_by)
-                ticket.turn.set()
-                ticket.lost()
-        return freed
-
-    def _lost(self, request_id: str) -> None:
-        lease = self._leases.get(request_id)
-        if lease is not None and lease._transition(LeaseState.LOST, "freed by force"):
-            self._events.emit(LockLeaseLost(request=str(lease.request), reason="freed by force"))
-
-    def _forget(self, lease: Lease) -> None:
-        self._leases.pop(lease.request.request_id, None)
-        self._explicit.pop(lease.request.request_id, None)
+        super().__init__(self.guarantees, settings, made)
 
 
-def _entries(ticket: _Ticket, blocked_by: str | None) -> list[LockEntry]:
-    return [
-        LockEntry(
-            resource=resource,
-            mode=mode,
-            scope=ticket.request.scope,
-            state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
-            owner=ticket.request.owner,
-            request_id=ticket.request.request_id,
-            generation=Generation(ticket.place),
-            requested_at_ms=ticket.requested_at_ms,
-            explicit=ticket.request.explicit,
-            blocked_by=blocked_by,
-        )
-        for resource, mode in ticket.request.locks
-    ]
+def _entries(ticket: Ticket, blocked_by: str | None) -> list[LockEntry]:
+    return entries_of(ticket.request, ticket.place, ticket.requested_at_ms, blocked_by)
 
 
-def _tell(manager: weakref.ref[MemoryLockManager], request_id: str) -> None:
+def _tell(leases: weakref.ref[MemoryLeases], request_id: str) -> None:
     """Tell the client of *request_id*, if it is there still, that its lease is lost."""
-    if (found := manager()) is not None:
-        found._lost(request_id)
+    if (found := leases()) is not None:
+        found.lost(request_id)

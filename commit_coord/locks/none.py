@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockRefused
 from commit_coord.events import Events, LockAcquired
-from commit_coord.locks.base import Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import LockSettings, Policy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import Guarantees, LeaseState, LockEntry, LockRequest, LockScope, Resource
 
 
-class NoneLease(Lease):
+class NoneLease(HandoverLease):
     """Holds nothing."""
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
@@ -23,7 +24,7 @@ class NoneLease(Lease):
         self._transition(LeaseState.RELEASED)
 
 
-class NoneLockManager(LockManager):
+class NoneLockManager(HandoverLockManager):
     """Grants every request at once and promises nothing.
 
     SHOW LOCKS is empty and UNLOCK succeeds, because programs that were written for Hive send them whether
@@ -55,7 +56,7 @@ class NoneLockManager(LockManager):
         self.settings = settings or LockSettings()
         self._events = events or Events()
 
-    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:
+    def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """Return a lease at once."""
         if request.explicit:
             raise LockRefused(

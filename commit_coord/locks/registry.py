@@ -8,20 +8,26 @@ from types import MappingProxyType
 from typing import Any
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.config.values import installed_lock_managers
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
-from commit_coord.locks.base import LockManager, LockSettings
+from commit_coord.locks.base import LockSettings
+from commit_coord.locks.handover import HandoverLockManager
 
 LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
     {
         "none": "commit_coord.locks.none:NoneLockManager",
         "memory": "commit_coord.locks.memory:MemoryLockManager",
-        "lease": "commit_coord.locks.lease:LeaseLockManager",
-        "hms": "commit_coord.locks.hms:HmsLockManager",
-        "zookeeper": "commit_coord.locks.zookeeper:ZooKeeperLockManager",
-        "hms-to-zookeeper": "commit_coord.locks.migrating:MigratingLockManager",
+        "lease": "commit_coord.locks.sql.manager:LeaseLockManager",
+        "hms": "commit_coord.locks.hms.manager:HmsLockManager",
+        "zookeeper": "commit_coord.locks.zookeeper.manager:ZooKeeperLockManager",
+        "hms-to-zookeeper": "commit_coord.locks.migration.manager:open_manager",
     }
 )
+
+
+_METHODS = ("acquire", "submit", "locks", "pages", "unlock", "reap", "remember", "recall", "close")
+"""What a class of another package must have; :class:`HandoverLockManager` has defaults for what it need not do."""
 
 
 def create_lock_manager(
@@ -33,11 +39,12 @@ def create_lock_manager(
     *,
     space: str = "",
     options: Mapping[str, Any] | None = None,
-) -> LockManager:
+) -> HandoverLockManager:
     """Return the lock manager *name* as a client of the service at *uri*.
 
     Args:
-        name: A key of :data:`LOCK_MANAGERS`.
+        name: A key of :data:`LOCK_MANAGERS`; ``package.module:Class``; or a name from the entry-point group
+            ``commit_coord.lock_managers``.
         uri: Where the service is: a database URL for ``lease``, ``thrift://…`` for ``hms``,
             ``host:port,host:port/chroot`` for ``zookeeper`` and ``hms-to-zookeeper``, any text for ``memory`` (clients
             of one process with the same text and space share their locks), unused by ``none``.
@@ -48,15 +55,39 @@ def create_lock_manager(
         options: Arguments that this manager takes beyond those (``Settings.lock_options``).
 
     Raises:
-        ConfigError: *name* is unknown; the message lists the known ones. Or *uri* makes no sense to it.
+        ConfigError: *name* is unknown; the message lists the known ones. Or it can't be imported, or lacks a method of
+            the contract; or *uri* makes no sense to it.
     """
-    try:
-        module, _, attribute = LOCK_MANAGERS[name].partition(":")
-    except KeyError:
-        raise ConfigError(
-            "unknown lock manager", key="lock-impl", value=name, accepted=", ".join(LOCK_MANAGERS)
-        ) from None
-    factory: Callable[..., LockManager] = getattr(import_module(module), attribute)
+    factory = _factory(name)
     return factory(
         uri, space=space, settings=settings or LockSettings(), clock=clock, events=events or Events(), **(options or {})
     )
+
+
+def _factory(name: str) -> Callable[..., HandoverLockManager]:
+    """Return what makes the lock manager *name*."""
+    installed = installed_lock_managers()
+    path = LOCK_MANAGERS.get(name) or (name if ":" in name else installed.get(name))
+    if path is None:
+        known = ", ".join([*LOCK_MANAGERS, *installed])
+        raise ConfigError(
+            "unknown lock manager", key="lock-impl", value=name, accepted=f"{known}; or package.module:Class"
+        )
+    module, _, attribute = path.partition(":")
+    try:
+        found: Callable[..., HandoverLockManager] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        if name in LOCK_MANAGERS:
+            raise
+        raise ConfigError(
+            "the lock manager can't be imported", key="lock-impl", value=name, path=path, cause=error
+        ) from error
+    if isinstance(found, type) and (lacking := [one for one in _METHODS if not callable(getattr(found, one, None))]):
+        raise ConfigError(
+            "the lock manager lacks methods of the contract",
+            key="lock-impl",
+            value=name,
+            lacking=", ".join(lacking),
+            accepted="a subclass of commit_coord.locks.handover.HandoverLockManager",
+        )
+    return found

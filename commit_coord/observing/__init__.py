@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from commit_coord.config import Settings
+from commit_coord.config import MetricsExporter, Settings, TracesExporter
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
 
@@ -20,11 +20,11 @@ def observe(events: Events, settings: Settings, *, catalog: str) -> None:
     """
     manager = settings.lock_impl
     try:
-        if settings.commit_coord_metrics == "prometheus":
+        if settings.commit_coord_metrics is MetricsExporter.PROMETHEUS:
             from commit_coord.observing.prometheus import Metrics
 
             events.subscribe(Metrics(catalog, manager))
-        if settings.commit_coord_traces == "opentelemetry":
+        if settings.commit_coord_traces is TracesExporter.OPENTELEMETRY:
             from commit_coord.observing.opentelemetry import Traces
 
             events.subscribe(Traces(catalog, manager))
@@ -32,5 +32,5 @@ def observe(events: Events, settings: Settings, *, catalog: str) -> None:
         missing = (error.name or "").partition(".")[0].partition("_")[0]
         key = "commit-coord.metrics" if missing == "prometheus" else "commit-coord.traces"
         raise ConfigError(
-            "what it needs is not installed", key=key, accepted=f"pip install 'commit-coord[{_EXTRAS[missing]}]'"
+            "missing optional dependency", key=key, accepted=f"pip install 'commit-coord[{_EXTRAS[missing]}]'"
         ) from error

@@ -22,9 +22,16 @@ class Backoff:
     factor: float = 2.0
     jitter: float = 0.5
 
+    def __post_init__(self) -> None:
+        """State that waits grow, by a part of each."""
+        assert self.factor >= 1, "no wait is shorter than the one before, but for chance"
+        assert 0 <= self.jitter <= 1, "chance decides a part of a wait"
+
 
 def next_wait(policy: Backoff, attempt: int, draw: float) -> float:
     """Return the seconds to wait after try number *attempt* (from 0), given a number *draw* in [0, 1)."""
+    assert attempt >= 0, "tries are counted from 0"
+    assert 0 <= draw <= 1, "chance decides a part of a wait"
     # The exponent is bounded because 2.0 ** 1024 overflows and a service may be away for days.
     wait_ms = min(policy.maximum_ms, policy.initial_ms * policy.factor ** min(attempt, 64))
     return wait_ms * (1 - policy.jitter * draw) / 1000

@@ -77,6 +77,11 @@ class Limits:
     phases: int = 10
     status_checks: int = 10
 
+    def __post_init__(self) -> None:
+        """State that everything is tried once at least."""
+        assert min(self.swaps, self.latches, self.status_checks) > 0, "a commit needs a latch, a swap and a look"
+        assert min(self.replans_outside, self.phases) >= 0, "a number of times is no less than 0"
+
 
 # Effects. Each says what its result is and what it may raise.
 
@@ -211,6 +216,10 @@ class Planned:
     location: str
     payload: Any = None
 
+    def __post_init__(self) -> None:
+        """State that the swap is one: a pointer set to what it is would say nothing of whose swap came through."""
+        assert self.location != self.base, "each try publishes a metadata file of its own"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
@@ -297,6 +306,16 @@ class Verdict:
     error: BaseException | None = None
     tries: int = 0
 
+    def __post_init__(self) -> None:
+        """State what each classification knows."""
+        success = self.status is CommitStatus.SUCCESS
+        assert (self.cause is not None) == (self.status is CommitStatus.FAILURE), (
+            "a failure, and nothing else, is proven"
+        )
+        assert success or self.answered is None, "what was answered has landed"
+        assert not success or (self.plan is None) != (self.answered is None), "it was swapped, or answered"
+        assert self.tries >= 0, "a number of swaps is no less than 0"
+
 
 Steps = Generator[Effect, Any, Verdict]
 
@@ -321,6 +340,7 @@ def commit(limits: Limits) -> Steps:
         if answered is not None:
             return Verdict(status=CommitStatus.SUCCESS, answered=answered)
         latches += 1
+        assert latches <= limits.latches + limits.phases + limits.replans_outside + 1, "no latch is taken for ever"
         verdict: Verdict | None = None
         try:
             retracted: bool = yield Retract()
@@ -336,6 +356,7 @@ def commit(limits: Limits) -> Steps:
         if verdict is not None:
             return _doubted(verdict) if in_doubt and verdict.status is CommitStatus.FAILURE else verdict
         replans += 1
+        assert replans <= limits.replans_outside, "the next time it is planned again where nothing moves"
         try:
             yield Replan(under_latch=False)
         except CommitError:
@@ -391,6 +412,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
             yield Discard(planned)
             raise
         tries += 1
+        assert tries <= limits.swaps, "swaps that find the pointer moved are counted"
         try:
             status = yield from _swap(limits, planned)
         except Exception as error:  # noqa: BLE001
@@ -401,6 +423,7 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
             status = yield from _confirmed(limits, planned)
         if status is not CommitStatus.FAILURE:
             return Verdict(status=status, plan=planned, tries=tries)
+        assert status is CommitStatus.FAILURE, "files are deleted on proof alone"
         yield Discard(planned)
         if tries >= limits.swaps:
             return Verdict(
@@ -434,6 +457,7 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
         return CommitStatus.SUCCESS
     if result is SwapResult.MOVED:
         return CommitStatus.FAILURE
+    assert result is SwapResult.LOST_REPLY, "everything else was decided"
     for check in range(limits.status_checks):
         where: Where = yield Locate(plan)
         match where:

@@ -42,4 +42,5 @@ def nearest_blocker(
             before = bisect_left(places, place)
             if before and not compatible(mode, other) and (nearest is None or places[before - 1] > nearest):
                 nearest = places[before - 1]
+    assert nearest is None or nearest < place, "nobody waits for what came later, so nobody waits in a circle"
     return nearest

@@ -87,7 +87,15 @@ def find_cycle(own: str, waits: Iterable[Wait]) -> Cycle | None:
 
 def youngest(cycle: Cycle) -> Wait:
     """Return the wait that has to give in."""
+    assert _is_closed(cycle), "each waits for a request of the next one, and the last one for one of the first"
     return max((wait for wait, _ in cycle), key=_age)
+
+
+def _is_closed(cycle: Cycle) -> bool:
+    waits = [wait for wait, _ in cycle]
+    return bool(cycle) and all(
+        obstacle.agent == after.agent for (_, obstacle), after in zip(cycle, [*waits[1:], waits[0]], strict=True)
+    )
 
 
 def _age(wait: Wait) -> tuple[int, str]:

@@ -238,6 +238,7 @@ def calls_take(operation: Operation, setting: str) -> bool:
 
 def lock_target(table: Resource, partition: Partition) -> Resource:
     """Return the longest prefix of *partition* that is known, else *table*."""
+    assert len(table.path) == _TABLE_DEPTH, "partitions are of tables"
     return Resource((*table.path, *takewhile(lambda level: level is not None, partition)))  # type: ignore[arg-type]
 
 
@@ -253,11 +254,12 @@ def escalate(locks: Iterable[tuple[Resource, LockMode]], limit: int | None) -> t
     while limit is not None:
         partitions = [resource for resource in merged if len(resource.path) > _TABLE_DEPTH]
         count = Counter(resource.path[:_TABLE_DEPTH] for resource in partitions)
-        crowded = [resource for resource in partitions if count[resource.path[:_TABLE_DEPTH]] > limit]
-        if not crowded:
+        too_many = [resource for resource in partitions if count[resource.path[:_TABLE_DEPTH]] > limit]
+        if not too_many:
             break
-        depth = max(len(resource.path) for resource in crowded)
-        for resource in crowded:
+        depth = max(len(resource.path) for resource in too_many)
+        assert depth > _TABLE_DEPTH, "a table is not lifted to its database"
+        for resource in too_many:
             if len(resource.path) == depth:
                 prefix, mode = resource.ancestors[-1], merged.pop(resource)
                 merged[prefix] = stronger(mode, merged.get(prefix, mode))

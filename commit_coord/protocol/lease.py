@@ -75,7 +75,9 @@ def next_state(state: LeaseState, event: LeaseEvent, *, now: float, word: float,
         word: When the last confirmed renewal was sent, same clock.
         lease: How long the service keeps the lease after a renewal, seconds; None for ever.
     """
+    assert lease is None or lease > 0, "a lease has a length"
     after = TRANSITIONS[state][event]
+    assert state not in (_LOST, _RELEASED) or after is state, "LOST and RELEASED are final"
     if lease is None or after in (_LOST, _RELEASED):
         return after
     if now - word >= lease:

@@ -1,7 +1,7 @@
 """Moving a table from the metastore's locks to ZooKeeper while everybody writes: phases, and what each asks for.
 
-Pure: decides, and does nothing else. ``testing/model/Migration.tla`` checks the protocol, ``locks/migrating`` carries
-it out, ``docs/migration.md`` tells its users.
+Pure: decides, and does nothing else. ``tests/proof/model/Migration.tla`` checks the protocol,
+``locks/migration/`` carries it out, ``docs/migration.md`` tells its users.
 
 ::
 
@@ -56,7 +56,10 @@ class Phase(StrEnum):
         """Return the next phase on the way to *target*, None when this is it."""
         order = list(Phase)
         here, there = order.index(self), order.index(target)
-        return None if here == there else order[here + (1 if there > here else -1)]
+        step = None if here == there else order[here + (1 if there > here else -1)]
+        # Writers of the phase before and of the one after then hold one lock in common, and see each other.
+        assert step is None or set(locks_of(self)) & set(locks_of(step)), "neighbours share a lock manager"
+        return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

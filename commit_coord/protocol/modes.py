@@ -22,6 +22,10 @@ COMPATIBLE: Mapping[tuple[LockMode, LockMode], bool] = MappingProxyType(
     }
 )
 
+assert all(COMPATIBLE[one, other] == COMPATIBLE[other, one] for one, other in COMPATIBLE), (
+    "who is first decides nothing"
+)
+
 
 def compatible(requested: LockMode, existing: LockMode) -> bool:
     """Return whether *requested* may be granted beside *existing* on the same resource."""

@@ -8,6 +8,7 @@ from commit_coord.spark.compaction import compact_table, rewriter
 from commit_coord.spark.datasource import register
 from commit_coord.spark.read import read_table
 from commit_coord.spark.schema import SchemaMismatch
-from commit_coord.spark.write import foreach_batch, write_table
+from commit_coord.spark.streams import foreach_batch
+from commit_coord.spark.write import write_table
 
 __all__ = ["SchemaMismatch", "compact_table", "foreach_batch", "read_table", "register", "rewriter", "write_table"]

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from commit_coord.iceberg.named_partitions import Named
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder
-from commit_coord.spark.write import TableOrName, resolve
-from commit_coord.table.compaction import Compacted, Group, Rewriter
+from commit_coord.spark.tables import TableOrName, resolve
+from commit_coord.table.compaction import Compacted, Group
+from commit_coord.table.table import Rewriter
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable

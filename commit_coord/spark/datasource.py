@@ -41,10 +41,12 @@ from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
+from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
-from commit_coord.spark.write import QUERY_ID, Batch, drop_repeated, publish
+from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
+from commit_coord.table.operation_locks import Held
 from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
@@ -250,13 +252,14 @@ def _lock(
     holder: Address | None, claim: str, given: Options, table: CoordinatedTable, mode: Mode, bounds: BooleanExpression
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
-    settings = cast("CoordinatedCatalog", table.catalog).settings
-    locks = write_locks(table, mode, bounds, setting=settings.operation_locks, at_most=settings.lock_max_partitions)
-    if not locks:
+    needed = write_locks(table, mode, bounds)
+    if needed.held is Held.ALL:
         return None
     if holder is None:
         raise ConfigError("nobody holds the locks of this write: call commit_coord.spark.register(spark) first")
-    holder.acquire(claim, given.get("catalog"), given.properties, locks, f"{mode} {'.'.join(table.name())}")
+    holder.acquire(
+        claim, given.get("catalog"), given.properties, dict(needed.locks), f"{mode} {'.'.join(table.name())}"
+    )
     return holder
 
 

@@ -1,19 +1,21 @@
-"""Operation locks of a write: which ones."""
+"""The operation locks of a write, and how a job holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Literal
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from commit_coord.errors import ConfigError, LockReentered
+from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
-from commit_coord.model import LockMode, Resource
-from commit_coord.protocol.hierarchy import Operation, calls_take, operation_locks
+from commit_coord.model import Resource
+from commit_coord.protocol.hierarchy import Operation, calls_take
+from commit_coord.table.operation_locks import NeededLocks, acquire_unless_held, needed_locks
+from commit_coord.table.ports import catalog_of
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
@@ -21,26 +23,21 @@ if TYPE_CHECKING:
 Mode = Literal["append", "overwrite", "dynamic"]
 
 
-def write_locks(
-    table: Table, mode: Mode, overwrite_filter: E.BooleanExpression, *, setting: str, at_most: int
-) -> dict[Resource, LockMode]:
-    """Return the locks that a write takes before its first file, without parents; empty when it takes none.
+def write_locks(table: Table, mode: Mode, overwrite_filter: E.BooleanExpression) -> NeededLocks:
+    """Return the locks that a write takes before its first file, and what this thread holds of them.
 
     Args:
         table: As read last.
         mode: Appends take locks with ``operation-locks=hive`` only.
         overwrite_filter: What is replaced. When it fixes values of leading identity partition fields, only those
             partitions are locked, else the table.
-        setting: The catalog's ``operation-locks``.
-        at_most: More partitions than this are locked by their prefix (``lock.max-partitions``).
     """
     operation = Operation.APPEND if mode == "append" else Operation.OVERWRITE
-    if not calls_take(operation, setting):
-        return {}
-    name = Resource.table(table.name())
-    found = [] if mode == "append" else fixed_partitions(overwrite_filter, table.spec(), table.schema())
-    live = len(table.metadata.partition_specs)
-    return dict(operation_locks(operation, name, lockable(found), live_specs=live, escalate_above=at_most))
+    catalog, name = catalog_of(table), Resource.table(table.name())
+    found = []
+    if mode != "append" and calls_take(operation, catalog.settings.operation_locks):
+        found = fixed_partitions(overwrite_filter, table.spec(), table.schema())
+    return needed_locks(catalog, operation, name, lockable(found), len(table.metadata.partition_specs))
 
 
 def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:
@@ -73,18 +70,10 @@ def holding(
     at the commit finds every conflict.
 
     Raises:
-        LockTimeout: Somebody holds a conflicting lock. Nothing was written.
+        LockTimeout: Another owner holds a conflicting lock. Nothing was written.
         CommitLockFailed: The lock service could not be reached. Nothing was written.
     """
-    catalog: Any = table.catalog
-    settings = catalog.settings
-    locks = write_locks(
-        table, mode, overwrite_filter, setting=settings.operation_locks, at_most=settings.lock_max_partitions
-    )
-    held: AbstractContextManager[Any] = nullcontext()
-    if locks:
-        with suppress(LockReentered):
-            held = catalog.lock_change(locks, statement=statement)
-    with held:
+    needed = write_locks(table, mode, overwrite_filter)
+    with acquire_unless_held(catalog_of(table), needed, statement) or nullcontext():
         table.refresh()
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.sql.parse import parse
+from commit_coord.sql.grammar import parse
 from commit_coord.sql.session import Session
 from commit_coord.sql.show import Answer
 from commit_coord.table import Rewriter, rewrite_here

@@ -31,7 +31,7 @@ def constant(value: sql.Expr) -> Any:
     try:
         return _constant(value)
     except Misfit as error:
-        raise StatementError("no value of that type", found=value.sql(dialect="hive"), reason=error) from error
+        raise StatementError("invalid value for this type", found=value.sql(dialect="hive"), reason=error) from error
 
 
 def _constant(value: sql.Expr) -> Any:

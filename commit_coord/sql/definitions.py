@@ -20,7 +20,7 @@ from pyiceberg.utils.properties import property_as_int
 from commit_coord.errors import StatementError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.names import Names
-from commit_coord.sql.show import Answer, said
+from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import (
     CreateDatabase,
     CreateRef,
@@ -48,7 +48,7 @@ def check_format(file_format: str) -> str:
         StatementError: It is not.
     """
     if file_format not in FORMATS:
-        raise StatementError("no file format of Iceberg", file_format=file_format, accepted=", ".join(FORMATS))
+        raise StatementError("unsupported file format", file_format=file_format, accepted=", ".join(FORMATS))
     return file_format
 
 
@@ -61,9 +61,9 @@ def create_database(statement: CreateDatabase, names: Names) -> Answer:
         names.catalog.create_namespace(statement.database, dict(statement.properties))
     except NamespaceAlreadyExistsError as error:
         if statement.if_not_exists:
-            return said(f"there is a database {statement.database}")
-        raise StatementError("there is a database of that name", database=statement.database) from error
-    return said(f"created {statement.database}")
+            return message(f"there is a database {statement.database}")
+        raise StatementError("the database already exists", database=statement.database) from error
+    return message(f"created {statement.database}")
 
 
 def drop_database(statement: DropDatabase, names: Names) -> Answer:
@@ -78,9 +78,9 @@ def drop_database(statement: DropDatabase, names: Names) -> Answer:
     except NamespaceNotEmptyError as error:
         inside = ", ".join(table[-1] for table in names.tables_of(statement.database))
         raise StatementError(
-            "the database has tables: drop them, or say CASCADE", database=statement.database, tables=inside
+            "the database has tables: drop them first, or write CASCADE", database=statement.database, tables=inside
         ) from error
-    return said(f"dropped {statement.database}" + (f" and its {dropped} tables" if dropped else ""))
+    return message(f"dropped {statement.database}" + (f" and its {dropped} tables" if dropped else ""))
 
 
 # Tables.
@@ -93,7 +93,7 @@ def create_table(statement: CreateTable, names: Names) -> Answer:
     columns = (*statement.columns, *declared)
     written = [column.name.lower() for column in columns]
     if doubled := [name for name in written if written.count(name) > 1]:
-        raise StatementError("a table has each column once", column=doubled[0], table=".".join(identifier))
+        raise StatementError("duplicate column", column=doubled[0], table=".".join(identifier))
     schema = Schema(
         *(
             NestedField(next(ids), column.name, iceberg_type(column.type, ids), doc=column.comment or None)
@@ -113,11 +113,11 @@ def create_table(statement: CreateTable, names: Names) -> Answer:
         )
     except TableAlreadyExistsError as error:
         if statement.if_not_exists:
-            return said(f"there is a table {'.'.join(identifier)}")
-        raise StatementError("there is a table of that name", table=".".join(identifier)) from error
+            return message(f"there is a table {'.'.join(identifier)}")
+        raise StatementError("the table already exists", table=".".join(identifier)) from error
     except ValueError as error:
         raise StatementError(str(error), table=".".join(identifier)) from error
-    return said(f"created {'.'.join(identifier)}")
+    return message(f"created {'.'.join(identifier)}")
 
 
 def _spec(partitioned: Sequence[PartitionedBy], schema: Schema) -> PartitionSpec:
@@ -129,7 +129,7 @@ def _spec(partitioned: Sequence[PartitionedBy], schema: Schema) -> PartitionSpec
             name += f"_{_FIELD_SUFFIXES.get(part.transform, part.transform)}"
         fields.append(PartitionField(source.field_id, 1000 + number, transform, name))
     if doubled := {field.name for field in fields if [other.name for other in fields].count(field.name) > 1}:
-        raise StatementError("a table is partitioned once by each", partition=", ".join(sorted(doubled)))
+        raise StatementError("duplicate partition field", partition=", ".join(sorted(doubled)))
     return PartitionSpec(*fields)
 
 
@@ -144,7 +144,7 @@ def _resolved(part: PartitionedBy, schema: Schema) -> tuple[NestedField, Transfo
     kind: IcebergType = source.field_type
     if not kind.is_primitive or not transform.can_transform(kind):
         raise StatementError(
-            "no partition of a column of this type", column=source.name, type=kind, transform=transform
+            "invalid partition transform for a column of this type", column=source.name, type=kind, transform=transform
         )
     return source, transform
 
@@ -169,7 +169,7 @@ def set_partition_spec(table: CoordinatedTable, partitioned: Sequence[Partitione
     with transaction:
         transaction.perform(plan, Operation.EVOLVE_PARTITIONS)
     by = ", ".join(field.name for field in table.spec().fields)
-    return said(
+    return message(
         f"{'.'.join(table.name())} is partitioned by {by}" if by else f"{'.'.join(table.name())} has no partitions"
     )
 
@@ -182,15 +182,15 @@ def create_ref(statement: CreateRef, table: Table) -> Answer:
     kind, name = "branch" if statement.branch else "tag", ".".join(table.name())
     if (ref := table.metadata.refs.get(statement.name)) is not None:
         if statement.if_not_exists:
-            return said(f"there is a {ref.snapshot_ref_type.value} {statement.name} of {name}")
-        raise StatementError(f"there is a {ref.snapshot_ref_type.value} of that name", name=statement.name, table=name)
+            return message(f"there is a {ref.snapshot_ref_type.value} {statement.name} of {name}")
+        raise StatementError(f"the {ref.snapshot_ref_type.value} already exists", name=statement.name, table=name)
     snapshot = _snapshot(table, statement.snapshot)
     with table.manage_snapshots() as manage:
         if statement.branch:
             manage.create_branch(snapshot.snapshot_id, statement.name, max_ref_age_ms=statement.retain_ms)
         else:
             manage.create_tag(snapshot.snapshot_id, statement.name, max_ref_age_ms=statement.retain_ms)
-    return said(f"created the {kind} {statement.name} of {name} at {snapshot.snapshot_id}")
+    return message(f"created the {kind} {statement.name} of {name} at {snapshot.snapshot_id}")
 
 
 def _snapshot(table: Table, wanted: int | str | None) -> Snapshot:
@@ -215,7 +215,7 @@ def drop_ref(statement: DropRef, table: Table) -> Answer:
     ref = table.metadata.refs.get(statement.name)
     if ref is None or ref.snapshot_ref_type != kind:
         if statement.if_exists:
-            return said(f"there is no {kind.value} {statement.name} of {name}")
+            return message(f"there is no {kind.value} {statement.name} of {name}")
         raise StatementError(f"there is no such {kind.value}", name=statement.name, table=name)
     if statement.name == MAIN_BRANCH:
         raise StatementError("the main branch can't be dropped", table=name)
@@ -224,7 +224,7 @@ def drop_ref(statement: DropRef, table: Table) -> Answer:
             manage.remove_branch(statement.name)
         else:
             manage.remove_tag(statement.name)
-    return said(f"dropped the {kind.value} {statement.name} of {name}")
+    return message(f"dropped the {kind.value} {statement.name} of {name}")
 
 
 # Snapshots.
@@ -240,7 +240,9 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     if statement.snapshots:
         doomed = set(statement.snapshots)
         if kept := doomed & protected:
-            raise StatementError("a branch or tag keeps it", snapshot=min(kept), table=".".join(table.name()))
+            raise StatementError(
+                "a branch or tag refers to the snapshot", snapshot=min(kept), table=".".join(table.name())
+            )
     elif statement.retain_last is not None:
         doomed = {snapshot.snapshot_id for snapshot in newest_first[statement.retain_last :]}
     else:
@@ -250,7 +252,7 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     if doomed:
         table.maintenance.expire_snapshots().by_ids(sorted(doomed)).commit()
         doomed -= {snapshot.snapshot_id for snapshot in table.metadata.snapshots}  # Tagged meanwhile.
-    return said(f"{len(doomed)} snapshots of {'.'.join(table.name())} expired")
+    return message(f"{len(doomed)} snapshots of {'.'.join(table.name())} expired")
 
 
 def _default_bound(table: Table) -> datetime:
@@ -271,4 +273,4 @@ def roll_back(statement: RollBack, table: Table) -> Answer:
     except ValueError as error:
         raise StatementError(str(error), table=".".join(table.name())) from error
     snapshot = table.current_snapshot()
-    return said(f"{'.'.join(table.name())} is back at {snapshot.snapshot_id if snapshot else None}")
+    return message(f"{'.'.join(table.name())} is back at {snapshot.snapshot_id if snapshot else None}")

@@ -39,7 +39,7 @@ class Names:
             StatementError: No table has such a name.
         """
         if not name.table:  # Of a function in FROM.
-            raise StatementError("this is not the name of a table: give the query to Spark")
+            raise StatementError("this is not a table name: run the query in Spark")
         database, table = self.catalog.spelled(Resource((name.database or self._database, name.table))).path
         return database, table
 

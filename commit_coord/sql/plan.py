@@ -12,7 +12,6 @@ from commit_coord.iceberg.partitions import fixed_partitions, lockable
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
-from commit_coord.sql.filters import weakest_filter
 from commit_coord.sql.names import Names
 from commit_coord.sql.statement import (
     AddColumns,
@@ -44,6 +43,7 @@ from commit_coord.sql.statement import (
     Truncate,
     Update,
 )
+from commit_coord.sql.where.filters import weakest_filter
 from commit_coord.table.writable import refuse_unwritable
 
 Tables = Callable[[Name], Table]

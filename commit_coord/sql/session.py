@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import OperationLocks
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
+from commit_coord.sql.grammar import located, parse
 from commit_coord.sql.names import Names
-from commit_coord.sql.operations import carry_out
-from commit_coord.sql.parse import located, parse
+from commit_coord.sql.operations import execute
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import (
@@ -82,14 +83,14 @@ class Session:
                 return show.show_lease(self._leases(Leases.list_lease, objects))
             case DropForceLease(objects=objects):
                 ended = self._leases(Leases.force_drop_lease, objects)
-                return show.said(f"ended {len({lease.lease_id for lease in ended})} leases")
+                return show.message(f"ended {len({lease.lease_id for lease in ended})} leases")
             case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self.names.identifier(name)):
-                return show.said(f"there is no table {name}")
+                return show.message(f"there is no table {name}")
             case DropDatabase(database=database, if_exists=True) if not self.names.has_database(database):
-                return show.said(f"there is no database {database}")
-        return self._carry_out(statement, text)
+                return show.message(f"there is no database {database}")
+        return self._execute(statement, text)
 
-    def _carry_out(self, statement: Statement, text: str) -> Answer:
+    def _execute(self, statement: Statement, text: str) -> Answer:
         """Do what *statement* says under its locks; they are planned again once they are held.
 
         1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
@@ -99,12 +100,12 @@ class Session:
         held, spelled = self.catalog.locks.holds, self.catalog.spelled
         while (
             missing := [(one, mode) for one, mode in wanted if not held(spelled(one), mode)]
-        ) and self.catalog.settings.operation_locks != "off":
+        ) and self.catalog.settings.operation_locks is not OperationLocks.OFF:
             with self.catalog.lock_change(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self.names)
                 if planned == wanted:
-                    return carry_out(statement, self.names)
-        return carry_out(statement, self.names)
+                    return execute(statement, self.names)
+        return execute(statement, self.names)
 
     def _locks(self, statement: Statement, text: str) -> Iterable[tuple[Resource, LockMode]]:
         """Return the locks that *statement* takes, parents included."""
@@ -130,7 +131,7 @@ class Session:
         request = self.catalog.lock_request([(resource, mode)], statement=text, explicit=True)
         self.catalog.acquire_operation(request)
         ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
-        return show.said(f"locked until {ends}: {request}".replace(",:", ":"))
+        return show.message(f"locked until {ends}: {request}".replace(",:", ":"))
 
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
@@ -146,11 +147,11 @@ class Session:
             if all(is_on(entry, resource) for entry in entries):
                 freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
         if freed:
-            return show.said(f"freed {len(freed)} locks on {resource}")
+            return show.message(f"freed {len(freed)} locks on {resource}")
         held = next((one for one in standing if is_on(one, resource) and one.state is LockState.ACQUIRED), None)
         if held is None:
-            return show.said(f"nobody has locked {resource}")
-        return show.said(
+            return show.message(f"nobody has locked {resource}")
+        return show.message(
             f"no LOCK statement has locked {resource}: {held.owner} holds it until that operation ends; "
             "`commit-coord unlock` frees it by force"
         )

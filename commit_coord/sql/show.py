@@ -57,7 +57,7 @@ class Answer:
         return "\n".join(self.lines)
 
 
-def said(text: str) -> Answer:
+def message(text: str) -> Answer:
     """Return the answer of a statement that has done something."""
     return Answer(("result",), [(text,)], [text])
 

@@ -1,6 +1,6 @@
 """What a statement says, before any table was looked at.
 
-Names are as they were written; what they mean is the catalog's business. ``parse`` makes these of text.
+Names are as they were written; what they mean is the catalog's business. ``grammar`` makes these of text.
 """
 
 from __future__ import annotations

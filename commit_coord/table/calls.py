@@ -1,39 +1,172 @@
-"""What was called on a transaction, remembered so that it can be called again on a newer head."""
+"""The calls on a transaction: each takes its lock, stages all of itself or nothing, and is recorded to be replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+
+from pyiceberg.table.snapshots import IsolationLevel
 
 from commit_coord.protocol.hierarchy import Operation
-
-if TYPE_CHECKING:
-    from commit_coord.table.transaction import CoordinatedTransaction
+from commit_coord.table.basis import Basis
+from commit_coord.table.call_stack import CallStack
+from commit_coord.table.commit_request import CommitRequest
+from commit_coord.table.dependencies import Dependencies
+from commit_coord.table.held_lock import HeldLock
+from commit_coord.table.replanning import Replanner
+from commit_coord.table.staged import Call, Draft, StagingTransaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def recorded(method: F) -> F:
-    """Remember outermost calls of *method*, to be made again on a newer head."""
+class Calls:
+    """Runs the calls on one transaction.
+
+    Args:
+        draft: What they stage.
+        basis: What they are planned on.
+        stack: Which of them run.
+        dependencies: What they read.
+        lock: What they hold.
+        replanner: Replays them.
+        request: The commit.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        basis: Basis,
+        stack: CallStack,
+        dependencies: Dependencies,
+        lock: HeldLock,
+        replanner: Replanner,
+        request: CommitRequest,
+    ) -> None:
+        self.draft = draft
+        self.basis = basis
+        self.stack = stack
+        self.dependencies = dependencies
+        self.lock = lock
+        self._replanner = replanner
+        self._request = request
+
+    @contextmanager
+    def call(self, transaction: StagingTransaction, again: Call | None = None) -> Iterator[None]:
+        """Count how deep calls are nested, and record outermost ones that succeed.
+
+        One that fails stages nothing, and gives back the lock if the transaction had none before; in a transaction of
+        one call it leaves no file. The exception refers to the transaction, and may be kept for as long as the process
+        lives.
+
+        Args:
+            transaction: On which the call is made.
+            again: Makes the call once more; None when it can't be made again.
+        """
+        outermost = self.stack.depth == 0
+        held = self.lock.held
+        if outermost:
+            self.follow_the_caller(transaction)
+            self.stack.note_before()
+        with self.stack.deeper():
+            try:
+                with transaction.whole():
+                    if outermost and again is not None:
+                        self.draft.note(calls=(*self.draft.staged.calls, again))
+                    with self.basis.files_may_be_gone() if outermost else nullcontext():
+                        yield
+            except BaseException:
+                if outermost and not self._request.sent:
+                    if not held:
+                        self.lock.release()
+                    if transaction._autocommit:
+                        transaction.created.delete(self.draft.table.io)
+                raise
+
+    def follow_the_caller(self, transaction: StagingTransaction) -> None:
+        """Go on from what the caller's table object shows, if that was refreshed since.
+
+        Raises:
+            CommitConflict: What was called can't be planned on it.
+        """
+        basis = self.basis
+        if (shown := basis.refreshed()) is None:
+            return
+        if not basis.is_planned_on(*shown):
+            basis.refuse_other_table(shown[0])
+            if self.draft.staged.begun:
+                try:
+                    self._replanner.follow(transaction, *shown)
+                except BaseException:
+                    self.abandon(transaction)  # what is planned again by half must not be committed
+                    raise
+            else:
+                basis.move_to(*shown)
+        basis.seen = basis.planned_on
+
+    def lock_operation(self, transaction: StagingTransaction, operation: Operation, *, look: bool = True) -> None:
+        """Hold what *operation* takes on the table until the transaction ends.
+
+        Another transaction of this thread may hold it already. Waiting for it would never end, so this one goes
+        on without: the check at the commit still finds every conflict.
+
+        Args:
+            transaction: On which the call is made.
+            operation: What the present call does.
+            look: See the table as it is by then.
+
+        Raises:
+            LockError: The lock was not granted. Nothing was changed.
+        """
+        stack = self.stack
+        if stack.depth > 1 or stack.repeating or transaction._failed or self.lock.covers(operation):
+            return
+        if not self.lock.take(operation):
+            return
+        # Under `snapshot` the plan is one for what was read: what others have added since then is not replaced.
+        bound = any(read.level is IsolationLevel.SNAPSHOT for read in self.draft.staged.depended)
+        if look and not bound and not stack.begun:
+            self.basis.see_the_head()
+
+    def abandon(self, transaction: StagingTransaction) -> None:
+        """Give up for good: nothing landed, nothing will."""
+        transaction._failed = True
+        self.lock.release()
+        transaction.created.abandon(self.draft.table.io)
+
+
+class CallingTransaction(Protocol):
+    """A transaction whose calls are run by :class:`Calls`."""
+
+    @property
+    def calls(self) -> Calls:
+        """Run its calls."""
+        ...
+
+
+def replayable(method: F) -> F:
+    """Record outermost calls of *method*, to be made again on a newer head."""
 
     @wraps(method)
-    def call(self: CoordinatedTransaction, *args: Any, **kwargs: Any) -> Any:
-        with self.call(lambda transaction: method(transaction, *args, **kwargs)):
+    def call(self: CallingTransaction, *args: Any, **kwargs: Any) -> Any:
+        calls = self.calls
+        with calls.call(cast(StagingTransaction, self), lambda transaction: method(transaction, *args, **kwargs)):
             # A plan makes a new one each time.
-            if self._depth == 1 and any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                self._note(replayable=False)  # a RecordBatchReader can be read once
+            if calls.stack.depth == 1 and any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
+                calls.draft.note(replayable=False)  # a RecordBatchReader can be read once
             return method(self, *args, **kwargs)
 
     return cast(F, call)
 
 
-class Remembering:
-    """A builder of PyIceberg's whose calls are remembered by the transaction when it commits.
+class RecordingBuilder:
+    """A builder of PyIceberg's whose calls are recorded by the transaction when it commits.
 
     Args:
         transaction: It changes what this one changes.
+        calls: Runs the calls on *transaction*.
         make: Makes the builder.
         operation: What it does.
         case_sensitive: How its calls name columns.
@@ -41,20 +174,22 @@ class Remembering:
 
     def __init__(
         self,
-        transaction: CoordinatedTransaction,
-        make: Callable[[CoordinatedTransaction], Any],
+        transaction: StagingTransaction,
+        calls: Calls,
+        make: Call,
         operation: Operation,
         *,
         case_sensitive: bool = True,
     ) -> None:
         self._transaction = transaction
+        self._calls = calls
         self._make = make
         self._operation = operation
         self._case_sensitive = case_sensitive
-        transaction._follow_the_caller()
-        self._made_on, self._seen = transaction._base, transaction._seen[0].schema()
+        calls.follow_the_caller(transaction)
+        self._made_on, self._seen = calls.basis.planned_on, calls.basis.seen[0].schema()
         self._builder = make(transaction)
-        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self._recorded: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._builder, name)
@@ -62,7 +197,7 @@ class Remembering:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._calls.append((name, args, kwargs))
+            self._recorded.append((name, args, kwargs))
             result = found(*args, **kwargs)
             return self if result is self._builder else result
 
@@ -81,24 +216,23 @@ class Remembering:
         Raises:
             CommitConflict: A name means another column by now. Nothing landed.
         """
-        make, calls = self._make, tuple(self._calls)
+        make, calls = self._make, tuple(self._recorded)
 
-        def again(transaction: CoordinatedTransaction) -> None:
+        def again(transaction: StagingTransaction) -> None:
             builder = make(transaction)
             for name, args, kwargs in calls:
                 getattr(builder, name)(*args, **kwargs)
             builder.commit()
 
-        transaction = self._transaction
-        with transaction.call(again):
-            transaction._lock_operation(self._operation, look=False)
-            transaction._names_columns(seen=self._seen, case_sensitive=self._case_sensitive)
-            if transaction._base is self._made_on:
+        with self._calls.call(self._transaction, again):
+            self._calls.lock_operation(self._transaction, self._operation, look=False)
+            self._calls.dependencies.names_columns(seen=self._seen, case_sensitive=self._case_sensitive)
+            if self._calls.basis.planned_on is self._made_on:
                 self._builder.commit()
             else:
-                again(transaction)
+                again(self._transaction)
 
-    def __enter__(self) -> Remembering:
+    def __enter__(self) -> RecordingBuilder:
         return self
 
     def __exit__(

@@ -13,6 +13,7 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetSnapshotRefUpdate,
     TableUpdate,
 )
 
@@ -48,6 +49,11 @@ def changes_table(updates: Iterable[TableUpdate]) -> bool:
 def sets_order(updates: Iterable[TableUpdate]) -> bool:
     """Return whether *updates* set the sort order."""
     return any(isinstance(update, _ORDERS) for update in updates)
+
+
+def rolls_back(updates: Iterable[TableUpdate], metadata: TableMetadata) -> bool:
+    """Return whether *updates* have a branch or tag of *metadata* name another snapshot."""
+    return any(isinstance(update, SetSnapshotRefUpdate) and update.ref_name in metadata.refs for update in updates)
 
 
 def same_changed(mine: Iterable[Change], seen: TableMetadata, head: TableMetadata) -> str | None:

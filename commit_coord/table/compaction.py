@@ -11,19 +11,19 @@ Theory of operation
     3. Somebody overwrites the partition.    4. We wake up and publish.
 
     The swap would not go through at 4, since the pointer has moved; planned again on the new head, the rewriting is
-    refused because the files are gone. Nor does it publish where nobody has come in between: the lock service is asked
-    for the lease once the latch is held and the new metadata is written, right before the swap.
+    refused because the files are gone. Nor does it publish when no other commit came in between: the lock service is
+    asked for the lease once the latch is held and the new metadata is written, right before the swap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.table import FileScanTask, Table, TableProperties
 
 from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitNotApplied, StatementError
@@ -33,9 +33,7 @@ from commit_coord.iceberg.written import mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
-
-if TYPE_CHECKING:
-    from commit_coord.table.table import CoordinatedTable
+from commit_coord.table.transaction import CoordinatedTransaction
 
 _TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 _SMALL = 0.75
@@ -44,8 +42,7 @@ _SMALL = 0.75
 Group = Sequence[FileScanTask]
 """Files of one partition that are put together, each with its deletes."""
 
-Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
-"""Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
+T = TypeVar("T", bound=Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,9 @@ class Compacted:
     after: int
 
 
-def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewriter, lease: Lease | None) -> Compacted:
+def compact(
+    table: T, condition: BooleanExpression, rewrite: Callable[[T, Sequence[Group]], list[DataFile]], lease: Lease | None
+) -> Compacted:
     """Put the small files of *table* together whose rows may match *condition*.
 
     Guarantee: on ``CommitNotApplied``, and on any error before the commit is sent, nothing was published, and no new
@@ -70,7 +69,7 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
     Args:
         table: As it is now that the locks are held.
         condition: Whole partitions.
-        rewrite: Does the work.
+        rewrite: Does the work; see :data:`commit_coord.table.Rewriter`.
         lease: Has the locks. None where there are none.
 
     Raises:
@@ -84,21 +83,21 @@ def compact(table: CoordinatedTable, condition: BooleanExpression, rewrite: Rewr
         return Compacted(0, 0)
     read = table.metadata  # rewriting may take hours, and refresh the table
     new = rewrite(table, groups)
-    transaction = table.transaction()
+    transaction = CoordinatedTransaction(table)
     try:
         mark(read, new)
         with transaction:
-            transaction.under = lease
-            transaction.rewrite_files(old, new, sequence_number(read))
+            transaction.request.operation_lease = lease
+            transaction.files.rewrite(old, new, sequence_number(read))
     except BaseException as error:
-        if not transaction.sent or isinstance(error, CommitNotApplied | StatementError):
+        if not transaction.request.sent or isinstance(error, CommitNotApplied | StatementError):
             for data_file in new:
                 delete_quietly(table.io, data_file.file_path)
         raise
     return Compacted(len(old), len(new))
 
 
-def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[Group]:
+def _small_files(table: Table, condition: BooleanExpression) -> list[Group]:
     """Return what is worth putting together: two small files of a partition, or one that has deletes."""
     target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
     by_partition: dict[Any, list[FileScanTask]] = {}
@@ -108,8 +107,8 @@ def _small_files(table: CoordinatedTable, condition: BooleanExpression) -> list[
     return [tasks for tasks in by_partition.values() if len(tasks) > 1 or tasks[0].delete_files]
 
 
-def rewrite_here(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
-    """Rewrite in this process, the rows of one group at a time in memory; see :data:`Rewriter`."""
+def rewrite_here(table: Table, groups: Sequence[Group]) -> list[DataFile]:
+    """Rewrite in this process, the rows of one group at a time in memory; see :data:`commit_coord.table.Rewriter`."""
     # Loaded with the first compaction: Arrow starts threads, and takes long.
     from pyiceberg.io.pyarrow import ArrowScan
 

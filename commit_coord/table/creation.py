@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,16 @@ from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written
+from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.isolation import seen_from
-from commit_coord.table.staged import Staged, StagingTransaction
+from commit_coord.table.operation_locks import acquire, needed_locks
+from commit_coord.table.ports import catalog_of
+from commit_coord.table.staged import Draft, StagingTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +37,13 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
     """A transaction that makes a table, with rows if wanted. One that fails leaves no file."""
 
     def __init__(self, table: StagedTable) -> None:
-        self._created = CreatedFiles()
-        table.io = self._created.recording(table.io)
+        self.created = CreatedFiles()
+        table.io = self.created.recording(table.io)
+        self.draft = Draft(table)
         self._matching: tuple[str | None, ...] = ()
         """The branch that an upsert looks for matches in."""
         self._written: list[Written] = []
         self._sent = False
-        self._staged, self._view = Staged(), None
         CreateTableTransaction.__init__(self, table)
 
     @property
@@ -77,6 +80,9 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
                 yield checked
         finally:
             self._matching = matching
+
+    def _is_sent(self) -> bool:
+        return self._sent
 
     # Each call stages all that it does, or nothing.
 
@@ -153,7 +159,7 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         if exctype is None:
             self.commit_transaction()
         else:
-            self._created.abandon(self._table.io)
+            self.created.abandon(self._table.io)
 
     def commit_transaction(self) -> Table:
         """Make the table.
@@ -164,19 +170,21 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
             LockTimeout: A conflicting lock was not given back in time; every file that it created is gone.
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
-        catalog: Any = self._table.catalog
+        catalog, name = catalog_of(self._table), self._table.name()
         found = (written.misfit(self.table_metadata) for written in self._written)
         if (reason := next((reason for reason in found if reason is not None), None)) is not None:
-            self._created.abandon(self._table.io)
-            name = table_name(self._table.name())
-            raise CommitNotApplied(f"the table was not made, its rows do not fit its columns: {reason}", table=name)
+            self.created.abandon(self._table.io)
+            raise CommitNotApplied(
+                f"the table was not made, its rows do not fit its columns: {reason}", table=table_name(name)
+            )
         try:
-            with catalog.operating(Operation.CREATE_TABLE, self._table.name()):
+            needed = needed_locks(catalog, Operation.CREATE_TABLE, Resource.table(name))
+            with acquire(catalog, needed, Operation.CREATE_TABLE.value) or nullcontext():
                 self._sent = True
                 table = super().commit_transaction()
         except BaseException as error:
             if not self._sent or isinstance(error, CommitNotApplied):
-                self._created.abandon(self._table.io)
+                self.created.abandon(self._table.io)
             raise
-        self._created.forget()
+        self.created.forget()
         return table

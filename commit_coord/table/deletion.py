@@ -12,7 +12,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, TableProperties
+from pyiceberg.table import FileScanTask, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
@@ -21,11 +21,9 @@ from commit_coord.table.data_files import data_files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from commit_coord.table.exact_rows import ExactRows
-
 
 def delete_rows(
-    transaction: ExactRows,
+    transaction: Transaction,
     row_filter: BooleanExpression,
     snapshot_properties: dict[str, str],
     *,

@@ -1,4 +1,4 @@
-"""What the calls of a transaction have staged so far, as one value; and the PyIceberg transaction that keeps it so.
+"""What the calls of a transaction have staged so far, as one value; and the transaction of PyIceberg that keeps it so.
 
 A call stages all that it does, or nothing: one that fails puts back the value that was there before it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -21,21 +21,21 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.table.append import PureAppend
 from commit_coord.table.changes import EVOLUTIONS, Change
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.isolation import Read
 
-if TYPE_CHECKING:
-    from commit_coord.table.transaction import CoordinatedTransaction
-
 REFS = SetSnapshotRefUpdate | RemoveSnapshotRefUpdate
+
+Call = Callable[[Any], Any]
+"""Makes a call again on the transaction that it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What is staged, and what the calls have said.
+    """What is staged, and what the calls have declared.
 
     Args:
         updates: What the commit changes.
@@ -61,7 +61,7 @@ class Staged:
     pending: PureAppend | None = None
     changes: tuple[Change, ...] = ()
     reads: bool = False
-    calls: tuple[Callable[[CoordinatedTransaction], Any], ...] = ()
+    calls: tuple[Call, ...] = ()
     replayable: bool = True
     depended: tuple[Read, ...] = ()
     removed: tuple[Read, ...] = ()
@@ -114,10 +114,10 @@ class Staged:
 
     @property
     def can_be_rebuilt(self) -> bool:
-        """Whether PyIceberg can make the snapshots again on another head, and what is staged beside them stays.
+        """Whether PyIceberg can make the snapshots again on another head, and what else is staged stays.
 
         It checks every snapshot of a transaction against what happened on the branch of the first, and forgets each
-        tag and branch that is staged beside the snapshots.
+        tag and branch that is staged together with the snapshots.
         """
         own = {producer._snapshot_id for producer in self.producers}
         refs = [update for update in self.updates if isinstance(update, REFS)]
@@ -126,62 +126,83 @@ class Staged:
         return one_branch and own_refs and not self.reads and not self.evolves
 
     def as_called(self) -> Staged:
-        """Return what the calls have said, without what they have made."""
+        """Return what the calls have declared, without what they have staged."""
         return replace(self, updates=(), requirements=(), producers=(), pending=None, changes=(), reads=False)
 
 
-class StagingTransaction(Transaction):
-    """A PyIceberg transaction that keeps what is staged as one value."""
+class Draft:
+    """The changes of one transaction, and its view of the table with them.
 
-    _created: CreatedFiles
-    _sent: bool
-    """Whether the coordinator was asked to land the changes."""
-    _repeating: bool
-    """Whether the calls are being made again, on a newer head."""
+    Args:
+        table: What the changes are planned on. Its metadata is replaced when they are planned on another head.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.staged = Staged()
+        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    def note(self, **what: Any) -> None:
+        """Replace fields of what is staged."""
+        before = self.staged
+        if any(getattr(before, name) is not value for name, value in what.items()):
+            self.staged = replace(before, **what)
+
+    def changed(self) -> TableMetadata:
+        """Return the table with the staged changes, but for an append that nothing has looked at."""
+        base, updates = self.table.metadata, self.staged.updates
+        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
+            self._view = (base, updates, fast_metadata.apply_updates(base, updates) if updates else base)
+        return self._view[2]
+
+
+class StagingTransaction(Transaction):
+    """A PyIceberg transaction that keeps what is staged in a :class:`Draft`."""
+
+    draft: Draft
+    created: CreatedFiles
 
     def __init__(self, table: Table, autocommit: bool) -> None:
-        self._staged = Staged()
-        self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+        self.draft = Draft(table)
         super().__init__(table, autocommit)
 
     @property
     def _updates(self) -> tuple[TableUpdate, ...]:
-        return self._staged.updates
+        return self.draft.staged.updates
 
     @_updates.setter
     def _updates(self, updates: tuple[TableUpdate, ...]) -> None:
-        self._note(updates=updates)
+        self.draft.note(updates=updates)
 
     @property
     def _requirements(self) -> tuple[TableRequirement, ...]:
-        return self._staged.requirements
+        return self.draft.staged.requirements
 
     @_requirements.setter
     def _requirements(self, requirements: tuple[TableRequirement, ...]) -> None:
-        self._note(requirements=requirements)
+        self.draft.note(requirements=requirements)
 
     @property
     def _snapshot_producers(self) -> list[Any]:
-        return list(self._staged.producers)
+        return list(self.draft.staged.producers)
 
     @_snapshot_producers.setter
     def _snapshot_producers(self, producers: Iterable[Any]) -> None:
-        self._note(producers=tuple(producers))
+        self.draft.note(producers=tuple(producers))
 
     def _register_snapshot_producer(self, producer: Any) -> None:
-        self._note(producers=(*self._staged.producers, producer))
+        self.draft.note(producers=(*self.draft.staged.producers, producer))
 
-    def _note(self, **what: Any) -> None:
-        before = self._staged
-        if any(getattr(before, name) is not value for name, value in what.items()):
-            self._staged = replace(before, **what)
+    def materialise(self) -> None:
+        """Make an ordinary PyIceberg snapshot of a pending append, if there is one: something wants to look at it."""
+        producer = self.draft.staged.pending
+        if producer is not None:
+            self.draft.note(pending=None)
+            self._stage(*producer._commit())
 
-    def _changed(self) -> TableMetadata:
-        """Return the table with the staged changes, but for an append that nothing has looked at."""
-        base, updates = self._table.metadata, self._updates
-        if self._view is None or self._view[0] is not base or self._view[1] is not updates:
-            self._view = (base, updates, lean.apply_updates(base, updates) if updates else base)
-        return self._view[2]
+    def _is_sent(self) -> bool:
+        """Return whether the coordinator was asked to land what is staged, and sees to it."""
+        return False
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -192,12 +213,12 @@ class StagingTransaction(Transaction):
 
         A thread of PyIceberg's that begins a file later than the block has ended leaves one that nobody refers to.
         """
-        before, files = self._staged, self._created.mark()
+        before, files = self.draft.staged, self.created.mark()
         try:
             yield
         except BaseException:
-            in_commit = self._failed or (self._sent and not self._repeating)
+            in_commit = self._failed or self._is_sent()
             if not in_commit:  # else it sees to what is staged, and its files may be in the table
-                self._staged = before
-                self._created.delete(self._table.io, since=files)
+                self.draft.staged = before
+                self.created.delete(self._table.io, since=files)
             raise

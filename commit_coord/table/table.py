@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -22,7 +22,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied, LockReentered
+from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -30,9 +30,11 @@ from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
-from commit_coord.table.compaction import Compacted, Rewriter, compact, rewrite_here
+from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
+from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
-from commit_coord.table.requests import Request
+from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
+from commit_coord.table.ports import catalog_of
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -40,13 +42,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
+"""Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
+
+
 class CoordinatedTable(Table):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
 
     @property
     def _coordinator(self) -> Coordinator:
-        coordinator: Coordinator = self.catalog.coordinator  # type: ignore[attr-defined]  # a CoordinatedCatalog
-        return coordinator
+        return catalog_of(self).coordinator
 
     def transaction(self) -> CoordinatedTransaction:
         """Return a new transaction."""
@@ -56,11 +61,11 @@ class CoordinatedTable(Table):
         return CoordinatedTransaction(self, autocommit=True, operation=operation)
 
     def update_schema(self, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> UpdateSchema:
-        """Return a builder of schema changes; what it commits lands beside changes of other columns."""
+        """Return a builder of schema changes; its commit does not conflict with changes of other columns."""
         return self._autocommit().update_schema(allow_incompatible_changes, case_sensitive)
 
     def update_spec(self, case_sensitive: bool = True) -> UpdateSpec:
-        """Return a builder of partition changes; what it commits lands beside changes of other fields."""
+        """Return a builder of partition changes; its commit does not conflict with changes of other fields."""
         return self._autocommit().update_spec(case_sensitive)
 
     def update_sort_order(self, case_sensitive: bool = True) -> UpdateSortOrder:
@@ -165,19 +170,16 @@ class CoordinatedTable(Table):
         What the thread holds of it already it need not wait for; the check at the commit finds every conflict.
         """
         refuse_unwritable(self)
-        catalog: Any = self.catalog
+        catalog = catalog_of(self)
         if not calls_take(operation, catalog.settings.operation_locks):
             yield None
             return
         while True:
             planned = self._planned(partitions)
-            try:
-                taken: Lease | None = catalog.lock_call(operation, *planned)
-            except LockReentered:
-                taken = None
+            taken = acquire_unless_held(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
-                # Somebody may have changed the partitions while we waited.
+                # Another commit may have changed the partitions while we waited.
                 if taken is None or planned == self._planned(partitions):
                     yield taken
                     return
@@ -201,7 +203,7 @@ class CoordinatedTable(Table):
         return Resource.table(self.name()), lockable(partitions()), len(self.metadata.partition_specs)
 
     def _of_filter(self, row_filter: BooleanExpression | str) -> list[Partition]:
-        """Return the partitions that matching rows lie in; an open one where that can't be told."""
+        """Return the partitions that matching rows lie in; an open one where that is not known."""
         try:
             parsed = parse(row_filter) if isinstance(row_filter, str) else row_filter
             return fixed_partitions(parsed, self.spec(), self.schema())
@@ -209,7 +211,7 @@ class CoordinatedTable(Table):
             return [[]]
 
     def _of_rows(self, rows: pa.Table | pa.RecordBatchReader) -> list[Partition]:
-        """Return the partitions that *rows* lie in; an open one where that can't be told before they are written."""
+        """Return the partitions that *rows* lie in; an open one where that is not known before they are written."""
         try:
             return [[]] if hasattr(rows, "read_next_batch") else partitions_of_rows(rows, self.spec(), self.schema())
         except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error
@@ -270,31 +272,31 @@ class CoordinatedTable(Table):
             FileInTable: A file is in the table already. Nothing landed.
             StatementError: A filter does not fit the columns. Nothing landed.
         """
-        request = Request(self, request_id)
+        earlier = EarlierCommit(self, request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
-        if (mode != "append" or reads is not None or checked) and request.has_landed():
+        if (mode != "append" or reads is not None or checked) and earlier.has_landed():
             return False
         tx = self.transaction()
         try:
-            written = tx.written(data_files, schema_id)
+            written = tx.files.written(data_files, schema_id)
             if request_id is not None:
-                tx.request_id = request_uuid(request_id)
-                tx.repeatable = True
+                tx.request.id = request_uuid(request_id)
+                tx.request.repeatable = True
             with tx:
                 if properties:
                     tx.set_properties(properties)
                 if mode == "overwrite":
-                    tx.replaces(overwrite_filter, reads, branch, read_at)
+                    tx.dependencies.replaces(overwrite_filter, reads, branch, read_at)
                     tx.delete(
                         overwrite_filter, snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
                     )
                 elif mode == "dynamic":
-                    tx.replaces(tx.partitions_of(data_files), reads, branch, read_at)
-                    tx.delete_partitions(data_files, snapshot_properties, branch)
+                    tx.dependencies.replaces(tx.partitions_of(data_files), reads, branch, read_at)
+                    tx.files.delete_partitions(data_files, snapshot_properties, branch)
                 elif reads is not None:
                     tx.depends_on(reads, branch, read_at)
-                tx.add_written_files(
+                tx.files.append_written(
                     data_files,
                     written,
                     snapshot_properties,
@@ -303,20 +305,20 @@ class CoordinatedTable(Table):
                     check_duplicate_files=checked,
                 )
         except Exception as error:
-            if tx.sent and not isinstance(error, CommitNotApplied):
+            if tx.request.sent and not isinstance(error, CommitNotApplied):
                 raise
             # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
-            if request.has_landed(refused=error):
+            if earlier.has_landed(refused=error):
                 return False
             if check_duplicate_files is not False:
-                request.refuse_live([data_file.file_path for data_file in data_files], error)
+                earlier.refuse_live([data_file.file_path for data_file in data_files], error)
             if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(
                 f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
                 table=".".join(self.name()),
             ) from error
-        return not tx.answered
+        return not tx.request.answered
 
     def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
         """Put small files together, under X on *partition*, or on the table where none is given.
@@ -339,13 +341,13 @@ class CoordinatedTable(Table):
         """
         refuse_unwritable(self)
         operation = Operates.CONCATENATE_PARTITION if partition else Operates.CONCATENATE
-        catalog: Any = self.catalog
+        catalog = catalog_of(self)
         while True:
             planned = self._compacted(partition)
-            taken: Lease | None = catalog.lock_call(operation, *planned)
+            taken = acquire(catalog, needed_locks(catalog, operation, *planned), operation.value)
             with taken or nullcontext():
                 self._see_the_head()
-                # Somebody may have changed the partitions while we waited.
+                # Another commit may have changed the partitions while we waited.
                 if taken is None or planned == self._compacted(partition):
                     condition = partition_filter(self, partition) if partition else AlwaysTrue()
                     lease = taken or catalog.locks.lease_on(planned[0], LockMode.SHARED)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import pytest
 
 from commit_coord.errors import LockRefused, LockTimeout, OfferLost
-from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
@@ -53,9 +53,9 @@ def answer(request_id: str) -> JournalEntry:
 class Submitter:
     """A thread that submits a request and keeps what it got."""
 
-    def __init__(self, manager: LockManager, wanted: LockRequest, *, seconds: float = 20.0) -> None:
+    def __init__(self, manager: HandoverLockManager, wanted: LockRequest, *, seconds: float = 20.0) -> None:
         self.request = wanted
-        self.got: Lease | JournalEntry | None = None
+        self.got: HandoverLease | JournalEntry | None = None
         self.error: BaseException | None = None
         self._manager, self._deadline = manager, soon(seconds)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -77,10 +77,10 @@ class Submitter:
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 
-    def lease(self) -> Lease:
+    def lease(self) -> HandoverLease:
         """Wait for the grant."""
         self._end()
-        assert isinstance(self.got, Lease), self.error or self.got
+        assert isinstance(self.got, HandoverLease), self.error or self.got
         return self.got
 
     def answer(self) -> JournalEntry:
@@ -100,19 +100,19 @@ class Submitter:
         assert not self._thread.is_alive(), f"still waiting: {self.request}"
 
 
-def in_line(manager: LockManager, *texts: str) -> list[Submitter]:
+def in_line(manager: HandoverLockManager, *texts: str) -> list[Submitter]:
     """Return submitters that stand in the queue in this order; an empty text offers nothing."""
     return [Submitter(manager, offering(text)).queued() for text in texts]
 
 
 class _TwoClients:
     @pytest.fixture
-    def manager(self, service: Service) -> LockManager:
+    def manager(self, service: Service) -> HandoverLockManager:
         """One client."""
         return service.open()
 
     @pytest.fixture
-    def other(self, service: Service) -> LockManager:
+    def other(self, service: Service) -> HandoverLockManager:
         """Another client."""
         return service.open()
 
@@ -120,7 +120,7 @@ class _TwoClients:
 class NotCarryingContract(_TwoClients):
     """What every lock manager keeps that carries no offers."""
 
-    def test_an_offer_is_no_more_than_a_request(self, manager: LockManager) -> None:
+    def test_an_offer_is_no_more_than_a_request(self, manager: HandoverLockManager) -> None:
         """Nobody takes it, and who settles one is told."""
         assert manager.guarantees.carries == "nobody"
         with manager.acquire(latch(), deadline=soon()) as lease:
@@ -128,7 +128,7 @@ class NotCarryingContract(_TwoClients):
             with pytest.raises(LockRefused, match="offers"):
                 lease.settle([], [])
         granted = manager.submit(offering("a"), deadline=soon())
-        assert isinstance(granted, Lease)
+        assert isinstance(granted, HandoverLease)
         assert granted.retract()
         granted.release()
 
@@ -136,16 +136,18 @@ class NotCarryingContract(_TwoClients):
 class CarryingContract(_TwoClients):
     """What every lock manager keeps that carries offers."""
 
-    def test_nobody_takes_the_offer_of_who_did_not_wait(self, manager: LockManager) -> None:
+    def test_nobody_takes_the_offer_of_who_did_not_wait(self, manager: HandoverLockManager) -> None:
         """It is the holder's own, and nobody else's to take."""
         assert manager.guarantees.carries != "nobody"
         granted = manager.submit(offering("a"), deadline=soon())
-        assert isinstance(granted, Lease)
+        assert isinstance(granted, HandoverLease)
         assert [] == list(granted.take(10))
         assert granted.retract()
         granted.release()
 
-    def test_a_holder_carries_what_waits_right_behind_it(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_holder_carries_what_waits_right_behind_it(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """In the order in which they wait, up to the first that offers nothing: nobody is overtaken."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c, d = in_line(other, "a", "b", "", "d")
@@ -163,7 +165,7 @@ class CarryingContract(_TwoClients):
         d.lease().release()
         until(lambda: not manager.locks(), "an empty queue")
 
-    def test_a_group_has_a_bound(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_group_has_a_bound(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Only so many are taken; the next holder takes the rest."""
         holder = manager.acquire(latch(), deadline=soon())
         waiters = in_line(other, "a", "b", "c")
@@ -176,14 +178,18 @@ class CarryingContract(_TwoClients):
         second.release()
         waiters[2].answer()
 
-    def test_an_offer_that_was_not_taken_goes_with_its_request(self, manager: LockManager, other: LockManager) -> None:
+    def test_an_offer_that_was_not_taken_goes_with_its_request(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """After a timeout nobody can carry it out any more."""
         with manager.acquire(latch(), deadline=soon()) as holder:
             waiter = Submitter(other, offering("a"), seconds=0.2)
             assert isinstance(waiter.failed(), LockTimeout)
             assert [] == list(holder.take(10))
 
-    def test_an_offer_that_was_taken_waits_for_its_answer(self, manager: LockManager, other: LockManager) -> None:
+    def test_an_offer_that_was_taken_waits_for_its_answer(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Beyond its own deadline: whether it is carried out is out of its hands."""
         with manager.acquire(latch(), deadline=soon()) as holder:
             deadline = soon(0.4)
@@ -194,7 +200,9 @@ class CarryingContract(_TwoClients):
             holder.settle([answer(offer.request_id)], [])
         assert waiter.answer() == answer(offer.request_id)
 
-    def test_a_holder_that_settles_nothing_leaves_doubt(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_holder_that_settles_nothing_leaves_doubt(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """The owner is granted in its turn and knows that its offer is out of its hands; nobody takes it again."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c = in_line(other, "a", "b", "c")
@@ -209,14 +217,18 @@ class CarryingContract(_TwoClients):
         second.release()
         c.lease().release()
 
-    def test_a_waiter_that_is_freed_by_force_does_not_know(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_waiter_that_is_freed_by_force_does_not_know(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Its offer may have been taken before."""
         with manager.acquire(latch(), deadline=soon()):
             (waiter,) = in_line(other, "a")
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.failed(), OfferLost)
 
-    def test_a_holder_that_was_freed_takes_nothing(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_holder_that_was_freed_takes_nothing(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Its place is gone, and with it what stood behind it."""
         holder = manager.acquire(latch(), deadline=soon())
         with other.acquire(latch(Resource(("db", "another"))), deadline=soon()):
@@ -227,7 +239,9 @@ class CarryingContract(_TwoClients):
             assert lease.retract()
             lease.release()
 
-    def test_a_holder_that_was_freed_ends_nobody(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_holder_that_was_freed_ends_nobody(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """What it took may be held by its owner by now, who must not lose it to a late answer.
 
         1. A takes the offers of B and C, does them, and is stopped.   2. It is freed; B is granted.
@@ -246,13 +260,13 @@ class CarryingContract(_TwoClients):
         c.lease().release()
 
     def test_the_offers_of_a_holder_that_died_are_left_to_their_owners(
-        self, service: Service, manager: LockManager, other: LockManager
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """After kill -9 with offers in hand each owner is granted in turn, in doubt."""
         if manager.guarantees.carries == "process":
             pytest.skip("a holder of this manager dies with all its waiters")
 
-        def work(client: LockManager) -> None:
+        def work(client: HandoverLockManager) -> None:
             lease = client.acquire(latch(), deadline=soon())
             give_up = time.monotonic() + PATIENCE
             while not (taken := lease.take(10)) and time.monotonic() < give_up:
@@ -269,7 +283,7 @@ class CarryingContract(_TwoClients):
 
     @EACH_LINE
     def test_an_interrupt_at_any_line_leaves_no_offer(
-        self, manager: LockManager, other: LockManager, stride: int
+        self, manager: HandoverLockManager, other: HandoverLockManager, stride: int
     ) -> None:
         """Whatever line of a submit is interrupted, nothing stays that a later holder could take."""
         holder = other.acquire(latch(), deadline=soon())
@@ -292,13 +306,15 @@ class CarryingContract(_TwoClients):
         holder.release()
         assert not blocked(manager, latch())
 
-    def test_many_threads_are_answered_or_granted(self, manager: LockManager, other: LockManager) -> None:
+    def test_many_threads_are_answered_or_granted(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Whoever holds carries the others: each offer is carried out exactly once, by itself or by a holder."""
         clients = [manager, other]
         done: list[str] = []
         errors: list[BaseException] = []
 
-        def carry_out(lease: Lease, own: str) -> None:
+        def carry_out(lease: HandoverLease, own: str) -> None:
             taken = lease.take(5)
             done.extend([own, *(offer.text for offer in taken)])
             lease.settle([answer(offer.request_id) for offer in taken], [])
@@ -308,7 +324,7 @@ class CarryingContract(_TwoClients):
                 for turn in range(10):
                     text = f"{number}-{turn}"
                     granted = clients[number % 2].submit(offering(text), deadline=soon(60))
-                    if isinstance(granted, Lease):
+                    if isinstance(granted, HandoverLease):
                         with granted:
                             carry_out(granted, text)
             except BaseException as error:  # noqa: BLE001 - the test looks at it

@@ -38,7 +38,8 @@ from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
 from commit_coord.local.server import by_load
-from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import DenyPolicy, Lease, LockSettings, Policy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import (
     JournalEntry,
@@ -99,6 +100,22 @@ NAMES = (
 """Names that somebody's SQL, path, index or column may stumble over."""
 
 
+class ContractClock(SystemClock):
+    """The machine's clocks, as every client of a :class:`Service` is given them."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        """For how long clients slept."""
+        self.stands_still = False
+        """Whether a client that sleeps fails: it has nothing to wait for."""
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        assert not self.stands_still, f"slept for {seconds} s"
+        self.slept.append(seconds)
+        super().sleep(seconds)
+
+
 class Service:
     """A lock service for one test: opens clients of it and closes them.
 
@@ -114,20 +131,27 @@ class Service:
     def __init__(self, name: str, uri: str, space: str = "", *, ends_sessions: bool = False, **options: Any) -> None:
         self.name, self.uri, self.space, self.options = name, uri, space or uuid.uuid4().hex, options
         self.ends_sessions = ends_sessions
+        self.clock = ContractClock()
         self.seen: list[Event] = []
         self._events = Events()
         self._events.subscribe(self.seen.append)
-        self._clients: list[LockManager] = []
+        self._clients: list[HandoverLockManager] = []
 
-    def open(self, **settings: int) -> LockManager:
+    def open(self, **settings: int) -> HandoverLockManager:
         """Return another client."""
         manager = create_lock_manager(
-            self.name, self.uri, LockSettings(**settings), events=self._events, space=self.space, options=self.options
+            self.name,
+            self.uri,
+            LockSettings(**settings),
+            self.clock,
+            self._events,
+            space=self.space,
+            options=self.options,
         )
         self._clients.append(manager)
         return manager
 
-    def fork(self, work: Callable[[LockManager], object]) -> int:
+    def fork(self, work: Callable[[HandoverLockManager], object]) -> int:
         """Run *work* with a client of its own in another process and return its process id.
 
         Forked, because a fresh interpreter would import for longer than a test runs. The process ends with *work*, with
@@ -163,7 +187,7 @@ class Service:
             manager.close()
 
     @staticmethod
-    def _free(manager: LockManager) -> None:
+    def _free(manager: HandoverLockManager) -> None:
         for entry in manager.locks():
             manager.unlock(request_id=entry.request_id)
 
@@ -199,12 +223,12 @@ def until(condition: Callable[[], Any], what: str = "the condition") -> None:
         time.sleep(0.002)
 
 
-def standing(manager: LockManager) -> dict[str, LockState]:
+def standing(manager: HandoverLockManager) -> dict[str, LockState]:
     """Return the state of every request that *manager* lists."""
     return {entry.request_id: entry.state for entry in manager.locks()}
 
 
-def blocked(manager: LockManager, wanted: LockRequest) -> bool:
+def blocked(manager: HandoverLockManager, wanted: LockRequest) -> bool:
     """Return whether *wanted* is refused at this moment (in a thread of its own: re-entrancy is another matter)."""
 
     def attempt() -> bool:
@@ -222,10 +246,15 @@ class Contender:
     """A thread that asks for a lock and holds it until :meth:`release`."""
 
     def __init__(
-        self, manager: LockManager, wanted: LockRequest, *, seconds: float = PATIENCE, policy: Policy | None = None
+        self,
+        manager: HandoverLockManager,
+        wanted: LockRequest,
+        *,
+        seconds: float = PATIENCE,
+        policy: Policy | None = None,
     ) -> None:
         self.request = wanted
-        self.lease: Lease | None = None
+        self.lease: HandoverLease | None = None
         self.error: BaseException | None = None
         self.granted = threading.Event()
         self._manager, self._deadline, self._policy = manager, soon(seconds), policy
@@ -255,6 +284,39 @@ class Contender:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), f"still waiting: {self.request}"
         return self
+
+
+def excludes_nothing(manager: HandoverLockManager, other: HandoverLockManager) -> None:
+    """Assert that a manager that promises no exclusion grants what conflicts, at once, and lists nothing."""
+    held = request((X, TABLE))
+    with manager.acquire(held, deadline=soon()):
+        assert not blocked(other, request((X, TABLE)))
+        assert held.request_id not in standing(other)
+
+
+def expires_never(manager: HandoverLockManager) -> None:
+    """Assert that a manager that promises no expiry ends no lease by itself, and reaps none of a living process."""
+    with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+        assert all(entry.expires_in_ms is None for entry in manager.locks())
+        assert [] == list(manager.reap())
+        lease.ensure_active(0)
+
+
+def grants_in_some_order(manager: HandoverLockManager, other: HandoverLockManager) -> None:
+    """Assert that a manager that promises no order grants every request in the end."""
+    reader = Contender(manager, request((S, TABLE))).ended()
+    waiters = [Contender(client, request((mode, TABLE))) for client, mode in ((other, X), (manager, S))]
+    reader.release()
+    with ThreadPoolExecutor(len(waiters)) as pool:
+        for released in [pool.submit(waiter.release) for waiter in waiters]:
+            released.result(PATIENCE)
+
+
+def keeps_out_its_own_process_alone(service: Service) -> None:
+    """Assert that a manager that promises no more than its process keeps no other process out."""
+    with service.open().acquire(request((X, TABLE)), deadline=soon()):
+        child = service.fork(lambda client: client.acquire(request((X, TABLE)), deadline=soon(0)).release())
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class Interrupt(BaseException):
@@ -302,13 +364,6 @@ def _source_line(path: str, number: int) -> str:
 _SOURCES: dict[str, list[str]] = {}
 
 
-class _Sleepless(SystemClock):
-    """For what has nothing to wait for."""
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"slept for {seconds} s")
-
-
 def _ends(service: Service, ended: LockRequest) -> list[bool]:
     """Return what was told of the ends of *ended*: whether it was lost."""
     return [e.lost for e in service.seen if isinstance(e, LockEnded) and e.request_id == ended.request_id]
@@ -318,12 +373,12 @@ class LockContract:
     """What every lock manager keeps. See the module."""
 
     @pytest.fixture
-    def manager(self, service: Service) -> LockManager:
+    def manager(self, service: Service) -> HandoverLockManager:
         """One client."""
         return service.open()
 
     @pytest.fixture
-    def other(self, service: Service) -> LockManager:
+    def other(self, service: Service) -> HandoverLockManager:
         """Another client of the same service."""
         return service.open()
 
@@ -332,14 +387,16 @@ class LockContract:
     @pytest.mark.parametrize("first", [S, X])
     @pytest.mark.parametrize("second", [S, X])
     def test_two_locks_stand_together_as_the_matrix_says(
-        self, manager: LockManager, other: LockManager, first: LockMode, second: LockMode
+        self, manager: HandoverLockManager, other: HandoverLockManager, first: LockMode, second: LockMode
     ) -> None:
         """S beside S is granted, anything else waits."""
         with manager.acquire(request((first, TABLE)), deadline=soon()):
             expected = manager.guarantees.mutual_exclusion and not compatible(second, first)
             assert expected == blocked(other, request((second, TABLE)))
 
-    def test_a_partition_holds_its_parents_shared(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_partition_holds_its_parents_shared(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """While a partition is locked, nobody drops the table; another partition is free."""
         exclusive = manager.guarantees.mutual_exclusion
         with manager.acquire(request((X, PART_A)), deadline=soon()):
@@ -349,10 +406,11 @@ class LockContract:
             assert exclusive == blocked(other, request((S, PART_A)))
 
     def test_a_thread_does_not_wait_for_what_it_holds_by_another_client(
-        self, manager: LockManager, other: LockManager
+        self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """It would wait for itself until the deadline: two catalogs of one service in one script."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         for wanted, again in ((request((X, TABLE)), request((X, TABLE))), (latch(), latch())):
             with manager.acquire(wanted, deadline=soon()):
@@ -361,7 +419,7 @@ class LockContract:
                 assert again.request_id not in standing(manager)
             other.acquire(again, deadline=soon()).release()
 
-    def test_a_request_is_granted_all_or_none(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_request_is_granted_all_or_none(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A request that waits for one of its locks holds none of the others, for good."""
         with manager.acquire(request((X, PART_A)), deadline=soon()):
             both = Contender(other, request((X, PART_A), (X, PART_B)), seconds=0.05).ended()
@@ -370,7 +428,7 @@ class LockContract:
                 both.release()
             assert not blocked(other, request((X, PART_B)))
 
-    def test_scopes_do_not_see_each_other(self, manager: LockManager, other: LockManager) -> None:
+    def test_scopes_do_not_see_each_other(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A job that holds a table does not stop commits to it, and a commit stops no job."""
         with manager.acquire(request((X, TABLE)), deadline=soon()):
             assert not blocked(other, latch())
@@ -378,7 +436,9 @@ class LockContract:
             assert not blocked(other, request((X, TABLE)))
             assert manager.guarantees.mutual_exclusion == blocked(other, latch())
 
-    def test_latches_of_several_tables_are_taken_together(self, manager: LockManager, other: LockManager) -> None:
+    def test_latches_of_several_tables_are_taken_together(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """A rename latches both names in one step, whichever of them has the longer history."""
         second = Resource(("db", "t2"))
         for _ in range(3):
@@ -389,7 +449,7 @@ class LockContract:
         with manager.acquire(latch(TABLE), deadline=soon()) as later:
             assert both.generation is None or (later.generation or 0) > both.generation
 
-    def test_names_may_hold_anything(self, manager: LockManager, other: LockManager) -> None:
+    def test_names_may_hold_anything(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Slashes, quotes, percent signs, blanks and letters of any script are names like others."""
         odd = Resource(("d/b", "tä'\"%b le", "k=a/b%2F", "ключ=值"))
         with manager.acquire(request((X, odd)), deadline=soon()):
@@ -399,7 +459,7 @@ class LockContract:
                 assert {odd, odd.ancestors[-1], odd.ancestors[-2]} == listed
 
     def test_a_name_excludes_as_any_other_or_is_refused_in_words_before_anything_is_locked(
-        self, manager: LockManager, other: LockManager
+        self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """No name ends a service's text and begins something else; none is repeated at it until the deadline."""
         exclusive = manager.guarantees.mutual_exclusion
@@ -421,9 +481,12 @@ class LockContract:
                     assert not blocked(other, again), "a server that is behind lists it no more"
                 assert not other.locks(), name
 
-    def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Services show a long name cut off. It is no other name's lock, however alike they begin."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         for length in (10, 300, 700, 1_600):
             name, alike = (Resource((*TABLE.path, f"k={'x' * length}{end}")) for end in "ab")
@@ -437,9 +500,12 @@ class LockContract:
 
     # Order.
 
-    def test_requests_are_granted_in_their_order(self, manager: LockManager, other: LockManager) -> None:
+    def test_requests_are_granted_in_their_order(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """An X behind a stream of S comes before the S that arrive later, and nobody else does."""
         if not manager.guarantees.fifo:
+            grants_in_some_order(manager, other)
             return
         readers = [Contender(manager, request((S, TABLE))).ended() for _ in range(3)]
         writer = Contender(other, request((X, TABLE))).queued()
@@ -452,7 +518,9 @@ class LockContract:
         writer.release()
         late.release()
 
-    def test_a_release_grants_all_readers_behind_it(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_release_grants_all_readers_behind_it(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Readers that wait for one writer are granted together."""
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         readers = [Contender(client, request((S, TABLE))) for client in (manager, other, manager, other)]
@@ -465,17 +533,20 @@ class LockContract:
         for reader in readers:
             reader.release()
 
-    def test_a_waiter_that_leaves_lets_those_behind_it_pass(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_waiter_that_leaves_lets_those_behind_it_pass(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """S, then X that gives up, then S: the second S is granted as soon as X has gone."""
+        if not manager.guarantees.fifo:
+            grants_in_some_order(manager, other)
+            return
         with manager.acquire(request((S, TABLE)), deadline=soon()):
-            if not manager.guarantees.fifo:
-                return
             writer = Contender(other, request((X, TABLE)), seconds=0.3).queued()
             reader = Contender(other, request((S, TABLE))).queued()
             assert isinstance(writer.ended().error, LockTimeout)
             reader.release()
 
-    def test_generations_grow(self, manager: LockManager, other: LockManager) -> None:
+    def test_generations_grow(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Each grant of one resource has a larger generation than the one before, whoever gets it."""
         generations = []
         for client in (manager, other, manager, other):
@@ -486,15 +557,16 @@ class LockContract:
         else:
             assert [None] * 4 == generations
 
-    def test_a_deadlock_is_told_to_the_youngest(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_deadlock_is_told_to_the_youngest(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         both = threading.Barrier(2)
         ended: dict[str, Lease | LockError] = {}
 
         def work(
-            client: LockManager, name: str, held: Resource, wanted: LockRequest, first: LockRequest | None
+            client: HandoverLockManager, name: str, held: Resource, wanted: LockRequest, first: LockRequest | None
         ) -> None:
             with client.acquire(request((X, held), statement=f"{name} 1"), deadline=soon()):
                 both.wait(PATIENCE)
@@ -526,37 +598,48 @@ class LockContract:
         assert {} == standing(manager)
 
     def test_of_a_circle_of_processes_one_gives_in(
-        self, service: Service, manager: LockManager, tmp_path: Path
+        self, service: Service, manager: HandoverLockManager, tmp_path: Path
     ) -> None:
         """Each holds one and wants the next one's, all at one time: one is refused, the others are granted."""
-        if not (manager.guarantees.deadlocks and manager.guarantees.reach in ("host", "network")):
+        if manager.guarantees.reach not in ("host", "network"):
+            keeps_out_its_own_process_alone(service)
             return
+        finds_circles = manager.guarantees.deadlocks
         count, told = 3, tmp_path / "told"
         told.write_text("")
         parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
 
-        def work(client: LockManager, number: int) -> None:
+        def work(client: HandoverLockManager, number: int) -> None:
             end = "granted"
             with client.acquire(request((X, parts[number])), deadline=soon()):
                 until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
                 try:
-                    client.acquire(request((X, parts[(number + 1) % count])), deadline=soon(60)).release()
+                    wanted = request((X, parts[(number + 1) % count]))
+                    client.acquire(wanted, deadline=soon(60 if finds_circles else 2)).release()
                 except LockDeadlock:
                     end = "refused"
+                except LockTimeout:
+                    end = "timed out"
             with told.open("a") as file:
                 file.write(f"{end}\n")
 
         children = [service.fork(partial(work, number=number)) for number in range(count)]
         assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        assert ["granted"] * (count - 1) + ["refused"] == sorted(told.read_text().split())
+        ends = sorted(told.read_text().splitlines())
+        if finds_circles:
+            assert ["granted"] * (count - 1) + ["refused"] == ends
+        else:
+            assert "timed out" in ends
+            assert "refused" not in ends
 
     # Waiting and giving up.
 
-    def test_the_deadline_is_one_point_in_time(self, manager: LockManager, other: LockManager) -> None:
+    def test_the_deadline_is_one_point_in_time(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A timeout comes when the deadline passes, not earlier and not much later, and names the holder."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
         with manager.acquire(request((X, TABLE), statement="ALTER TABLE t"), deadline=soon()):
-            if not manager.guarantees.mutual_exclusion:
-                return
             # Another waiter stands between: the message names the holder and not the next in the queue.
             between = Contender(other, request((X, TABLE), statement="waits too")).queued()
             started = time.monotonic()
@@ -574,7 +657,7 @@ class LockContract:
             assert waiter.request.request_id not in standing(manager)
         between.release()
 
-    def test_deny_gives_up_after_its_tries(self, manager: LockManager, other: LockManager) -> None:
+    def test_deny_gives_up_after_its_tries(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Hive's policy: refused, released, tried again; between two tries nothing is queued."""
         policy = DenyPolicy(numretries=2, sleep_between_retries_ms=40)
         with manager.acquire(request((X, TABLE)), deadline=soon()):
@@ -586,7 +669,9 @@ class LockContract:
             assert 3 == denied.error.details["tries"]
             assert denied.request.request_id not in standing(manager)
 
-    def test_deny_is_granted_when_the_lock_is_free_at_a_try(self, manager: LockManager, other: LockManager) -> None:
+    def test_deny_is_granted_when_the_lock_is_free_at_a_try(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """A later try succeeds."""
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=5)
@@ -595,9 +680,10 @@ class LockContract:
         lease.release()
         denied.release()
 
-    def test_the_same_thread_is_refused_what_it_holds(self, manager: LockManager) -> None:
+    def test_the_same_thread_is_refused_what_it_holds(self, manager: HandoverLockManager) -> None:
         """To wait for oneself would never end; also S after S, since somebody may be queued between."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, manager)
             return
         with manager.acquire(request((S, TABLE)), deadline=soon()):
             for again in (request((X, TABLE)), request((S, TABLE)), request((X, PART_A))):
@@ -611,9 +697,10 @@ class LockContract:
             assert manager.holds(PART_A, X)
         assert not manager.holds(TABLE, S)
 
-    def test_a_request_id_is_used_once(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_request_id_is_used_once(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """The id names one request: a second one is refused, and the first stays."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         wanted = request((S, TABLE))
         with manager.acquire(wanted, deadline=soon()) as lease:
@@ -686,7 +773,7 @@ class LockContract:
 
     # Holding and giving back.
 
-    def test_release_may_be_called_again(self, manager: LockManager, other: LockManager) -> None:
+    def test_release_may_be_called_again(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A second release does nothing, in particular not to the next holder."""
         lease = manager.acquire(latch(), deadline=soon())
         lease.release()
@@ -697,7 +784,7 @@ class LockContract:
         with pytest.raises(LockLost):
             lease.ensure_active()
 
-    def test_a_lease_tells_its_listeners(self, manager: LockManager) -> None:
+    def test_a_lease_tells_its_listeners(self, manager: HandoverLockManager) -> None:
         """Every change of state is told once; a listener that fails disturbs nobody."""
         told: list[LeaseState] = []
         lease = manager.acquire(latch(), deadline=soon())
@@ -712,13 +799,13 @@ class LockContract:
         lease.release()
         assert [LeaseState.RELEASED] == told
 
-    def test_an_acquire_is_told_as_an_event(self, service: Service, manager: LockManager) -> None:
+    def test_an_acquire_is_told_as_an_event(self, service: Service, manager: HandoverLockManager) -> None:
         """Who watches sees what was granted."""
         with manager.acquire(latch(), deadline=soon()) as lease:
             events = [event for event in service.seen if isinstance(event, LockAcquired)]
             assert [(str(lease.request), "commit")] == [(event.request, event.scope) for event in events]
 
-    def test_close_gives_everything_back(self, manager: LockManager, other: LockManager) -> None:
+    def test_close_gives_everything_back(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A closed client holds nothing, and may be closed again."""
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         if manager.guarantees.mutual_exclusion:
@@ -727,9 +814,10 @@ class LockContract:
         manager.close()
         assert not blocked(other, request((X, TABLE)))
 
-    def test_close_ends_what_waits(self, manager: LockManager, other: LockManager) -> None:
+    def test_close_ends_what_waits(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Who waits when its client is closed is refused, and nothing of it stays: not queued, not granted later."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         with other.acquire(request((X, TABLE)), deadline=soon()) as held:
             waiters = [Contender(manager, request((mode, TABLE))).queued() for mode in (S, X)]
@@ -742,14 +830,17 @@ class LockContract:
         assert not blocked(other, request((X, TABLE)))
         assert {} == standing(other)
 
-    def test_close_ends_what_tries_again(self, manager: LockManager, other: LockManager) -> None:
+    def test_close_ends_what_tries_again(
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Who sleeps between two tries of the deny policy stands in no queue, and is not granted later either."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=100)
         with other.acquire(request((X, TABLE)), deadline=soon()):
             denied = Contender(manager, request((X, TABLE)), policy=policy)
-            until(lambda: denied.request.request_id in manager._acquiring, "a try")  # type: ignore[attr-defined]
+            until(lambda: any(seconds >= 0.05 for seconds in service.clock.slept), "a pause between two tries")
             manager.close()
         assert isinstance(denied.ended().error, LockRefused), denied.error
         assert {} == standing(other)
@@ -760,7 +851,7 @@ class LockContract:
         for _ in range(12):
             client = service.open()
 
-            def work(client: LockManager = client) -> None:
+            def work(client: HandoverLockManager = client) -> None:
                 with suppress(LockRefused):
                     client.acquire(request((X, TABLE)), deadline=soon()).release()
 
@@ -777,6 +868,7 @@ class LockContract:
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
         manager, other = service.open(**times), service.open(**times)
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
         dropped = request((X, TABLE))
         gc.disable()  # nobody may rely on the collector: it seldom comes to a process that waits
@@ -788,9 +880,10 @@ class LockContract:
         until(lambda: not standing(other), "nothing left")
         until(lambda: [False] == _ends(service, dropped), "word of the end")
 
-    def test_close_tells_of_a_lease_that_nobody_keeps(self, service: Service, manager: LockManager) -> None:
+    def test_close_tells_of_a_lease_that_nobody_keeps(self, service: Service, manager: HandoverLockManager) -> None:
         """Who counts what is held counts it down."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, manager)
             return
         dropped = request((X, TABLE))
         manager.acquire(dropped, deadline=soon())
@@ -808,7 +901,7 @@ class LockContract:
             return
         told: list[LeaseState] = []
         lease.add_listener(lambda _, state: told.append(state))
-        heartbeat = manager.heartbeat  # type: ignore[attr-defined]
+        heartbeat = manager.heartbeat
         # As long as it is extended, it is held.
         time.sleep(1.3)
         assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
@@ -838,12 +931,13 @@ class LockContract:
                 assert LockState.WAITING is standing(manager)[waiter.request.request_id]
         waiter.release()
 
-    def test_a_dead_process_frees_its_locks(self, service: Service, manager: LockManager) -> None:
+    def test_a_dead_process_frees_its_locks(self, service: Service, manager: HandoverLockManager) -> None:
         """After kill -9 a waiter on the same host is granted at once, not after a lease."""
         if not manager.guarantees.expiry:
+            expires_never(manager)
             return
 
-        def work(client: LockManager) -> None:
+        def work(client: HandoverLockManager) -> None:
             lease = client.acquire(request((X, TABLE)), deadline=soon())
             time.sleep(60)
             lease.release()
@@ -855,15 +949,18 @@ class LockContract:
         os.waitpid(victim, 0)
         started = time.monotonic()
         waiter.release()
-        assert time.monotonic() - started < min(by_load(3), manager.settings.lease_ms / 1000)  # type: ignore[attr-defined]
+        assert time.monotonic() - started < min(by_load(3), manager.settings.lease_ms / 1000)
 
-    def test_a_forked_child_leaves_its_parents_locks_alone(self, service: Service, manager: LockManager) -> None:
+    def test_a_forked_child_leaves_its_parents_locks_alone(
+        self, service: Service, manager: HandoverLockManager
+    ) -> None:
         """A child that unwinds through the parent's with block releases nothing, and can take locks of its own."""
         if not manager.guarantees.expiry:
+            expires_never(manager)
             return
         with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
 
-            def work(_: LockManager) -> None:
+            def work(_: HandoverLockManager) -> None:
                 lease.release()
                 assert blocked(manager, request((X, TABLE)))
                 manager.acquire(latch(), deadline=soon()).release()
@@ -873,14 +970,15 @@ class LockContract:
             lease.ensure_active(0)
 
     def test_a_fork_leaves_waiting_threads_alone(
-        self, service: Service, manager: LockManager, other: LockManager
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """A thread that waits while another one forks is granted, and the child waits for none of its parent's."""
         if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
             return
 
-        def work(_: LockManager) -> None:
-            other._clock = _Sleepless()  # type: ignore[attr-defined]
+        def work(_: HandoverLockManager) -> None:
+            service.clock.stands_still = True
             other.close()
 
         for _ in range(5):
@@ -893,7 +991,7 @@ class LockContract:
 
     # The administrator's view.
 
-    def test_locks_lists_holders_and_waiters(self, manager: LockManager, other: LockManager) -> None:
+    def test_locks_lists_holders_and_waiters(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """Who holds what, who waits and for whom; on a resource and below it."""
         holder = Contender(manager, request((X, PART_A), statement="INSERT")).ended()
         waiter = Contender(other, request((X, TABLE), statement="DROP"))
@@ -916,13 +1014,13 @@ class LockContract:
         assert [] == list(manager.locks(scope=COMMIT))
         assert abs(listed[0].requested_at_ms - time.time() * 1000) < 60_000
         if manager.guarantees.expiry:
-            lease_ms = manager.settings.lease_ms  # type: ignore[attr-defined]
+            lease_ms = manager.settings.lease_ms
             assert all(e.expires_in_ms is not None and 0 < e.expires_in_ms <= lease_ms for e in listed)
         holder.release()
         waiter.release()
 
     def test_a_listing_comes_page_by_page(
-        self, manager: LockManager, other: LockManager, monkeypatch: pytest.MonkeyPatch
+        self, manager: HandoverLockManager, other: HandoverLockManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The pages hold what the listing holds, resource by resource; on a resource, and in one scope."""
         for module in [module for name, module in sys.modules.items() if name.startswith("commit_coord.locks.")]:
@@ -953,7 +1051,7 @@ class LockContract:
         waiter.release()
 
     @pytest.mark.parametrize("by", ["request", "resource"])
-    def test_unlock_frees_by_force(self, manager: LockManager, other: LockManager, by: str) -> None:
+    def test_unlock_frees_by_force(self, manager: HandoverLockManager, other: HandoverLockManager, by: str) -> None:
         """An administrator frees a lock; its owner finds it LOST, a waiter is granted."""
         holder = manager.acquire(request((X, TABLE)), deadline=soon())
         wanted = {"request_id": holder.request.request_id} if by == "request" else {"resource": TABLE}
@@ -968,11 +1066,12 @@ class LockContract:
         assert [] == list(other.unlock(**wanted))
         assert not blocked(other, request((X, TABLE)))
 
-    def test_unlock_withdraws_a_waiter(self, manager: LockManager, other: LockManager) -> None:
+    def test_unlock_withdraws_a_waiter(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A request that waits can be taken out too; it ends with a refusal."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
         with manager.acquire(request((X, TABLE)), deadline=soon()):
-            if not manager.guarantees.mutual_exclusion:
-                return
             waiter = Contender(other, request((X, TABLE))).queued()
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.ended().error, LockRefused)
@@ -987,7 +1086,7 @@ class LockContract:
         kept = manager.acquire(request((X, PART_B)), deadline=soon())
         waiter = Contender(other, request((S, PART_B))).queued()
 
-        def work(_: LockManager) -> None:
+        def work(_: HandoverLockManager) -> None:
             client = service.open(**times)
             held = [client.acquire(wanted, deadline=soon()) for wanted in (request((X, PART_A)), latch())]
             Contender(client, request((X, PART_B), statement="waits")).ended()
@@ -1017,6 +1116,7 @@ class LockContract:
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
         stalled, manager = service.open(**times), service.open(**times)
         if not manager.guarantees.expiry:
+            expires_never(manager)
             return
         held = manager.acquire(request((X, PART_B)), deadline=soon())
         lease = stalled.acquire(request((X, PART_A)), deadline=soon())
@@ -1026,13 +1126,13 @@ class LockContract:
             freed.update(entry.request_id for entry in manager.reap())
             return freed == to_be_freed and {held.request.request_id} == standing(manager).keys()
 
-        stalled.heartbeat.pause()  # type: ignore[attr-defined]
+        stalled.heartbeat.pause()
         try:
             until(is_over, "an end")
             held.ensure_active(0)
             assert LeaseState.LOST is lease.state
         finally:
-            stalled.heartbeat.resume()  # type: ignore[attr-defined]
+            stalled.heartbeat.resume()
 
     def test_explicit_locks_outlive_their_client(self, service: Service) -> None:
         """LOCK TABLE holds until UNLOCK, though its client has closed and its process may have ended."""
@@ -1053,7 +1153,7 @@ class LockContract:
         assert [wanted.request_id] == [e.request_id for e in other.unlock(resource=TABLE)]
         assert not blocked(other, request((S, TABLE)))
 
-    def test_the_journal_remembers_for_its_time(self, manager: LockManager, other: LockManager) -> None:
+    def test_the_journal_remembers_for_its_time(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """What one client remembers another one recalls, until it expires."""
         entry = JournalEntry(
             request_id=uuid.uuid4().hex, table="db.t", table_uuid="u", metadata_location="s3://m", snapshot_ids=(1, 2)
@@ -1071,42 +1171,44 @@ class LockContract:
         manager.remember(brief, lifetime_ms=30)
         until(lambda: manager.recall(brief.request_id) is None, "the end of a short memory")
 
-    def test_a_holder_finds_what_the_last_one_left(self, manager: LockManager, other: LockManager) -> None:
+    def test_a_holder_finds_what_the_last_one_left(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """The note of a latch goes from release to grant, also to whoever waited, and only from who holds.
 
         Who takes now one lock and now another keeps notes in some of them, and declares none.
         """
         with manager.acquire(latch(), deadline=soon()) as lease:
-            if lease.note is None:
+            if lease.handover_note is None:
                 assert not manager.guarantees.notes
                 with pytest.raises(LockRefused, match="no notes"):
-                    lease.leave("x")
+                    lease.set_handover_note("x")
                 return
         with manager.acquire(request((X, TABLE)), deadline=soon()) as operation:
-            assert operation.note is None
+            assert operation.handover_note is None
         first = manager.acquire(latch(), deadline=soon())
-        assert "" == first.note
+        assert "" == first.handover_note
         waiter = Contender(other, latch()).queued()
-        first.leave("ä'1")
+        first.set_handover_note("ä'1")
         first.release()
         waiter.release()
         assert waiter.lease is not None
-        assert "ä'1" == waiter.lease.note
+        assert "ä'1" == waiter.lease.handover_note
         with manager.acquire(latch(), deadline=soon()) as nothing_left:
-            assert "ä'1" == nothing_left.note
+            assert "ä'1" == nothing_left.handover_note
         freed = manager.acquire(latch(), deadline=soon())
-        freed.leave("by a holder that was freed by force")
+        freed.set_handover_note("by a holder that was freed by force")
         other.unlock(resource=TABLE)
         freed.release()
         with other.acquire(latch(), deadline=soon()) as lease:
-            assert "ä'1" == lease.note
-            lease.leave("")
+            assert "ä'1" == lease.handover_note
+            lease.set_handover_note("")
         with manager.acquire(latch(), deadline=soon()) as lease:
-            assert "" == lease.note
+            assert "" == lease.handover_note
         with manager.acquire(latch(Resource(("db", "t2"))), deadline=soon()) as lease:
-            assert "" == lease.note
+            assert "" == lease.handover_note
 
-    def test_the_guarantees_make_sense(self, manager: LockManager) -> None:
+    def test_the_guarantees_make_sense(self, manager: HandoverLockManager) -> None:
         """Who promises order or expiry promises exclusion; a reach goes with it."""
         promised = manager.guarantees
         assert promised.mutual_exclusion == (promised.reach != "nobody")
@@ -1142,14 +1244,15 @@ class LockContract:
         assert bool(clashes) != clients[0].guarantees.mutual_exclusion
         until(lambda: not clients[0].locks(), "an empty queue")
 
-    def test_processes_take_turns(self, service: Service, manager: LockManager, tmp_path: Path) -> None:
+    def test_processes_take_turns(self, service: Service, manager: HandoverLockManager, tmp_path: Path) -> None:
         """Processes that read, add and write a number under the latch lose no addition."""
         if manager.guarantees.reach not in ("host", "network"):
+            keeps_out_its_own_process_alone(service)
             return
         number = tmp_path / "number"
         number.write_text("0")
 
-        def work(client: LockManager) -> None:
+        def work(client: HandoverLockManager) -> None:
             for _ in range(40):
                 with client.acquire(latch(), deadline=soon(60)):
                     number.write_text(str(int(number.read_text()) + 1))

@@ -7,6 +7,7 @@ returns what does not hold, in words; nothing is the proof. The names in bold in
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,19 @@ class Append:
     answer: Answer
     snapshot_id: int | None = None
     """As it was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A change of rows that have keys; one writer alone changes the rows of a key.
+
+    Args:
+        answer: What the writer was told.
+        values: Key → its new value; None where its row is deleted.
+    """
+
+    answer: Answer
+    values: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +90,15 @@ Body = Mapping[str, Any]
 """A metadata file as JSON."""
 
 
+def places_of(body: Body, mark: str) -> dict[str, list[int]]:
+    """Return the snapshots of a table by their marks; *mark* is the summary property that holds them."""
+    places: dict[str, list[int]] = {}
+    for snapshot in body["snapshots"]:
+        if mark in snapshot["summary"]:
+            places.setdefault(snapshot["summary"][mark], []).append(snapshot["snapshot-id"])
+    return places
+
+
 def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]:
     """Each acknowledged append is in the table once, a refused one never, any other one at most once.
 
@@ -84,11 +107,7 @@ def check_appends(appends: Iterable[Append], body: Body, mark: str) -> list[str]
         body: The table.
         mark: The summary property that holds the mark. Snapshots without it are nobody's.
     """
-    places: dict[str, list[int]] = {}
-    for snapshot in body["snapshots"]:
-        if mark in snapshot["summary"]:
-            places.setdefault(snapshot["summary"][mark], []).append(snapshot["snapshot-id"])
-    return check_places(appends, places)
+    return check_places(appends, places_of(body, mark))
 
 
 def check_places(appends: Iterable[Append], places: Mapping[str, Sequence[int]]) -> list[str]:
@@ -106,6 +125,61 @@ def check_places(appends: Iterable[Append], places: Mapping[str, Sequence[int]])
         elif append.snapshot_id is not None and append.snapshot_id not in found:
             broken.append(f"AcknowledgedStays: {append.mark} is there as another snapshot than was answered")
     return broken + [f"NoneTwice: {each} is there and nobody wrote it" for each in places if each not in known]
+
+
+def check_values(writes: Iterable[Write], rows: Sequence[tuple[str, int]]) -> list[str]:
+    """Each key has the value of its last acknowledged write; or one of an unknown write after that; and one row.
+
+    Args:
+        writes: In the order of each key's.
+        rows: All of the table.
+    """
+    allowed: dict[str, set[int | None]] = {}
+    for write in writes:
+        for key, value in write.values.items():
+            before = allowed.get(key, {None})
+            match write.answer:
+                case Answer.ACKNOWLEDGED:
+                    allowed[key] = {value}
+                case Answer.REFUSED:
+                    allowed[key] = before
+                case Answer.UNKNOWN:
+                    allowed[key] = {*before, value}
+    there = dict(rows)
+    counted = Counter(key for key, _ in rows)
+    broken = [f"NoneTwice: {key} is there {times} times" for key, times in counted.items() if times > 1]
+    broken += [f"NoneTwice: {key} is there and nobody wrote it" for key in there.keys() - allowed.keys()]
+    return broken + [
+        f"AcknowledgedStays: {key} is {there.get(key)} instead of {' or '.join(map(str, values))}"
+        for key, values in allowed.items()
+        if there.get(key) not in values
+    ]
+
+
+def check_answers(answered: Sequence[int | None], known: Collection[int]) -> list[str]:
+    """Each acknowledged operation has a snapshot of its own that was once in the table.
+
+    Args:
+        answered: The snapshot that each was answered; None where its writer does not know.
+        known: All that were ever in the table: some may have been expired.
+    """
+    given = Counter(one for one in answered if one is not None)
+    broken = [f"AcknowledgedStays: snapshot {one} was never in the table" for one in given if one not in known]
+    broken += [f"NoneTwice: snapshot {one} was answered {times} times" for one, times in given.items() if times > 1]
+    if len(known) < len(answered):
+        broken.append(f"AcknowledgedStays: {len(known)} snapshots for {len(answered)} acknowledged operations")
+    return broken
+
+
+def ancestry(body: Body) -> list[int]:
+    """Return the current snapshot and its ancestors, as far back as their sequence numbers are one apart."""
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in body["snapshots"]}
+    found: list[int] = []
+    current, younger = snapshots.get(body.get("current-snapshot-id")), None
+    while current is not None and (younger is None or current["sequence-number"] == younger["sequence-number"] - 1):
+        found.append(current["snapshot-id"])
+        current, younger = snapshots.get(current.get("parent-snapshot-id")), current
+    return found
 
 
 def check_snapshots(body: Body) -> list[str]:
@@ -133,7 +207,9 @@ def check_snapshots(body: Body) -> list[str]:
     return broken
 
 
-def check_line(location: str, read: Callable[[str], Body], *, files: float = math.inf) -> tuple[list[str], list[str]]:
+def check_line(
+    location: str, read: Callable[[str], Body], *, files: float = math.inf, expiring: bool = False
+) -> tuple[list[str], list[str]]:
     """Each metadata file names the one before it, and tells the same of what was before.
 
     What the log of the newest names must be there. Older files may be gone where the table says that they are deleted.
@@ -142,6 +218,7 @@ def check_line(location: str, read: Callable[[str], Body], *, files: float = mat
         location: The newest.
         read: Reads one; raises OSError where it is not there.
         files: As many are read.
+        expiring: Snapshots may have been expired.
 
     Returns:
         The files, newest first, as far back as their logs lead; and what is broken.
@@ -167,10 +244,38 @@ def check_line(location: str, read: Callable[[str], Body], *, files: float = mat
         if told and known[-len(told) :] != told:
             broken.append(f"Unbroken: {line[-2]} and {before} tell different lines")
         names = {snapshot["snapshot-id"] for snapshot in body["snapshots"]}
-        if any(snapshot["snapshot-id"] not in names for snapshot in older["snapshots"]):
+        if not expiring and any(snapshot["snapshot-id"] not in names for snapshot in older["snapshots"]):
             broken.append(f"AcknowledgedStays: {line[-2]} lacks snapshots of {before}")
+        if expiring and not _goes_on(older, body):
+            broken.append(f"Unbroken: the snapshots of {line[-2]} do not go on from those of {before}")
         body = older
     return line, broken
+
+
+def _goes_on(older: Body, newer: Body) -> bool:
+    """Return whether the current snapshot of *newer* is that of *older*, or leads back to it."""
+    before, current = older.get("current-snapshot-id"), newer.get("current-snapshot-id")
+    if before in (None, -1):
+        return True
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in newer["snapshots"]}
+    while current != before and current in snapshots:
+        current = snapshots[current].get("parent-snapshot-id")
+    return bool(current == before and newer["last-sequence-number"] >= older["last-sequence-number"])
+
+
+def check_seen(seen: Sequence[str], line: Sequence[str]) -> list[str]:
+    """Each metadata file that once was the table is in its line, and the table never went back.
+
+    Args:
+        seen: What the pointer was, in the order of time.
+        line: The metadata files, newest first.
+    """
+    places = {location: place for place, location in enumerate(reversed(line))}
+    broken = [f"Unbroken: {one} was the table, and is not in its line" for one in seen if one not in places]
+    order = [places[location] for location in seen if location in places]
+    if order != sorted(order):
+        broken.append("Unbroken: the table went back in its line")
+    return broken
 
 
 def check_changes(changes: Sequence[Change], line: Sequence[str], *, heedless: Collection[str] = ()) -> list[str]:

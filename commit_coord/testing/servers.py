@@ -29,7 +29,8 @@ _missing = pytest.StashKey[dict[str, str]]()
 _Server = TypeVar("_Server", bound=LocalServer | ZooKeeperEnsemble)
 
 
-def _running(config: pytest.Config, what: str, make: Callable[[], _Server]) -> Iterator[_Server]:
+def running(config: pytest.Config, what: str, make: Callable[[], _Server]) -> Iterator[_Server]:
+    """Serve what *make* makes as the body of a fixture; a test is skipped, and the last line says so, without it."""
     try:
         server = make()
         server.start()
@@ -45,31 +46,31 @@ def _running(config: pytest.Config, what: str, make: Callable[[], _Server]) -> I
 @pytest.fixture(scope="session")
 def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests. Its data is thrown away, so it does not wait for the disk."""
-    yield from _running(pytestconfig, "PostgreSQL", lambda: PostgresServer("fsync=off"))
+    yield from running(pytestconfig, "PostgreSQL", lambda: PostgresServer("fsync=off"))
 
 
 @pytest.fixture(scope="session")
 def zookeeper(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
     """One ZooKeeper server for all tests."""
-    yield from _running(pytestconfig, "ZooKeeper", lambda: ZooKeeperEnsemble(size=1))
+    yield from running(pytestconfig, "ZooKeeper", lambda: ZooKeeperEnsemble(size=1))
 
 
 @pytest.fixture(scope="session")
 def zookeeper_ensemble(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
     """Three ZooKeeper servers for all tests."""
-    yield from _running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3))
+    yield from running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3))
 
 
 @pytest.fixture(scope="session")
 def zookeeper_usual_ticks(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
     """Three ZooKeeper servers with the ticks of ZooKeeper's own example, and no session below two of them."""
-    yield from _running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3, settings=USUAL_TICKS))
+    yield from running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3, settings=USUAL_TICKS))
 
 
 @pytest.fixture(scope="session")
 def hms(pytestconfig: pytest.Config) -> Iterator[HiveMetastore]:
     """A Hive Metastore 2.3.10 on Derby for all tests."""
-    yield from _running(pytestconfig, "the Hive Metastore", HiveMetastore)
+    yield from running(pytestconfig, "the Hive Metastore", HiveMetastore)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -109,7 +109,7 @@ if OURS:
     pyiceberg.catalog.sql.SqlCatalog = SqlCatalog  # type: ignore[misc]
     pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc]
 
-    from commit_coord.coordinator import commit as _commit
+    from commit_coord.coordinator import outcome as _outcome
 
     class _AtOnce:
         """Runs what it is given, and returns when that is done."""
@@ -119,8 +119,8 @@ if OURS:
             return MagicMock(submit=lambda call, *arguments: call(*arguments))
 
     # The suites look right after the commit whether old metadata files are gone; ours deletes them behind it.
-    _commit._delete_old_metadata = FunctionType(
-        _commit._delete_old_metadata.__code__, {**vars(_commit), "ExecutorFactory": _AtOnce}
+    _outcome._delete_old_metadata = FunctionType(
+        _outcome._delete_old_metadata.__code__, {**vars(_outcome), "ExecutorFactory": _AtOnce}
     )
 
 

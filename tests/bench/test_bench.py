@@ -23,12 +23,13 @@ from commit_coord.bench import (
     report,
     tables,
 )
-from commit_coord.bench.fleet import Fleet, Worker, WorkerFailed
+from commit_coord.bench.fleet import WarmWorkers, Worker
 from commit_coord.errors import ConfigError
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.local.maven import maven_jar
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import Resource
+from commit_coord.testing.fleet import WriterFailed
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_migration_suite_counts_what_each_phase_asks_of_the_metastore(tmp_path: 
 @pytest.mark.slow
 def test_a_fleet_serves_many_runs(history: tables.History, tmp_path: Path) -> None:
     """Its processes are started once; one of them may be many writers, and two tables may share them."""
-    with Fleet("append_on_request", 2) as fleet:
+    with WarmWorkers("append_on_request", 2) as fleet:
         for number, (writers, threads, count) in enumerate([(2, 1, 1), (4, 4, 2)]):
             catalog = tables.sql_properties("commit_coord", tmp_path)
             contender = cells.Contender(kind="ours", catalog=catalog)
@@ -271,8 +272,8 @@ def test_worker_that_does_not_answer_is_given_up() -> None:
     """A request that takes too long ends in an error, not in a wait for ever."""
     with Worker("cycle_locks", {"manager": "none", "uri": "", "seconds": 60.0}) as worker:
         assert "ready" == worker.receive(60)
-        with pytest.raises(WorkerFailed, match="no answer"):
-            worker.ask({"start": time.monotonic()}, timeout=0.2)
+        with pytest.raises(WriterFailed, match="no answer"):
+            worker.ask({"start": time.monotonic()}, timeout_s=0.2)
 
 
 def test_machine_says_no_names() -> None:

@@ -330,7 +330,7 @@ def test_names_of_hive_and_iceberg_are_understood(
 def test_a_setting_of_hives_that_can_not_be_honoured_says_what_to_set_instead(
     tmp_path: Path, key: str, advice: str
 ) -> None:
-    with pytest.raises(ConfigError, match="of Hive's") as error:
+    with pytest.raises(ConfigError, match="setting of Hive") as error:
         configure("t", given(tmp_path, **ZOOKEEPER, **{key: "x"}))
     assert key in str(error.value)
     assert advice in str(error.value)
@@ -430,9 +430,9 @@ def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
     for more in ({"type": "sql"}, {"py-catalog-impl": IMPL}):
         with pytest.raises(ConfigError, match="clash"):
             commit_coord.load_catalog("t", uri="coord+thrift://a:1", **more)
-    with pytest.raises(ConfigError, match="no uri of a metastore"):
+    with pytest.raises(ConfigError, match="invalid metastore uri"):
         commit_coord.load_catalog("t", uri="coord+thrift://a:port")
-    with pytest.raises(ConfigError, match="longer than the longest"):
+    with pytest.raises(ConfigError, match="longer than lock.check-max-wait-ms"):
         configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000"})
 
 

@@ -176,7 +176,7 @@ def test_a_table_that_is_not_made_in_time_leaves_no_file(tmp_path: Path) -> None
         pytest.raises(LockTimeout),
     ):
         executor.submit(make, creation).result()
-    assert files_in(creation._table.location()) == set()
+    assert files_in(creation.table_metadata.location) == set()
     waiter.close()
     kit.close()
 

@@ -54,9 +54,10 @@ def test_rows_stay_visible_whatever_empty_appends_stand_between(
 
 
 def test_rows_after_an_append_of_nothing_stay_visible(memory: Kit) -> None:
-    with memory.catalog.create_table_transaction(memory.identifier(), ARROW) as creation:
+    identifier = memory.identifier()
+    with memory.catalog.create_table_transaction(identifier, ARROW) as creation:
         creation.append(NOTHING)
-    table = memory.catalog.load_table(creation._table.name())
+    table = memory.catalog.load_table(identifier)
     table.append(ids(1, 2))
     assert [1, 2] == row_ids(memory.again(table)) == row_ids(memory.stock.load_table(table.name()))
 

@@ -29,8 +29,9 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
-from commit_coord.iceberg.rebase import Stale, _append_conflict, follow
+from commit_coord.iceberg.rebase import _append_conflict, rebase
 from commit_coord.iceberg.written import Written, digest
+from commit_coord.protocol.commit import NeedsReplan
 from commit_coord.sql import Session
 from commit_coord.table import rewrite_here
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, coordinated, files_in, ids, local, orphans, row_ids, rows
@@ -127,7 +128,7 @@ def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None
     assert digest(other) != digest(BY_BUCKET)
     with table.transaction() as transaction:
         transaction.append(ids(1))
-        append = transaction._attempt().append
+        append = transaction.committing.attempt().append
     assert append is not None
     assert append.specs == {0: digest(BY_BUCKET)}
     assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
@@ -172,7 +173,7 @@ def test_nulls_do_not_land_in_a_column_that_the_same_transaction_made_required(m
         with table.transaction() as transaction:
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 update.update_column("s", required=True)
-            transaction.add_data_files(files, {}, "main", schema_id)
+            transaction.files.append(files, {}, "main", schema_id)
 
     with pytest.raises(CommitConflict, match="the column 's' is required now"):
         commit()
@@ -244,9 +245,11 @@ def test_a_new_column_does_not_show_what_a_dropped_one_held(memory: Kit) -> None
         with transaction.update_schema() as update:
             update.add_column("wanted", StringType())
         head = memory.again(table)
-        asked = replace(transaction._attempt(), reads_data=False)  # as a client asks that says no more than PyIceberg's
-        found = follow(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
-        assert isinstance(found, Stale)
+        asked = replace(
+            transaction.committing.attempt(), reads_data=False
+        )  # as a client asks that says no more than PyIceberg's
+        found = rebase(asked, head.metadata, head.metadata_location, generation=None, now_ms=0, file_id="x")
+        assert isinstance(found, NeedsReplan)
         assert "column ids" in found.reason
     assert ["id", "s", "wanted"] == memory.again(table).schema().column_names
     assert [(1, "1", None)] == rows(memory.again(table))
@@ -293,7 +296,7 @@ def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
     table = of_version_three(memory)
     assert [1] == row_ids(table)
     before = files_in(table.location())
-    monkeypatch.setattr(type(memory.catalog), "lock_call", lambda *_: pytest.fail("a lock was taken"))
+    monkeypatch.setattr(type(memory.catalog), "lock_change", lambda *_, **__: pytest.fail("a lock was taken"))
     with pytest.raises(CommitNotApplied, match="nothing was written: .* can be read, .*format_version='3'"):
         write(table)
     assert before == files_in(table.location())

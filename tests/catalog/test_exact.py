@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StructType
 
 from commit_coord.iceberg import exact
+from commit_coord.iceberg.mends import Mends
 from tests.catalog.kit import Kit
 
 LISTS = ListType(3, StructType(NestedField(4, "x", LongType())), element_required=False)
@@ -103,7 +104,7 @@ def test_a_name_that_is_gone_leaves_everything_as_it_was() -> None:
         def here(self) -> str:
             return "theirs"
 
-    mends = exact.Mends()
+    mends = Mends()
     mends.wrap(Theirs, "here", lambda real: lambda self: f"mended {real(self)}")
     with pytest.raises(AttributeError, match="gone"):
         mends.wrap(Theirs, "gone", lambda real: real)
@@ -117,7 +118,7 @@ def test_two_mends_of_one_function_are_both_made() -> None:
         def said(self, value: Any) -> str:
             return f"theirs {value}"
 
-    mends = exact.Mends()
+    mends = Mends()
     for name in ("a", "b"):
 
         def saying(real: Any, name: str = name) -> Any:

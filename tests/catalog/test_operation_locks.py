@@ -23,6 +23,7 @@ from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
 from commit_coord.sql import Session
+from commit_coord.table.ports import TableCatalog, catalog_of
 from tests import limits
 from tests.catalog.kit import SCHEMA, Kit, coordinated, ids, kit, row_ids
 
@@ -190,6 +191,12 @@ def test_a_call_locks_the_partitions_that_it_touches(
     assert ([locks] if takes else []) == taken
 
 
+def test_a_catalog_is_what_its_tables_need_of_it(made: Kit) -> None:
+    """Type checkers see it here; whoever else makes tables is held to the same ports."""
+    port: TableCatalog = coordinated(made.catalog)
+    assert port is catalog_of(made.table(ids(1)))
+
+
 def test_transforms_name_partitions_as_iceberg_does() -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampType()))
     fields = (
@@ -221,6 +228,39 @@ def test_deletes_of_two_partitions_run_side_by_side(made: Kit) -> None:
                 table.delete("s = 'a'")
     other.close()
     assert [1] == row_ids(made.again(table))
+
+
+def test_what_a_thread_holds_by_another_catalog_it_does_not_wait_for(made: Kit) -> None:
+    """The check at the commit finds every conflict."""
+    table, other = made.table(ids(1, 2, 3)), made.open()
+    with other.lock_operation({Resource.table(table.name()): LockMode.SHARED}):
+        table.delete("id = 1")
+        with table.transaction() as transaction:
+            transaction.delete("id = 2")
+    other.close()
+    assert [3] == row_ids(made.again(table))
+
+
+def test_a_call_takes_its_lock_beside_a_shared_one_that_a_statement_took(made: Kit) -> None:
+    """Only UNLOCK ends that one, so the call would not wait for itself; an exclusive one is all that it needs."""
+    table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
+    table.append(_at((1, "a", 1), (2, "b", 2)))
+    taken: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, LockAcquired) and event.scope == "operation":
+            taken.append(event.request)
+
+    session = Session(coordinated(made.catalog), database=made.namespace)
+    expected = [] if made.properties["operation-locks"] == "off" else ["S db/t, X db/t/s=a"]
+    for mode, name in (("SHARED", "a"), ("EXCLUSIVE", "b")):
+        session.run(f"LOCK TABLE t {mode}")
+        unsubscribe = made.catalog.events.subscribe(note)
+        table.delete(f"s = '{name}'")
+        unsubscribe()
+        session.run("UNLOCK TABLE t")
+    assert expected == taken
+    assert [] == row_ids(made.again(table))
 
 
 def test_a_call_whose_partitions_changed_while_it_waited_locks_those_that_are_there_now(made: Kit) -> None:
@@ -308,7 +348,7 @@ def test_a_transaction_that_nobody_ends_gives_its_lock_back_wherever_the_collect
         assert made.held()
 
         def collect() -> None:
-            with made.catalog.locks._space._mutex:
+            with made.catalog.locks.parts.queue.space._mutex:
                 begun.clear()
                 gc.collect()
 

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from commit_coord.catalog import orphans
 from commit_coord.catalog.orphans import AT_LEAST_MS, _key
 from commit_coord.errors import InvalidArguments, LockTimeout
-from commit_coord.model import LockMode, Resource
+from commit_coord.model import LockEntry, LockMode, Resource
 from tests.catalog.kit import Kit, coordinated, files_in, files_of, ids, kit, local, names, row_ids
 from tests.processes import until
 
@@ -119,8 +119,9 @@ def test_what_was_overwritten_stays_until_it_is_repaired_or_forgotten(made: Kit)
     assert sorted(Path(path).suffix for path in found(made, table)) == [".avro"] * 4 + [".json"] * 2 + [".parquet"] * 2
 
 
-def test_a_writer_that_waits_for_the_latch_is_waited_for(made: Kit) -> None:
+def test_a_writer_that_waits_for_the_latch_is_waited_for(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are as old as the queue is long."""
+    looked_again = threading.Event()
     table = made.table(ids(1))
     catalog = coordinated(made.catalog)
     before = files_in(table.location())
@@ -129,8 +130,16 @@ def test_a_writer_that_waits_for_the_latch_is_waited_for(made: Kit) -> None:
         writing = pool.submit(made.again(table).append, ids(2))
         until(lambda: len(made.held()) == 2, "a writer in the queue")
         age(*(files_in(table.location()) - before))
+        listing = catalog.locks.locks
+
+        def locks(*resources: Resource, **options: Any) -> Sequence[LockEntry]:
+            if "scope" in options:
+                looked_again.set()
+            return listing(*resources, **options)
+
+        monkeypatch.setattr(catalog.locks, "locks", locks)
         looking = pool.submit(found, made, table)
-        time.sleep(0.5)
+        until(lambda: looked_again.is_set() or looking.done(), "a search that waits for the writer")
         assert not looking.done()
         latch.release()
         writing.result()
@@ -250,7 +259,7 @@ def test_orphans_are_deleted_beside_a_running_load() -> None:
             left_by_the_dead += 1
             seen = catalog.find_orphans(table.name(), older_than_ms=3_000, force=True)
             deleted += names(one.path for one in catalog.delete_orphans(seen).files)
-            time.sleep(dice.random() * 0.2)
+            stop.wait(dice.random() * 0.2)  # the writers' files grow older: each search finds them at another age
         stop.set()
         for writer in writers:
             writer.join()

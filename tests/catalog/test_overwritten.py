@@ -50,7 +50,7 @@ def listened(catalog: CoordinatedCatalog) -> list[CommitOverwritten]:
 
 def note_of(catalog: CoordinatedCatalog, table: Any) -> Note:
     with catalog.coordinator.latch(tuple(table.name())) as latch:
-        return Note.parse(latch.note or "")
+        return Note.parse(latch.handover_note or "")
 
 
 def overwritten(made: Kit, *, commits: int = 1) -> tuple[Any, list[Any]]:
@@ -95,12 +95,12 @@ def test_a_note_that_is_too_old_raises_no_alarm(made: Kit, caplog: pytest.LogCap
     table = made.table(ids(1))
     catalog = coordinated(made.catalog)
     with catalog.coordinator.latch(tuple(table.name())) as latch:
-        old = latch.note
+        old = latch.handover_note
     assert old
     for number in range(2, 5):
         table.append(ids(number))
     with catalog.coordinator.latch(tuple(table.name())) as latch:
-        latch.leave(old)
+        latch.set_handover_note(old)
     made.stock.load_table(table.name()).append(ids(5))
     made.again(table).append(ids(6))
     assert "were overwritten" not in caplog.text
@@ -130,7 +130,7 @@ def test_what_ends_or_cuts_a_history_raises_no_alarm(made: Kit, caplog: pytest.L
     name = table.name()
     catalog.drop_table(name)
     with catalog.coordinator.latch(tuple(name)) as latch:
-        assert latch.note == ""
+        assert latch.handover_note == ""
     again = catalog.create_table(name, SCHEMA)
     again.append(ids(1))
     made.stock.drop_table(name)  # the note stays, of a table that is gone
@@ -148,7 +148,7 @@ def test_a_note_of_another_version_is_as_none(made: Kit, caplog: pytest.LogCaptu
     table = made.table(ids(1))
     for text in ("nonsense", json.dumps({"head": {"later": 1}, "lost": []})):
         with coordinated(made.catalog).coordinator.latch(tuple(table.name())) as latch:
-            latch.leave(text)
+            latch.set_handover_note(text)
         table.append(ids(2))
     assert caplog.text.count("another version") == 2
     assert note_of(coordinated(made.catalog), table).head is not None

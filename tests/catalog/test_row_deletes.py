@@ -99,7 +99,7 @@ def test_deleted_rows_stay_deleted_whatever_a_stale_handle_commits(memory: Kit, 
     [
         ("UPDATE {} SET s = 'new'", "2 rows of {} updated", [(1, "new"), (3, "new")]),
         ("DELETE FROM {}", "2 rows deleted from {}", []),
-        ("INSERT OVERWRITE TABLE {0} SELECT id, s FROM {0}", "2 rows put in the place", [(1, "1"), (3, "3")]),
+        ("INSERT OVERWRITE TABLE {0} SELECT id, s FROM {0}", "2 rows replaced the rows of {0}", [(1, "1"), (3, "3")]),
     ],
 )
 def test_statements_neither_see_nor_count_deleted_rows(memory: Kit, text: str, said: str, left: list[Any]) -> None:

@@ -32,9 +32,9 @@ from pyiceberg.types import (
 )
 
 import commit_coord
-from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import Compare, In, IsNull, NotNull
-from commit_coord.testing.rows.readers import expression
+from commit_coord.testing.rows.model.conditions import Compare, In, IsNull, NotNull
+from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.rows.read.readers import expression
 from tests.catalog.kit import NO_MATCH
 
 E: Any = expressions  # whose classes say less than they take

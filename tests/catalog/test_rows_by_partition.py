@@ -27,7 +27,7 @@ from pyiceberg.schema import Schema
 
 from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.iceberg.partitions import fixed_partitions, partitions_of_rows
-from commit_coord.testing.rows import readers
+from commit_coord.testing.rows.read import readers
 from tests.catalog.kit import Kit
 
 NAN = math.nan
@@ -306,7 +306,7 @@ def test_zeros_of_both_signs_and_nan_are_written_once_and_found_by_every_reader(
         "isnan(x)": [3],
         "x IS NULL": [4],
     }.items():
-        found = readers._duckdb.ask(f"SELECT k FROM iceberg_scan('{location}') WHERE {condition} ORDER BY k")
+        found = readers.query_duckdb(f"SELECT k FROM iceberg_scan('{location}') WHERE {condition} ORDER BY k")
         assert keys == found["k"].to_pylist(), condition
 
 

@@ -141,7 +141,7 @@ def test_a_table_that_is_made_with_rows_is_as_one_that_gets_them_later(
     assert failed == outcome(table.transaction(), made, tmp_path), made
     if failed:
         assert not memory.catalog.table_exists(identifier)
-        assert files_in(creation._table.location()) == set()
+        assert files_in(creation.table_metadata.location) == set()
     else:
         assert seen(memory.catalog.load_table(identifier)) == seen(table.refresh())
 

@@ -546,7 +546,7 @@ def test_memory_locks_are_not_visible(shell: Shell, tmp_path: Path) -> None:
     options = ["-p", "lock-impl=memory"]
     uri = f"coord+sqlite:///{tmp_path}/alone.db"
     (tmp_path / "alone.db").touch()
-    assert "inside of each process" in shell.error("locks", "--uri", uri, *options, place=False, exits=1)
+    assert "in the memory of each process" in shell.error("locks", "--uri", uri, *options, place=False, exits=1)
 
 
 def test_debug_shows_the_traceback(shell: Shell) -> None:

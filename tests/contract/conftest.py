@@ -54,7 +54,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             ends_sessions = phase is Phase.ZOOKEEPER  # in `both` the metastore's half is left
             options = {
                 "metastore": request.getfixturevalue("hms").uri,
-                "look": lambda _: State(phase=phase, epoch=1),
+                "state_of": lambda _: State(phase=phase, epoch=1),
             }
         case name:
             uri = ""

@@ -32,11 +32,12 @@ from commit_coord import (
 from commit_coord.clock import SystemClock
 from commit_coord.local import PostgresServer
 from commit_coord.local.server import by_load
-from commit_coord.locks import lease_sql
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.lease_store import Connection, SqliteStore, Step
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.sqlite import SqliteStore
+from commit_coord.locks.sql.store import Connection, Step
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
@@ -303,7 +304,7 @@ def test_ids_grow_over_restarts_of_everything(
     ids = [leases.grab_lease([T_SHARED], LONG) for _ in range(3)]
     os.waitpid(service.fork(lambda client: Leases(client).grab_lease([T_SHARED], LONG)), 0)
     after_boot = opened(service)
-    monkeypatch.setattr(after_boot._store, "clock_name", "another boot")
+    monkeypatch.setattr(after_boot.store, "clock_name", "another boot")
     leases.force_drop_lease()
     ids += [another(service).grab_lease([T], LONG)]
     leases.force_drop_lease()
@@ -345,7 +346,7 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
 
     def work(client: Any) -> None:
         Leases(client).grab_lease([T], 1)
-        time.sleep(60)
+        threading.Event().wait(600)
 
     victim = service.fork(work)
     until(leases.list_lease, "a lease")
@@ -374,7 +375,7 @@ def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: L
     """Whoever knows the id may extend it; by what it was grabbed for, from now."""
     lease_id = leases.grab_lease([A, B], LONG)
     before = leases.list_lease()
-    time.sleep(0.12)
+    time.sleep(0.12)  # the subject: the end moves by the time that has gone by, on the clock of the service
     end = another(service).extend_lease(lease_id, [B])
     after = leases.list_lease()
     assert [lease.start_utc for lease in before] == [lease.start_utc for lease in after]
@@ -385,8 +386,8 @@ def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: L
 
 def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: LeaseLockManager, leases: Leases) -> None:
     """However the host's two clocks are rounded, and however long the process stalls between looking at both."""
-    if isinstance(manager._store, SqliteStore):
-        manager._store.clock = Uneven()
+    if isinstance(manager.store, SqliteStore):
+        manager.store.clock = Uneven()
     lease_id = leases.grab_lease([T], LONG)
     assert 1 == len({leases.list_lease()[0].end_utc for _ in range(50)})
     end = leases.extend_lease(lease_id)
@@ -398,8 +399,8 @@ def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
     with Service("lease", f"sqlite:///{tmp_path}/l.db") as service:
         manager = opened(service)
         leases, clock = Leases(manager), Uneven()
-        assert isinstance(manager._store, SqliteStore)
-        manager._store.clock = clock
+        assert isinstance(manager.store, SqliteStore)
+        manager.store.clock = clock
         leases.grab_lease([T], LONG)
         before = leases.list_lease()[0].end_utc
         clock.set_by_ms = 3_600_000
@@ -495,7 +496,7 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
     assert not leases.confirm_lease(lease_id)
     assert [] == leases.list_lease()
     leases.grab_lease([A], LONG)
-    assert [(1,)] == leases._manager._ask(
+    assert [(1,)] == leases._manager.requests.ask(
         "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._named(None)
     )
 
@@ -534,7 +535,7 @@ def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
         ("one object at least", lambda: leases.grab_lease([], LONG, 0)),
         ("can't be that long", lambda: leases.grab_lease([T], 0, 0)),
         ("one object at least", lambda: leases.hold([])),
-        ("no type of a lease", lambda: LeaseObject("db", "t", None, "w")),
+        ("unknown lease type", lambda: LeaseObject("db", "t", None, "w")),
         ("not the name of a partition", lambda: LeaseObject("db", "t", "day")),
         ("not the name of a partition", lambda: LeaseObject("db", "t", "day=1//hour=2")),
         ("not the name of a partition", lambda: LeaseObject("db", "t", "=1")),
@@ -572,7 +573,7 @@ def _failing(
     monkeypatch: pytest.MonkeyPatch, leases: Leases, error: BaseException, *, times: int, before: bool = False
 ) -> None:
     """Let *error* come in place of the answer when a lease is named or loses an object."""
-    kind: type[Connection] = type(leases._manager._store.connection)
+    kind: type[Connection] = type(leases._manager.store.connection)
     real, left = kind.run, [error] * times
 
     def run(self: Connection, steps: Sequence[Step], *arguments: Any, **named: Any) -> Any:
@@ -611,13 +612,13 @@ def test_an_interrupt_leaves_no_lease(leases: Leases, monkeypatch: pytest.Monkey
 
 def test_an_interrupt_after_the_lease_was_let_go_leaves_none(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = leases._manager
-    real = manager._let_go
+    real = manager.detach
 
     def let_go(*arguments: Any) -> NoReturn:
         real(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(manager, "_let_go", let_go)
+    monkeypatch.setattr(manager, "detach", let_go)
     with pytest.raises(KeyboardInterrupt):
         leases.grab_lease([T], LONG)
     assert [] == list(manager.locks())
@@ -641,7 +642,8 @@ def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, l
         (before,) = leases.list_lease()
         assert held.lease_id == before.lease_id
         assert before.end_utc - before.start_utc > 1000 - ROUNDING
-        time.sleep(1.3)
+        until(lambda: leases.list_lease()[0].end_utc > before.end_utc, "an extension")
+        time.sleep(1.3)  # the subject: the lease lives on when its first length is over
         held.check()
         (after,) = leases.list_lease()
         assert before.start_utc == after.start_utc < before.end_utc < after.end_utc
@@ -697,7 +699,7 @@ def test_a_killed_process_holds_nothing(service: Service, leases: Leases) -> Non
 
     def work(client: Any) -> None:
         with Leases(client).hold([T]):
-            time.sleep(60)
+            threading.Event().wait(600)
 
     victim = service.fork(work)
     until(leases.list_lease, "a lease")
@@ -715,12 +717,12 @@ def test_a_thread_does_not_wait_for_what_its_lease_locks(manager: LeaseLockManag
         assert manager.holds(TABLE, X)
         assert manager.holds(PART_A, X)
     lease_id = leases.grab_lease([A], LONG)
-    with leases.covering(lease_id):
+    with leases.treat_as_held(lease_id):
         assert manager.holds(PART_A, X)
         assert not manager.holds(TABLE, X)
     assert not manager.holds(PART_A, X)
     assert leases.confirm_lease(lease_id)
-    with pytest.raises(InvalidArguments), leases.covering(lease_id + 1):
+    with pytest.raises(InvalidArguments), leases.treat_as_held(lease_id + 1):
         pass
 
 
@@ -745,7 +747,7 @@ def test_a_database_that_has_locks_and_knows_no_leases_learns_of_them(tmp_path: 
         manager = opened(service)
         with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
             for table in ("leases", "notes"):  # those that came last
-                manager._ask(f"DROP TABLE commit_coord_{table}", {})
+                manager.requests.ask(f"DROP TABLE commit_coord_{table}", {})
             lease_id = another(service).grab_lease([OTHER], LONG)
             lease.ensure_active(0)
             assert Leases(manager).confirm_lease(lease_id)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from commit_coord.locks.base import LockManager
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation, Partition, operation_locks
 from commit_coord.protocol.modes import compatible
@@ -107,5 +107,5 @@ def test_a_prefix_keeps_out_what_is_below_it_and_nothing_beside_it(service: Serv
         assert not blocked(other, request((S, prefix)))
 
 
-def _conflicts(manager: LockManager, requested: LockMode, held: LockMode) -> bool:
+def _conflicts(manager: HandoverLockManager, requested: LockMode, held: LockMode) -> bool:
     return manager.guarantees.mutual_exclusion and not compatible(requested, held)

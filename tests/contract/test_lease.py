@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,15 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.local.server import by_load
-from commit_coord.locks import lease, lease_sql, lease_store
-from commit_coord.locks.base import Interrupted, LockManager, LockSettings
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.lease_store import _postgres_text
-from commit_coord.locks.queueing import Blocker
+from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker
+from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.registry import create_lock_manager
+from commit_coord.locks.sql import queue as lease
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (
@@ -73,7 +75,7 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
     manager = service.open()
     days = [(X, Resource(("db", "t", f"day={day}"))) for day in range(2000)]
     with manager.acquire(request(*days), deadline=soon()):
-        connection = manager._store.connection  # type: ignore[attr-defined]
+        connection = manager.store.connection  # type: ignore[attr-defined]
         one = {
             "request_id": "r",
             "client": "c",
@@ -101,7 +103,7 @@ def test_no_wake_up_is_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -
     """Processes hand one latch to each other a few hundred times, each hand-over by a wake-up and none by the clock."""
     monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
 
-    def work(client: LockManager) -> None:
+    def work(client: HandoverLockManager) -> None:
         for _ in range(60):
             started = SYSTEM_CLOCK.now()
             client.acquire(latch(), deadline=soon()).release()
@@ -127,14 +129,15 @@ def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_to
         manager, other = service.open(), service.open()
         assert isinstance(manager, LeaseLockManager)
         holder = manager.acquire(latch(), deadline=soon())
-        ticket = manager._tickets[holder.request.request_id]
+        assert isinstance(holder, HeartbeatLease)
+        ticket = manager.parts.queue.tickets[holder.request.request_id]
         first, second = in_line(other, "a", "b")
         taken = [offer.request_id for offer in holder.take(10)]
         holder.settle([], taken)
         holder.release()
         next_holder = first.lease()
         assert [offer.text for offer in next_holder.take(10)] == ["b"]
-        manager._remove_ticket(ticket)
+        holder.keeper.service.remove(ticket)
         next_holder.release()
         last = second.lease()
         assert not last.retract(), "it is in the hands of the second holder"
@@ -169,9 +172,9 @@ def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_
         holder.settle([answer(carried.request.request_id)], [])
         holder.release()
         assert carried.answer().snapshot_ids == (7,)
-        connection = other._store.connection
-        connection.run(other._steps_to_enter(carried.request, connection.wake))
-        assert not other._retract(carried.request)
+        connection = other.store.connection
+        connection.run(other.requests.steps_to_enter(carried.request, connection.wake))
+        assert not other.parts.queue.retract(carried.request)
 
 
 @pytest.mark.postgres
@@ -209,19 +212,19 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
         assert isinstance(other, LeaseLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         entered, carried = threading.Event(), threading.Event()
-        real = other._enter_once
+        real = other.parts.queue._enter_once
 
         def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
             if entered.is_set():
                 return real(wanted, first)
             real(wanted, first)
-            other._tickets.pop(wanted.request_id)
+            other.parts.queue.tickets.pop(wanted.request_id)
             entered.set()
             assert carried.wait(limits.PATIENCE)
             raise Interrupted("the connection was cut")
 
-        monkeypatch.setattr(other, "_enter_once", enter_once)
-        monkeypatch.setattr(other._store, "remote", True)
+        monkeypatch.setattr(other.parts.queue, "_enter_once", enter_once)
+        monkeypatch.setattr(other.store, "remote", True)
         waiter = Submitter(other, offering("a"))
         assert entered.wait(limits.PATIENCE)
         (offer,) = holder.take(10)
@@ -240,17 +243,17 @@ def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
         manager, other = service.open(), service.open()
         assert isinstance(other, LeaseLockManager)
         holder = manager.acquire(latch(), deadline=soon())
-        real = other._enter_once
+        real = other.parts.queue._enter_once
 
         def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
             real(wanted, first)
-            other._tickets.pop(wanted.request_id)
+            other.parts.queue.tickets.pop(wanted.request_id)
             assert [offer.text for offer in holder.take(10)] == ["a"]
             holder.release()
             raise Interrupted("the connection was cut")
 
-        monkeypatch.setattr(other, "_enter_once", enter_once)
-        monkeypatch.setattr(other._store, "remote", True)
+        monkeypatch.setattr(other.parts.queue, "_enter_once", enter_once)
+        monkeypatch.setattr(other.store, "remote", True)
         lease = Submitter(other, offering("a")).lease()
         assert not lease.retract()
         lease.release()
@@ -278,8 +281,8 @@ def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
     other.acquire(latch(), deadline=soon()).release()
     early = latch()
     with psycopg.connect(_plain(on_postgres.uri)) as slow:
-        for text, values in manager._steps_to_enter(early, "nobody"):
-            slow.execute(_postgres_text(text), values)
+        for text, values in manager.requests.steps_to_enter(early, "nobody"):
+            slow.execute(postgres_text(text), values)
         late = Contender(other, latch())
         assert not late.granted.wait(0.3)
         slow.commit()
@@ -302,7 +305,7 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
     first = elsewhere(manager.acquire, latch(), deadline=soon())
     threading.Timer(0.1, first.release).start()
     other.acquire(latch(), deadline=soon()).release()  # From here on this thread listens.
-    held, enter = elsewhere(manager.acquire, latch(), deadline=soon()), other._enter_once
+    held, enter = elsewhere(manager.acquire, latch(), deadline=soon()), other.parts.queue._enter_once
 
     def enter_and_miss(wanted: LockRequest, begun: float) -> Blocker | None:
         blocker = enter(wanted, begun)
@@ -313,7 +316,7 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
                 )
         return blocker
 
-    monkeypatch.setattr(other, "_enter_once", enter_and_miss)
+    monkeypatch.setattr(other.parts.queue, "_enter_once", enter_and_miss)
     started = SYSTEM_CLOCK.now()
     other.acquire(latch(), deadline=soon()).release()
     assert SYSTEM_CLOCK.now() - started < by_load(6)
@@ -344,15 +347,17 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
     """A transaction is sent as a whole: stopped or cut off in the middle of it, it has sent nothing."""
     manager, other = on_postgres.open(), on_postgres.open()
     other.acquire(latch(), deadline=soon()).release()
-    execute, stopped, go_on = psycopg.Connection.execute, threading.Event(), threading.Event()
+    mogrify, stopped, go_on, composed = psycopg.ClientCursor.mogrify, threading.Event(), threading.Event(), [0]
 
-    def pausing(connection: Any, query: Any, *arguments: Any, **named: Any) -> Any:
-        if query == "COMMIT" and threading.current_thread().name.startswith("pausing"):
-            stopped.set()
-            go_on.wait(limits.PATIENCE)
-        return execute(connection, query, *arguments, **named)
+    def pausing(cursor: Any, *arguments: Any) -> Any:
+        if threading.current_thread().name.startswith("pausing"):
+            composed[0] += 1
+            if composed[0] == 2:  # The first one locks the counter row.
+                stopped.set()
+                go_on.wait(limits.PATIENCE)
+        return mogrify(cursor, *arguments)
 
-    monkeypatch.setattr(psycopg.Connection, "execute", pausing)
+    monkeypatch.setattr(psycopg.ClientCursor, "mogrify", pausing)
     with ThreadPoolExecutor(1, "pausing") as pool:
         acquiring = pool.submit(manager.acquire, latch(), deadline=soon())
         try:
@@ -364,27 +369,29 @@ def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("struck", ["BEGIN", "PREPARE"])
+@pytest.mark.parametrize("sent", [False, True])
 def test_an_interrupt_before_a_transaction_was_sent_leaves_a_connection_that_works(
-    on_postgres: Service, monkeypatch: pytest.MonkeyPatch
+    on_postgres: Service, monkeypatch: pytest.MonkeyPatch, struck: str, sent: bool
 ) -> None:
-    """The driver may have noted a statement as prepared that the server has never seen."""
-    manager = on_postgres.open()
+    """What was prepared may be noted without being so, or be so without being noted."""
+    execute = psycopg.ClientCursor.execute
 
-    @contextmanager
-    def struck(db: Any) -> Iterator[None]:
-        with db.pipeline() as pipeline:
-            pipeline._communicate_gen = lambda: iter(())
-            yield
-            del pipeline._communicate_gen
-            pipeline.command_queue.clear()
-            raise Interrupt
+    def interrupted(cursor: Any, query: bytes, *arguments: Any) -> Any:
+        if not query.startswith(struck.encode()):
+            return execute(cursor, query, *arguments)
+        if sent:
+            execute(cursor, query, *arguments)
+        raise Interrupt
 
-    for _ in range(8):  # A statement is prepared when it comes for the sixth time.
+    for _ in range(3):
+        manager = on_postgres.open()
         with monkeypatch.context() as patch:
-            patch.setattr(lease_store, "_in_one_go", struck)
+            patch.setattr(psycopg.ClientCursor, "execute", interrupted)
             with pytest.raises(Interrupt):
                 manager.acquire(latch(), deadline=soon())
-        manager.acquire(latch(), deadline=soon()).release()
+        for _ in range(8):  # The driver prepares a statement when it comes for the sixth time.
+            manager.acquire(latch(), deadline=soon()).release()
 
 
 @pytest.mark.postgres
@@ -393,7 +400,7 @@ def test_a_server_notices_within_a_lease_that_its_client_is_gone(on_postgres: Se
     manager = on_postgres.open()
     assert isinstance(manager, LeaseLockManager)
     shown = {
-        name: manager._store.connection.ask(f"SELECT setting FROM pg_settings WHERE name = '{name}'", {})[0][0]
+        name: manager.store.connection.ask(f"SELECT setting FROM pg_settings WHERE name = '{name}'", {})[0][0]
         for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
     }
     idle, interval, count, unacknowledged_ms = (int(value) for value in shown.values())
@@ -406,9 +413,9 @@ def test_a_client_notices_within_a_lease_that_its_server_is_gone(on_postgres: Se
     """1. The server's answer and its good-bye are lost.   2. The network is back, and nobody has anything to send."""
     manager = on_postgres.open()
     assert isinstance(manager, LeaseLockManager)
-    connection = manager._store.connection
+    connection = manager.store.connection
     connection.ask("SELECT 1", {})
-    assert isinstance(connection, lease_store.PostgresConnection)
+    assert isinstance(connection, PostgresConnection)
     assert 0 < silence_ms(connection._open().fileno()) <= LockSettings().lease_ms
 
 
@@ -442,14 +449,14 @@ def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service)
 
     def too_many_columns() -> object:
         tries.append(None)
-        return manager._store.connection.ask(f"SELECT {', '.join(['1'] * 2_000)}", {})
+        return manager.store.connection.ask(f"SELECT {', '.join(['1'] * 2_000)}", {})
 
     with pytest.raises(LockServiceUnavailable, match="target list"):
-        manager._persist(too_many_columns, soon())
+        manager.requests.retries.until(soon(), too_many_columns)
     assert len(tries) == 1
 
 
-def _answers(manager: LockManager) -> bool:
+def _answers(manager: HandoverLockManager) -> bool:
     try:
         manager.locks()
     except LockServiceUnavailable:

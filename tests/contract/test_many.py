@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from commit_coord.errors import LockRefused
-from commit_coord.locks.base import DenyPolicy, LockManager
+from commit_coord.locks.base import DenyPolicy
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import LockMode, LockRequest, Resource
 from commit_coord.protocol.hierarchy import Operation, operation_locks
 from commit_coord.testing.contract import Contender, S, Service, X, clashing, request, soon, standing, until
@@ -105,12 +106,12 @@ def test_a_writer_passes_an_endless_stream_of_readers(service: Service) -> None:
     table, enough = Resource(("db", "t")), threading.Event()
     reads: list[tuple[float, float]] = []  # when it was asked for, and granted
 
-    def read(client: LockManager) -> None:
+    def read(client: HandoverLockManager) -> None:
         while not enough.is_set():
             came = time.monotonic()
             with client.acquire(request((S, table)), deadline=soon(60)):
                 reads.append((came, time.monotonic()))
-                time.sleep(0.05)
+                time.sleep(0.05)  # a reader that is slow: there are always some that overlap
 
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(read, service.open()) for _ in range(4)]

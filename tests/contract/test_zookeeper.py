@@ -27,14 +27,22 @@ from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
-from commit_coord.locks import zookeeper as manager_module
-from commit_coord.locks import zookeeper_client, zookeeper_layout
-from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings
-from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, LockSettings
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
-from commit_coord.locks.zookeeper import ZooKeeperLockManager
-from commit_coord.locks.zookeeper_client import Create, Session
-from commit_coord.locks.zookeeper_journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper import layout as zookeeper_layout
+from commit_coord.locks.zookeeper import queries
+from commit_coord.locks.zookeeper import queue as queue_module
+from commit_coord.locks.zookeeper import request_nodes as nodes_module
+from commit_coord.locks.zookeeper import service as service_module
+from commit_coord.locks.zookeeper.bulk import MultiRead
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import Connection
+from commit_coord.locks.zookeeper.entering import Entering
+from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from commit_coord.locks.zookeeper.nodes import Create, Delete, MultiRefused
+from commit_coord.locks.zookeeper.opening import Opening
 from commit_coord.model import (
     JournalEntry,
     LeaseState,
@@ -122,18 +130,18 @@ def tree(raw: Any, path: str) -> set[str]:
     return found
 
 
-def end_session(session: Session, other: LockManager) -> None:
+def end_session(session: Session, other: HandoverLockManager) -> None:
     """Have the servers end *session*, as they do with one that was not heard of for too long."""
     from kazoo.client import KazooClient
 
-    assert session._opening is not None
-    double = KazooClient(ours(other)._access.hosts, client_id=session._opening.client.client_id)
+    assert session.connection._opening is not None
+    double = KazooClient(ours(other).access.hosts, client_id=session.connection._opening.client.client_id)
     double.start(timeout=120)
     double.stop()
     double.close()
 
 
-def ours(manager: LockManager) -> ZooKeeperLockManager:
+def ours(manager: HandoverLockManager) -> ZooKeeperLockManager:
     assert isinstance(manager, ZooKeeperLockManager)
     return manager
 
@@ -145,7 +153,7 @@ def everything(raw: Any, service: Service) -> set[str]:
 # The layout.
 
 
-def test_operation_locks_lie_in_hives_layout_and_format(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+def test_operation_locks_lie_in_hiveslayout_and_format(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
     """Ephemeral where a query holds them, persistent and marked where a LOCK statement does."""
     namespace = f"hive-{uuid.uuid4().hex}"
     with opened(zookeeper.connect_string, namespace=namespace) as manager:
@@ -200,7 +208,7 @@ def test_parents_that_nobody_used_for_long_are_removed(
     service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heartbeat does it, and the next lock there creates them anew; generations grow, although numbers restart."""
-    monkeypatch.setattr(manager_module, "_UNUSED", 0.05)
+    monkeypatch.setattr(service_module, "_UNUSED", 0.05)
     manager = service.open(heartbeat_interval_ms=20)
     generations = []
     for _ in range(3):
@@ -214,7 +222,7 @@ def test_parents_that_nobody_used_for_long_are_removed(
 def test_what_dead_clients_left_is_cleared_by_reap(service: Service, raw: Any) -> None:
     """Empty parents of a client that did not close."""
 
-    def work(client: LockManager) -> None:
+    def work(client: HandoverLockManager) -> None:
         client.acquire(request((X, PART_A)), deadline=soon())
 
     os.waitpid(service.fork(work), 0)
@@ -286,7 +294,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
 
 def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
-    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", 0.2)
+    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
     first = hive_lock(raw, f"{root}/db/t/day=1", "EXCLUSIVE")
     waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
@@ -332,14 +340,14 @@ def test_a_mark_is_not_wiped_while_another_x_comes(service: Service, monkeypatch
     """Between the list without X and the wiping somebody enters an X: the next S finds it."""
     manager, other = service.open(), service.open()
     manager.acquire(request((X, TABLE)), deadline=soon()).release()
-    wipe, turns, came = ZooKeeperLockManager._wipe, iter([True]), list[Contender]()
+    wipe, turns, came = Entering._clear_marks, iter([True]), list[Contender]()
 
     def late(*arguments: Any) -> None:
         if next(turns, False):
             came.append(Contender(other, request((X, TABLE))).queued())
         wipe(*arguments)
 
-    monkeypatch.setattr(ZooKeeperLockManager, "_wipe", late)
+    monkeypatch.setattr(Entering, "_clear_marks", late)
     reader = manager.acquire(request((S, TABLE)), deadline=soon())
     assert blocked(other, request((S, TABLE)))
     reader.release()
@@ -375,15 +383,15 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         for _ in range(50):
             manager.acquire(latch(), deadline=soon()).release()
         assert received(alone) - before - 1 == 200
-        trips, ask = [0], Session._ask
+        trips, ask = [0], Connection.ask
 
-        def count(session: Session, requests: Any, patience: float, **options: Any) -> Any:
+        def count(connection: Connection, requests: Any, patience: float, **options: Any) -> Any:
             # All of them are sent before the first answer is waited for.
             trips[0] += 1
-            return ask(session, requests, patience, **options)
+            return ask(connection, requests, patience, **options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Session, "_ask", count)
+            patch.setattr(Connection, "ask", count)
             manager.acquire(latch(), deadline=soon()).release()
         assert trips[0] == 2
 
@@ -392,7 +400,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         until(lambda: all(w.request.request_id in standing(other) for w in waiters))
         time.sleep(0.5)  # until each of them has looked up whom it waits for
         before = received(alone)
-        time.sleep(1.5)
+        time.sleep(1.5)  # the subject: nothing is asked for while time goes by
         assert received(alone) - before - 1 == 0
         held.ensure_active()
         assert received(alone) - before - 2 == 0
@@ -436,13 +444,13 @@ def test_an_acquire_asks_nothing_about_other_resources_and_requests(
         other.acquire(request((X, Resource(("db", "t2", f"day={number}")))), deadline=soon()) for number in range(1)
     ]
     asked: list[str] = []
-    ask = zookeeper_client._children_of
+    ask = queries.children_of
 
     def note(path: str) -> Any:
         asked.append(path)
         return ask(path)
 
-    monkeypatch.setattr(zookeeper_client, "_children_of", note)
+    monkeypatch.setattr(queries, "children_of", note)
     with manager.acquire(request((X, PART_A)), deadline=soon()):
         assert {path.partition("/db/t")[2] for path in asked} == {"/day=1"}
     for lease in held:
@@ -497,13 +505,16 @@ def test_a_lease_is_lost_by_our_own_clock_before_anybody_else_can_have_it(servic
         manager.acquire(latch(), deadline=soon()).release()
 
 
-def test_a_lease_that_ended_while_its_session_lived_leaves_no_nodes(service: Service) -> None:
+def test_a_lease_that_ended_while_its_session_lived_leaves_no_nodes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The holder's heartbeats came too late, as on a busy machine, and kazoo's did not: nothing else would end them."""
     near, busy = service.open(), ours(service.open(lease_ms=600, heartbeat_interval_ms=100))
     lease = busy.acquire(latch(), deadline=soon())
-    Heartbeat.pause(busy.heartbeat)
+    monkeypatch.setattr(busy.heartbeat, "_also", Extension())
+    busy.heartbeat.pause()
     until(lambda: lease.state is LeaseState.LOST, "a lease that ran out by its holder's clock")
-    Heartbeat.resume(busy.heartbeat)
+    busy.heartbeat.resume()
     near.acquire(latch(), deadline=soon()).release()
     lease.release()
     assert not near.locks()
@@ -531,10 +542,10 @@ def test_a_waiter_whose_session_was_lost_queues_again_at_the_end(service: Servic
 def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     """Kill -9 on another host: nobody can look at the process, and the session ends by itself."""
 
-    def work(_: LockManager) -> None:
+    def work(_: HandoverLockManager) -> None:
         client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
         client.acquire(request((X, TABLE), owner=ELSEWHERE), deadline=soon())
-        time.sleep(60)
+        threading.Event().wait(600)
 
     manager = service.open()
     victim = service.fork(work)
@@ -584,7 +595,7 @@ def test_what_a_multi_put_into_the_next_session_is_known_to_be_there(
     """
     near, manager = service.open(), ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
-    session = manager._session
+    session = manager.session
     multi = session.multi
 
     def late(*arguments: Any, **options: Any) -> Any:
@@ -636,7 +647,7 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
     holder, waiter = service.open(), ours(service.open())
     wanted = offering("x")
     with holder.acquire(latch(), deadline=soon()) as held:
-        session = waiter._session
+        session = waiter.session
         real = session.multi
 
         def silent(*_: Any, **options: Any) -> Any:
@@ -644,7 +655,7 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
 
         def entered(*operations: Any, **options: Any) -> Any:
             real(*operations, **options)
-            monkeypatch.setattr(session, "_ask", silent)
+            monkeypatch.setattr(session.connection, "ask", silent)
             return silent()
 
         monkeypatch.setattr(session, "multi", entered)
@@ -662,7 +673,7 @@ def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
     """When its owner asks where it stands, the holder that took it has ended without a word: nobody is in the way."""
     holder, waiter = service.open(), ours(service.open())
     held = holder.acquire(latch(), deadline=soon())
-    real = waiter._session.multi
+    real = waiter.session.multi
     taken: list[str] = []
 
     def unheard(*operations: Any, **options: Any) -> Any:
@@ -673,9 +684,9 @@ def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
             raise Interrupted("no server answers")
         return answered
 
-    monkeypatch.setattr(waiter._session, "multi", unheard)
+    monkeypatch.setattr(waiter.session, "multi", unheard)
     lease = waiter.submit(offering("x"), deadline=soon())
-    assert isinstance(lease, Lease)
+    assert isinstance(lease, HandoverLease)
     assert taken == ["x"]
     assert not lease.retract()
     lease.release()
@@ -690,7 +701,7 @@ def test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it(service: Ser
     for waiter in waiters:
         near.unlock(request_id=waiter.request.request_id)
         assert isinstance(waiter.failed(), OfferLost)
-        path = far._layout.offer(waiter.request.request_id)
+        path = far.layout.offer(waiter.request.request_id)
         until(lambda path=path: raw.exists(path) is None, "the end of its offer")  # type: ignore[misc]
     held.release()
 
@@ -700,9 +711,9 @@ def test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force(servic
     near, far = service.open(), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
     waiter = Submitter(far, offering("x")).queued()
-    ticket = far._tickets[waiter.request.request_id]
+    ticket = far.parts.queue.tickets[waiter.request.request_id]
     assert [offer.text for offer in held.take(10)] == ["x"]
-    end_session(far._session, near)
+    end_session(far.session, near)
     until(lambda: ticket.doubtful and waiter.request.request_id in standing(near), "a new place")
     near.unlock(request_id=waiter.request.request_id)
     assert isinstance(waiter.failed(), OfferLost)
@@ -718,11 +729,11 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
     """
     near, far = ours(service.open()), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
-    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", math.inf)
+    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", math.inf)
     waiter = Submitter(far, offering("x"), seconds=4.0).queued()
     assert [offer.text for offer in held.take(10)] == ["x"]
-    raw.delete(near._layout.request(held.request.request_id))
-    monkeypatch.setattr(manager_module, "_BESIDE_HIVE", 0.1)
+    raw.delete(near.layout.request(held.request.request_id))
+    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", 0.1)
     assert isinstance(waiter.failed(), OfferLost)
     held.release()
 
@@ -757,15 +768,15 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         stop()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(closing, "_remove_ticket", silent)
+    monkeypatch.setattr(closing.parts.queue.leases, "remove", silent)
     monkeypatch.setattr(closing.heartbeat, "stop", interrupted)
     lease.release()
     with pytest.raises(KeyboardInterrupt):
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
-    time.sleep(1.5)
-    assert closing._session._opening is None  # nor does what kazoo says of its end begin another one
+    time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
+    assert closing.session.connection._opening is None  # nor does what kazoo says of its end begin another one
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
@@ -784,7 +795,7 @@ def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monk
     """A signal between kazoo's queue and its pipe: the request that follows is not left behind by one."""
     manager = ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
-    opening = manager._session._opening
+    opening = manager.session.connection._opening
     assert opening is not None
     connection = opening.client._connection
     pipe = connection._write_sock
@@ -820,7 +831,7 @@ def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
     manager, other = service.open(), service.open()
     wanted = request(*partitions(10_000))
     with manager.acquire(wanted, deadline=soon(60)) as lease:
-        assert len(ours(manager)._tickets[wanted.request_id].parts) > 1
+        assert len(ours(manager).parts.queue.tickets[wanted.request_id].parts) > 1
         for number in (0, 5_000, 9_999):
             assert blocked(other, request(*partitions(1, number)))
         lease.ensure_active(0)
@@ -831,7 +842,7 @@ def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some four locks a multi."""
     cut = zookeeper_layout.chunks
-    monkeypatch.setattr(manager_module, "chunks", lambda *given, **sizes: cut(*given, **sizes, limit=2500))
+    monkeypatch.setattr(nodes_module, "chunks", lambda *given, **sizes: cut(*given, **sizes, limit=2500))
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -841,7 +852,7 @@ def test_behind_a_later_part_a_request_waits_in_no_queue(service: Service) -> No
     last = request(*partitions(1, 11))
     held = other.acquire(last, deadline=soon())
     large = Contender(manager, request(*partitions(12)))
-    until(lambda: any(ticket.rounds for ticket in ours(manager)._tickets.values()), "a step aside")
+    until(lambda: any(ticket.rounds for ticket in ours(manager).parts.queue.tickets.values()), "a step aside")
     until(lambda: set(standing(other)) == {held.request.request_id}, "an empty queue")
     assert not blocked(other, request(*partitions(1, 0)))
     held.release()
@@ -888,8 +899,8 @@ def test_after_some_rounds_partitions_are_lifted_to_their_prefix(service: Servic
     late.release()
 
 
-def _has_rounds(manager: LockManager, rounds: int) -> bool:
-    return any(ticket.rounds >= rounds for ticket in ours(manager)._tickets.values())
+def _has_rounds(manager: HandoverLockManager, rounds: int) -> bool:
+    return any(ticket.rounds >= rounds for ticket in ours(manager).parts.queue.tickets.values())
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -966,7 +977,7 @@ def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) ->
 
     with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
 
-        def work(client: LockManager, tally: Path) -> None:
+        def work(client: HandoverLockManager, tally: Path) -> None:
             done = 0
             while not stop.exists():
                 try:
@@ -1092,7 +1103,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 intruder.acquire(latch(), deadline=soon(60))
             assert "lock.zk.password" in str(error.value)
         # 1. kazoo connects.  2. It is refused, and closes.  3. Only then do we ask for the chroot.
-        opening = zookeeper_client._Opening
+        opening = Opening
         monkeypatch.setattr(opening, "_chroot_is_there", _once_closed(opening._chroot_is_there))
         with (
             opened(servers, auth="sasl", user="ann", password="wrong") as late,
@@ -1227,7 +1238,7 @@ def _nothing() -> Iterator[None]:
     yield
 
 
-def _free(manager: LockManager) -> bool:
+def _free(manager: HandoverLockManager) -> bool:
     try:
         manager.acquire(latch(), deadline=soon(1)).release()
     except (LockServiceUnavailable, LockTimeout):
@@ -1241,13 +1252,13 @@ def _free(manager: LockManager) -> bool:
 def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) -> None:
     """Without a time-to-live in ZooKeeper: a client that wrote some removes what expired, not what was renewed."""
     manager = ours(service.open())
-    journal = Journal(manager._session, manager._layout)
+    journal = Journal(manager.session, manager.layout)
     now_ms = SYSTEM_CLOCK.wall_ms()
     old, renewed = (
         JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
     )
     many = [replace(old, request_id=f"many {number}") for number in range(60)]
-    manager._session.multi(journal.remembering(many, now_ms - 4 * SPAN_MS))
+    manager.session.multi(journal.remembering(many, now_ms - 4 * SPAN_MS))
     journal.remember(old, now_ms - 3 * SPAN_MS)
     journal.remember(renewed, now_ms - 3 * SPAN_MS)
     journal.remember(renewed, now_ms + 3 * SPAN_MS)
@@ -1266,9 +1277,10 @@ def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) 
 def test_who_lives_through_a_span_forgets_what_expired_in_it(service: Service, raw: Any) -> None:
     manager = ours(service.open())
     entry = JournalEntry(request_id="old", table="t", table_uuid="u", metadata_location="m")
-    manager._journal.remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
-    manager._swept -= 1
-    manager._chores()
+    leases: Any = manager.parts.queue.leases
+    Journal(manager.session, manager.layout).remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
+    leases._forgotten -= 1
+    leases.chores()
     assert [] == raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/entries")
 
 
@@ -1303,7 +1315,7 @@ def test_times_are_those_of_the_servers(service: Service) -> None:
         "zookeeper", service.uri, LockSettings(lease_ms=300, heartbeat_interval_ms=100), space=service.space
     )
     with manager, manager.acquire(latch(), deadline=soon()):
-        assert 400 == ours(manager)._session.timeout_ms
+        assert 400 == ours(manager).session.timeout_ms
         assert 400 >= (manager.locks()[0].expires_in_ms or 0) > 0
 
 
@@ -1323,14 +1335,14 @@ def test_a_multi_says_which_operation_failed(service: Service) -> None:
     """The driver hands errors back among its results; here they are raised."""
     manager = ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
-    session, path = manager._session, f"/{HIVE}@{service.space}/a/b"
+    session, path = manager.session, f"/{HIVE}@{service.space}/a/b"
     session.multi([Create(path), Create(f"{path}/c")])
-    with pytest.raises(zookeeper_client.MultiRefused) as refused:
+    with pytest.raises(MultiRefused) as refused:
         session.multi([Create(f"{path}/d"), Create(f"{path}/c")])
     assert (1, "exists") == (refused.value.index, refused.value.reason)
     assert [None] == session.exists([f"{path}/d"])
-    with pytest.raises(zookeeper_client.MultiRefused, match="not-empty"):
-        session.multi([zookeeper_client.Delete(path)])
+    with pytest.raises(MultiRefused, match="not-empty"):
+        session.multi([Delete(path)])
     session.delete_each([f"{path}/c", path, f"/{HIVE}@{service.space}/a"])
 
 
@@ -1340,29 +1352,30 @@ def test_many_reads_in_one_packet_say_what_single_ones_say(
 ) -> None:
     """Nodes that are there and nodes that are not, below a chroot; also where the server is older than the packet."""
     if server == "does not":
-        monkeypatch.setattr(zookeeper_client._MultiRead, "type", 4711)
+        monkeypatch.setattr(MultiRead, "type", 4711)
     chroot = f"/c{uuid.uuid4().hex}"
     for number in range(40):
         raw.create(f"{chroot}/n{number}/child", f"data {number}".encode(), makepath=True)
     with opened(zookeeper.connect_string + chroot) as manager:
-        session = manager._session
+        session = manager.session
         paths = [f"/n{number}" for number in range(45)] + [f"/n{number}/child" for number in range(5)]
         assert session.get(paths) == [session.get([path])[0] for path in paths]
         assert session.names(paths) == [session.names([path])[0] for path in paths]
         assert session.children(paths) == [session.children([path])[0] for path in paths]
         assert session.exists(paths, sync=True) == [session.exists([path])[0] for path in paths]
-        assert (session.number, session._multi_read) == (0, server == "knows it")
+        assert (session.number, session.connection.multi_read) == (0, server == "knows it")
 
 
 def test_a_listing_of_many_nodes_is_true_for_each_of_them(
     service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child that comes between two looks at its parent: that parent is asked about once more."""
-    session = ours(service.open())._session
+    session = ours(service.open()).session
     root = f"/{HIVE}@{service.space}"
     paths = [f"{root}/n{number}" for number in range(20)]
     session.multi([Create(path) for path in paths])
-    read_many = session._read_many
+    reader = session._bulk
+    read_many = reader._read
 
     def and_meanwhile(reads: Any, patience: float) -> Any:
         answers = read_many(reads, patience)
@@ -1370,7 +1383,7 @@ def test_a_listing_of_many_nodes_is_true_for_each_of_them(
         answers[11] = read_many([reads[11]], patience)[0]
         return answers
 
-    monkeypatch.setattr(session, "_read_many", and_meanwhile)
+    monkeypatch.setattr(reader, "_read", and_meanwhile)
     listings = session.children(paths)
     assert ["new"] == (listings[3].names if listings[3] else None)
     assert listings[3] == session.children([paths[3]])[0]
@@ -1388,7 +1401,7 @@ def test_many_reads_that_are_denied_are_a_clear_error(zookeeper: ZooKeeperEnsemb
         opened(zookeeper.connect_string) as manager,
         pytest.raises(LockServiceUnavailable, match="denies access"),
     ):
-        manager._session.get([f"{root}/{number}" for number in range(20)])
+        manager.session.get([f"{root}/{number}" for number in range(20)])
 
 
 def test_a_client_that_nobody_closed_ends_its_session_and_its_threads(service: Service, raw: Any) -> None:
@@ -1423,7 +1436,7 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
             holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
             held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())
             waiting = Contender(waiter, request((X, TABLE)), seconds=120).queued()
-            time.sleep(delay)  # the pings go on: at another moment of each
+            time.sleep(delay)  # the subject: the follower freezes at another moment between two pings of the leader
             held.ensure_active(0)
             follower.pause()
             try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysTrue
 
 from commit_coord import (
     CommitLockFailed,
@@ -21,10 +22,13 @@ from commit_coord import (
     LockTimeout,
     sql,
 )
-from commit_coord.coordinator.commit import Commit
-from commit_coord.model import LockScope
+from commit_coord.coordinator.publishing import Publisher
+from commit_coord.events import Event
+from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
+from commit_coord.spark.locks import holding
 from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
+from tests.processes import until
 from tests.threads import elsewhere
 
 LONG = 600
@@ -67,7 +71,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
     Returns:
         The files that were about to be swapped in, as time goes on.
     """
-    real, left, writes = Commit._write, [happens], list[str]()
+    real, left, writes = Publisher.write, [happens], list[str]()
 
     def write(self: Any, plan: Any) -> None:
         real(self, plan)
@@ -75,7 +79,7 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], objec
         if left:
             left.pop()()
 
-    monkeypatch.setattr(Commit, "_write", write)
+    monkeypatch.setattr(Publisher, "write", write)
     return writes
 
 
@@ -142,8 +146,7 @@ def test_a_commit_whose_lease_ran_out_after_it_was_planned_does_not_land(
     lease_id = leases.grab_lease(leased(table), 0.5)
 
     def run_out() -> None:
-        while leases.confirm_lease(lease_id):
-            time.sleep(0.01)
+        until(lambda: not leases.confirm_lease(lease_id), "the end of the lease")
 
     before_the_swap(monkeypatch, run_out)
     with made.catalog.fenced(lease_id), pytest.raises(CommitLockFailed):
@@ -181,8 +184,7 @@ def test_whoever_is_fenced_commits_alone(made: Kit) -> None:
     with catalog.coordinator.latch(tuple(table.name())) as latch:
         waiter = threading.Thread(target=append)
         waiter.start()
-        while not any(entry.blocked_by for entry in catalog.locks.locks(scope=LockScope.COMMIT)):
-            time.sleep(0.01)
+        until(lambda: any(entry.blocked_by for entry in catalog.locks.locks(scope=LockScope.COMMIT)), "a waiter")
         assert [] == list(latch.take(10))
     waiter.join()
     assert [1, 2] == row_ids(made.again(table))
@@ -222,6 +224,25 @@ def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> 
         catalog.rename_table(table.name(), (made.namespace, "renamed"))
     assert [2] == row_ids(catalog.load_table((made.namespace, "renamed")))
     impatient.close()
+
+
+@pytest.mark.parametrize("held", ["a lease on the table", "a shared lease", "a lock on the database"])
+def test_a_job_of_a_holder_asks_for_no_lock_that_it_has(made: Kit, held: str) -> None:
+    """As a call of the table does: also where the holder has a part of the locks alone."""
+    table, catalog = made.table(ids(1)), made.catalog
+    asked: list[Event] = []
+    catalog.events.subscribe(lambda event: asked.append(event) if getattr(event, "scope", "") == "operation" else None)
+    with ExitStack() as stack:
+        if held == "a lock on the database":
+            stack.enter_context(catalog.lock_operation({Resource((made.namespace,)): LockMode.EXCLUSIVE}))
+        else:
+            lease_type = "s" if held == "a shared lease" else "x"
+            stack.enter_context(catalog.fenced(catalog.leases.grab_lease(leased(table, lease_type), LONG)))
+        asked.clear()
+        with holding(table, "overwrite", AlwaysTrue(), "a job"):
+            table.overwrite(ids(2))
+        assert [] == asked
+    assert [2] == row_ids(made.again(table))
 
 
 def test_a_catalog_whose_locks_are_in_no_database_has_no_leases() -> None:

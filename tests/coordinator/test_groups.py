@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord import NOTHING, CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator import groups
+from commit_coord.coordinator.groups import Group
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.iceberg import manifest_list
@@ -28,6 +28,7 @@ from commit_coord.locks.keeping import CarryingLease
 from commit_coord.model import LockScope, Resource
 from commit_coord.protocol.commit import Limits, SwapResult
 from tests import limits
+from tests.processes import until
 
 TABLE = ("db", "t")
 Action = Callable[[Any], object]
@@ -53,12 +54,12 @@ class Counting:
     def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         return real(*arguments)
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
-        drained: bool = self._real.drain(table, location, lease)
-        return drained
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
+        return waited
 
-    def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
-        return self._real.successor(table, head, made)
+    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
+        return self._real.prepare_metadata(table, head, made)
 
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
@@ -134,11 +135,12 @@ def in_line(catalog: Any, *actions: Action) -> list[Any]:
 
 
 def await_queue(catalog: Any, length: int) -> None:
-    give_up = time.monotonic() + limits.PATIENCE
     table = Resource.table(TABLE)  # the service may be a metastore that other tests use too
-    while len({entry.request_id for entry in catalog.locks.locks(table, scope=LockScope.COMMIT)}) < length:
-        assert time.monotonic() < give_up, f"the queue has no {length} requests"
-        time.sleep(0.002)
+
+    def is_long() -> bool:
+        return len({entry.request_id for entry in catalog.locks.locks(table, scope=LockScope.COMMIT)}) >= length
+
+    until(is_long, f"a queue of {length} requests")
 
 
 def ids(catalog: Any, branch: str = "main") -> list[int]:
@@ -430,16 +432,17 @@ def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
     catalog, unlucky = open_catalog(tmp_path, "lease"), open_catalog(tmp_path, "lease")
     catalog.create_namespace("db")
     catalog.create_table("db.t", number(0).schema).append(number(0))
-    broken, looked = threading.Event(), unlucky.locks._look
+    broken, looked = threading.Event(), unlucky.locks.parts.queue._look
 
     def look(*arguments: Any) -> Any:
         if broken.is_set():
             raise LockServiceUnavailable("the lock database failed")
         return looked(*arguments)
 
-    monkeypatch.setattr(unlucky.locks, "_look", look)
-    monkeypatch.setattr(unlucky.locks, "_retract", lambda request: False)
-    monkeypatch.setattr(unlucky.locks, "acquire", only_once(unlucky.locks.acquire))
+    monkeypatch.setattr(unlucky.locks.parts.queue, "_look", look)
+    monkeypatch.setattr(unlucky.locks.parts.queue, "retract", lambda request: False)
+    acquirer = unlucky.locks.parts.acquirer
+    monkeypatch.setattr(acquirer, "acquire", only_once(acquirer.acquire))
     errors: list[BaseException] = []
 
     def append() -> None:
@@ -465,7 +468,7 @@ def test_a_waiter_whose_lock_service_fails_does_not_call_it_a_failure(
         return granted
 
     monkeypatch.setattr(locks, "submit", submit)
-    catalog.coordinator.crowded.add(TABLE)
+    catalog.coordinator.contended_tables.add(TABLE)
     catalog.load_table("db.t").append(number(1))
     assert isinstance(errors[0], CommitStateUnknown)
     assert ids(catalog) == [0, 1, 2]
@@ -518,7 +521,7 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
     """No error may make its owner repeat it or delete its files."""
     told: list[Event] = []
     catalog.events.subscribe(told.append)
-    real = catalog.coordinator.read
+    real = catalog.coordinator.metadata.read
 
     def read(location: str) -> Any:
         if store.swaps and threading.get_ident() != holder[0]:
@@ -532,7 +535,7 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
         return real_swap(*arguments)
 
     store = catalog.coordinator.store = Counting(catalog, swap)
-    monkeypatch.setattr(catalog.coordinator, "read", read)
+    monkeypatch.setattr(catalog.coordinator.metadata, "read", read)
     _, error = in_line(catalog, appending(1), appending(2))
     monkeypatch.undo()
     assert isinstance(error, CommitStateUnknown)
@@ -541,10 +544,12 @@ def test_a_carried_append_whose_table_cannot_be_read_has_landed(catalog: Any, mo
     assert [event.status for event in told if isinstance(event, CommitEnded)] == ["SUCCESS", "SUCCESS"]
 
 
-@pytest.mark.parametrize("step", ["_settle", "_entry"])
-def test_an_interrupt_while_settling_frees_the_latch(catalog: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+@pytest.mark.parametrize("owner, step", [(Group, "settle"), (groups, "journal_entry")], ids=["settle", "entry"])
+def test_an_interrupt_while_settling_frees_the_latch(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
+) -> None:
     """Each member then has its turn, and finds itself in the table."""
-    real, struck = getattr(Commit, step), list[int]()
+    real, struck = getattr(owner, step), list[int]()
 
     def strike(*arguments: Any) -> Any:
         if not struck:
@@ -552,7 +557,7 @@ def test_an_interrupt_while_settling_frees_the_latch(catalog: Any, monkeypatch: 
             raise Interrupted
         return real(*arguments)
 
-    monkeypatch.setattr(Commit, step, strike)
+    monkeypatch.setattr(owner, step, strike)
     first, second, third = in_line(catalog, appending(1), appending(2), appending(3))
     assert isinstance(first, Interrupted)
     assert not isinstance(second, BaseException)
@@ -662,15 +667,15 @@ def test_a_large_attempt_waits_in_a_file(leased: Any) -> None:
 
 
 def test_a_large_attempt_whose_file_is_gone_is_left_to_its_owner(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Commit._offer
+    real = Group.offer
 
-    def offer(commit: Any) -> str:
-        text = real(commit)
-        if commit._offered_in is not None:
-            Path(commit._offered_in.removeprefix("file://")).unlink()
+    def offer(group: Group) -> str:
+        text = real(group)
+        if group.offered_in is not None:
+            Path(group.offered_in.removeprefix("file://")).unlink()
         return text
 
-    monkeypatch.setattr(Commit, "_offer", offer)
+    monkeypatch.setattr(Group, "offer", offer)
     large = {"said": "x" * 100_000}
     in_line(leased, appending(1), lambda table: table.append(number(2), snapshot_properties=large), appending(3))
     assert [0, 1, 3, 2] == order(leased)
@@ -691,8 +696,9 @@ def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, p
     def poisoned(table: Any) -> object:
         transaction = table.transaction()
         transaction.append(number(2))
-        prepare = transaction._staged.pending.prepare
-        transaction._staged.pending.prepare = lambda: spoiled(prepare())
+        pending = transaction.draft.staged.pending
+        prepare = pending.prepare
+        pending.prepare = lambda: spoiled(prepare())
         return transaction.commit_transaction()
 
     store = leased.coordinator.store = Counting(leased)
@@ -707,10 +713,10 @@ def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
 
     def repeatable(table: Any) -> object:
         transaction = table.transaction()
-        transaction.request_id, transaction.repeatable = request_id, True
+        transaction.request.id, transaction.request.repeatable = request_id, True
         transaction.append(number(2))
         transaction.commit_transaction()
-        return transaction.answered
+        return transaction.request.answered
 
     store = leased.coordinator.store = Counting(leased)
     _, answered, again, _ = in_line(leased, appending(1), repeatable, repeatable, appending(3))

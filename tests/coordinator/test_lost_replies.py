@@ -36,12 +36,12 @@ class Faulty:
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)
 
-    def drain(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
-        drained: bool = self._real.drain(table, location, lease)
-        return drained
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
+        return waited
 
-    def successor(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
-        return self._real.successor(table, head, made)
+    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
+        return self._real.prepare_metadata(table, head, made)
 
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
@@ -220,7 +220,7 @@ def test_an_attempt_can_be_written_down_and_carried_out_by_another_client(catalo
     transaction = table.transaction()
     transaction.set_properties({"written": "down"})
     transaction.append(ROWS)
-    text = transaction._attempt().to_json()
+    text = transaction.committing.attempt().to_json()
     catalog.load_table("db.t").append(ROWS)  # the head moves on
 
     attempt = Attempt.from_json(text)
@@ -234,7 +234,7 @@ def test_the_same_request_id_is_answered_and_not_repeated(catalog: Any) -> None:
     table = catalog.load_table("db.t")
     transaction = table.transaction()
     transaction.append(ROWS)
-    attempt = transaction._attempt()
+    attempt = transaction.committing.attempt()
     first = catalog.coordinator.commit([attempt], repeatable=True)[0]
     catalog.load_table("db.t").append(ROWS)
     again = catalog.coordinator.commit([attempt], repeatable=True)[0]
@@ -248,7 +248,7 @@ def late(catalog: Any) -> tuple[Attempt, Callable[[], SwapResult]]:
     """A request whose caller was interrupted, and its swap, which comes in when it is called."""
     transaction = catalog.load_table("db.t").transaction()
     transaction.append(ROWS)
-    attempt = transaction._attempt()
+    attempt = transaction.committing.attempt()
     sent: list[Callable[[], SwapResult]] = []
 
     def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
@@ -331,7 +331,7 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
     catalog.create_table("db.t", ROWS.schema).append(ROWS)
     transaction = catalog.load_table("db.t").transaction()
     transaction.append(ROWS)
-    attempt = transaction._attempt()
+    attempt = transaction.committing.attempt()
     answered: list[bool] = []
 
     def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
@@ -348,7 +348,7 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
 
 def test_a_latch_that_is_taken_again_writes_no_file_twice(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first try wrote could not be deleted: the network is away, as is the lease."""
-    monkeypatch.setattr("commit_coord.coordinator.commit.delete_quietly", lambda io, path: None)
+    monkeypatch.setattr("commit_coord.coordinator.publishing.delete_quietly", lambda io, path: None)
     active, asked = MemoryLease.ensure_active, []
 
     def lost_once(lease: MemoryLease, max_age_ms: int | None = None) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from commit_coord import CommitConflict, CommitStateUnknown
 from commit_coord.cli import main
 from commit_coord.config import COALESCE
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator import groups
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import Resource
@@ -201,7 +201,7 @@ def test_a_carried_request_whose_holder_was_gone_keeps_its_files(catalog: Any, m
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Commit, "_settle", settle)
+        patch.setattr(groups, "journal_entry", settle)
         first, landed = in_line(catalog, appending(1), repeatable(catalog, 2, str(uuid.uuid4())))
     assert isinstance(first, OSError)
     assert landed is True

@@ -20,9 +20,10 @@ from commit_coord.demo.backend import Backend, serving
 from commit_coord.demo.board import Board, Kill, quantile
 from commit_coord.demo.notes import Notebook, Tail, noted
 from commit_coord.demo.picture import draw, timeline
-from commit_coord.demo.processes import Writer, end_all
+from commit_coord.demo.processes import Writers
 from commit_coord.demo.run import DRIVERS, FEEDS, PROCESSES, TABLES, WRITERS, Run
 from commit_coord.events import CommitEnded, Events
+from commit_coord.testing.fleet import holds_within
 from tests.limits import PATIENCE
 from tests.processes import until
 
@@ -166,17 +167,20 @@ def test_no_process_stays(run: Run, end: str) -> None:
         catalog.create_table("nyc.airports", schema=source.table("airports").schema)
     pq.write_table(source.table("airports"), run.source("airports"))
     if end == "politely":
-        writer = Writer(run, "airports")
-        pid = writer.pid
+        writers = Writers(run)
+        writers.start("airports")
+        pid = writers["airports"].pid
         _until_ready(run)
-        end_all([writer])
+        writers.end()
     else:
         code = (
-            "import sys, time; from pathlib import Path; from commit_coord.demo.processes import Writer\n"
+            "import sys; from pathlib import Path; from commit_coord.demo.processes import Writer\n"
             "from commit_coord.demo.run import Run\n"
-            "print(Writer(Run.load(Path(sys.argv[1])), 'airports').pid, flush=True); time.sleep(60)"
+            "print(Writer(Run.load(Path(sys.argv[1])), 'airports').pid, flush=True); sys.stdin.read()"
         )
-        parent = subprocess.Popen([sys.executable, "-c", code, str(run.folder)], stdout=subprocess.PIPE, text=True)
+        parent = subprocess.Popen(
+            [sys.executable, "-c", code, str(run.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         _until_ready(run)
@@ -187,7 +191,6 @@ def test_no_process_stays(run: Run, end: str) -> None:
 
 
 def _until_ready(run: Run) -> None:
-    tail, give_up = Tail(run), time.monotonic() + PATIENCE
-    while not any(record["kind"] == "ready" for record in tail.news()):
-        assert time.monotonic() < give_up, (run.folder / "logs" / "airports.0.log").read_text()
-        time.sleep(0.05)
+    tail = Tail(run)
+    ready = holds_within(lambda: any(record["kind"] == "ready" for record in tail.news()), PATIENCE)
+    assert ready, (run.folder / "logs" / "airports.0.log").read_text()

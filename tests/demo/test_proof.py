@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from commit_coord.demo import proof
-from commit_coord.demo.proof import Commit, Proof
+from commit_coord.demo.proof import Proof
+from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Owner, Resource
 
 SOURCE = pa.table(
@@ -20,14 +21,31 @@ SOURCE = pa.table(
     }
 )
 IDS = [str(uuid.UUID(int=number)) for number in range(5)]
-HISTORY = {
-    "flights": [
-        Commit(snapshot_id=11, parent_id=None, sequence_number=1, request_id=IDS[0], rows=10),
-        Commit(snapshot_id=12, parent_id=11, sequence_number=2, request_id=IDS[1], rows=10),
-        Commit(snapshot_id=13, parent_id=12, sequence_number=3, request_id=IDS[2], rows=10),
-    ]
-}
-CURRENT = {"flights": 13}
+
+
+def snapshot(number: int, request_id: str) -> dict[str, Any]:
+    return {
+        "snapshot-id": 10 + number,
+        "parent-snapshot-id": 9 + number if number > 1 else None,
+        "sequence-number": number,
+        "timestamp-ms": 1000 * number,
+        "summary": {"operation": "append", REQUEST_ID: request_id},
+    }
+
+
+def body(snapshots: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the metadata of a table of three snapshots, of which it has these."""
+    return {
+        "snapshots": snapshots,
+        "snapshot-log": [{"snapshot-id": 10 + number, "timestamp-ms": 1000 * number} for number in (1, 2, 3)],
+        "last-sequence-number": 3,
+        "current-snapshot-id": 13,
+        "metadata-log": [],
+    }
+
+
+SNAPSHOTS = [snapshot(number, IDS[number - 1]) for number in (1, 2, 3)]
+HISTORY = {"flights": body(SNAPSHOTS)}
 NOTES = [(request_id, "flights") for request_id in IDS[:3]]
 OWNER = Owner(user="ann", host="mill", pid=7, application="job.py", statement="commit")
 
@@ -38,11 +56,16 @@ def said(one: Proof, *words: str) -> bool:
     return not one.holds and all(word in text for word in words)
 
 
-def doctored(position: int, **changes: object) -> dict[str, list[Commit]]:
-    """Return the history with one commit changed."""
-    commits = list(HISTORY["flights"])
-    commits[position] = replace(commits[position], **changes)  # type: ignore[arg-type]
-    return {"flights": commits}
+def doctored(position: int, **changes: object) -> dict[str, dict[str, Any]]:
+    """Return the history with one snapshot changed."""
+    snapshots = list(SNAPSHOTS)
+    snapshots[position] = {**snapshots[position], **{key.replace("_", "-"): value for key, value in changes.items()}}
+    return {"flights": body(snapshots)}
+
+
+def marked(position: int, **summary: str) -> dict[str, dict[str, Any]]:
+    """Return the history with another summary of one snapshot."""
+    return doctored(position, summary=summary)
 
 
 def test_same_rows_in_another_order() -> None:
@@ -98,12 +121,12 @@ def test_exactly_once() -> None:
 
 def test_lost_commit() -> None:
     """An acknowledged commit that is not in the history is noticed."""
-    assert said(proof.exactly_once(HISTORY, [*NOTES, (IDS[3], "flights")]), IDS[3], "not in the history")
+    assert said(proof.exactly_once(HISTORY, [*NOTES, (IDS[3], "flights")]), IDS[3], "is not there")
 
 
 def test_doubled_commit() -> None:
     """A commit that is twice in the history is noticed."""
-    assert said(proof.exactly_once(doctored(2, request_id=IDS[1]), NOTES[:2]), IDS[1], "2 times")
+    assert said(proof.exactly_once(marked(2, **{REQUEST_ID: IDS[1]}), NOTES[:2]), IDS[1], "2 times")
 
 
 def test_commit_in_the_wrong_table() -> None:
@@ -113,12 +136,12 @@ def test_commit_in_the_wrong_table() -> None:
 
 def test_commit_that_nobody_was_told_of() -> None:
     """A commit without an acknowledgement is noticed."""
-    assert said(proof.exactly_once(HISTORY, NOTES[:2]), IDS[2], "nobody was told")
+    assert said(proof.exactly_once(HISTORY, NOTES[:2]), IDS[2], "nobody wrote it")
 
 
 def test_uncoordinated_commit() -> None:
     """A snapshot without a request id is noticed."""
-    assert said(proof.exactly_once(doctored(2, request_id=None), NOTES[:2]), "1 snapshot carries no request id")
+    assert said(proof.exactly_once(marked(2), NOTES[:2]), "1 snapshot carries no request id")
 
 
 def test_refused_never() -> None:
@@ -126,28 +149,28 @@ def test_refused_never() -> None:
     refused = [(IDS[4], "flights")]
     mine = [f"warehouse/flights/metadata/00003-{IDS[2]}.metadata.json"]
     assert proof.never(HISTORY, refused, mine).holds
-    assert said(proof.never(doctored(0, request_id=IDS[4]), refused), IDS[4], "in the history")
+    assert said(proof.never(marked(0, **{REQUEST_ID: IDS[4]}), refused), IDS[4], "is there")
     left = [*mine, f"warehouse/flights/metadata/00004-{IDS[4]}.gz.metadata.json"]
     assert said(proof.never(HISTORY, refused, left), IDS[4], "metadata file")
 
 
 def test_unbroken() -> None:
     """One line from the first snapshot to the current one."""
-    assert proof.unbroken(HISTORY, CURRENT).holds
+    assert proof.unbroken(HISTORY).holds
 
 
 @pytest.mark.parametrize(
     "history",
     [
-        pytest.param(doctored(2, parent_id=11), id="a fork: the middle one is beside the line"),
-        pytest.param(doctored(0, parent_id=10), id="the beginning is missing"),
+        pytest.param(doctored(2, parent_snapshot_id=11), id="a fork: the middle one is beside the line"),
+        pytest.param(doctored(0, parent_snapshot_id=10), id="the beginning is missing"),
         pytest.param(doctored(2, sequence_number=5), id="a gap in the numbers"),
-        pytest.param({"flights": HISTORY["flights"][:2]}, id="the current one is missing"),
+        pytest.param({"flights": body(SNAPSHOTS[:2])}, id="the current one is missing"),
     ],
 )
-def test_broken(history: dict[str, list[Commit]]) -> None:
+def test_broken(history: dict[str, dict[str, Any]]) -> None:
     """Whatever is no unbroken line is noticed."""
-    assert said(proof.unbroken(history, CURRENT), "flights")
+    assert said(proof.unbroken(history), "flights")
 
 
 def test_no_lock_left() -> None:
@@ -171,7 +194,7 @@ def test_resumed() -> None:
     requests = {"flights-01": IDS[0], "flights-02": IDS[1]}
     assert proof.resumed("spark-1", 1, 2, HISTORY["flights"], requests).holds
     assert said(proof.resumed("spark-1", 2, 2, HISTORY["flights"], requests), "not in the middle")
-    assert said(proof.resumed("spark-1", 1, 2, HISTORY["flights"][:1], requests), "flights-02 is 0 times")
+    assert said(proof.resumed("spark-1", 1, 2, body(SNAPSHOTS[:1]), requests), "flights-02 is 0 times")
 
 
 def test_many_differences_are_counted() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import commit_coord
-from commit_coord.testing.faults.judge import Findings, Image, Snapshot, image_of, judge, recovered_s, replay, stalled_s
-from commit_coord.testing.faults.writers import MARK, ROWS, SCHEMA, Ack, Log, Place, read_log
+from commit_coord.testing.fleet import Acknowledgement as Ack
+from commit_coord.testing.fleet import Outcomes, read_outcomes
+from tests.proof.faults.judge import Findings, Image, Snapshot, image_of, judge, recovered_s, replay, stalled_s
+from tests.proof.faults.writers import MARK, ROWS, SCHEMA, Place
 
 A, B = "append.0.100.0", "append.1.101.0"
 
@@ -19,8 +21,8 @@ def snapshot(number: int, mark: str, operation: str = "append", *, adds: bool = 
     return Snapshot(id=number, mark=mark, operation=operation, adds=adds)
 
 
-def log(*tried: str, acked: dict[str, Ack] | None = None, refused: dict[str, str] | None = None) -> Log:
-    return Log(list(tried), acked or {}, refused or {}, {}, [])
+def log(*tried: str, acked: dict[str, Ack] | None = None, refused: dict[str, str] | None = None) -> Outcomes:
+    return Outcomes(list(tried), acked or {}, refused or {}, {}, [])
 
 
 RIGHT = Image(
@@ -33,7 +35,7 @@ RIGHT = Image(
 LOGS = [log(A, acked={A: Ack(1, 1.0)}), log(B, acked={B: Ack(2, 2.0)})]
 
 
-def found(image: Image = RIGHT, logs: Sequence[Log] = LOGS, leaked: Sequence[str] = ()) -> Findings:
+def found(image: Image = RIGHT, logs: Sequence[Outcomes] = LOGS, leaked: Sequence[str] = ()) -> Findings:
     return judge(logs, image, leaked)
 
 
@@ -127,7 +129,9 @@ def test_pauses_and_recoveries_are_those_of_all_writers_together() -> None:
 def test_a_log_is_read_up_to_what_a_kill_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("try a\nack a 7 1.5\ntry b\nrefused b CommitConflict\ntry c\nunknown c OSError\nstart X\nack c 9")
-    assert read_log(path) == Log(["a", "b", "c"], {"a": Ack(7, 1.5)}, {"b": "CommitConflict"}, {"c": "OSError"}, ["X"])
+    assert read_outcomes(path) == Outcomes(
+        ["a", "b", "c"], {"a": Ack(7, 1.5)}, {"b": "CommitConflict"}, {"c": "OSError"}, ["X"]
+    )
 
 
 def test_the_image_is_read_from_the_files(tmp_path: Path) -> None:

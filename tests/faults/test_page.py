@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from commit_coord.testing.faults.injuries import INJURIES
-from commit_coord.testing.faults.page import page
-from commit_coord.testing.faults.rigs import CONFIGURATIONS
+from tests.proof.faults.injuries import INJURIES
+from tests.proof.faults.page import page
+from tests.proof.faults.rigs import CONFIGURATIONS
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.testing.faults.cell import Result, run
-from commit_coord.testing.faults.injuries import INJURIES
-from commit_coord.testing.faults.rigs import CONFIGURATIONS, Rig
-from commit_coord.testing.faults.world import World
+from tests.proof.faults.cell import Result, run
+from tests.proof.faults.injuries import INJURIES
+from tests.proof.faults.rigs import CONFIGURATIONS, Rig
+from tests.proof.faults.world import World
 
 SEED = 20
 

@@ -23,7 +23,8 @@ class Proxy:
         self._target = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.uri = f"thrift://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._open: list[socket.socket] = []
+        self.sockets: list[socket.socket] = []
+        """Two of each connection that was ever opened: the client's and the server's."""
         self.swallow: list[str] = []
         """Calls whose next answer is lost: they are carried out, and the connection is cut. One entry for each time."""
         self.refuse: list[str] = []
@@ -41,7 +42,7 @@ class Proxy:
                 server = socket.create_connection(self._target)
             except OSError:
                 return
-            self._open += [client, server]
+            self.sockets += [client, server]
             threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
@@ -71,7 +72,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Cut every connection; new ones are served."""
-        _cut(*self._open)
+        _cut(*self.sockets)
 
     def close(self) -> None:
         """Cut everything; new connections are refused."""

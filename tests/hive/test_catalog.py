@@ -6,7 +6,6 @@ import json
 import logging
 import signal
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -35,9 +34,10 @@ from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
 from commit_coord.local import HiveMetastore
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import until
+from commit_coord.testing.fleet import holds_within
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, orphans, row_ids
 from tests.hive.proxy import Proxy
@@ -552,17 +552,15 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
         catalog.metastore.alter_table = alter  # type: ignore[method-assign]
         (ours,) = other.show_locks(db, "t")
         other.unlock(ours.lock_id)
-        for ticket in locks._tickets.values():
-            ticket.word -= 3_600  # so long ago the metastore spoke last
+        for ticket in locks.parts.queue.tickets.values():
+            ticket.last_confirmed_at -= 3_600  # so long ago the metastore spoke last
         with stock._client as client:
             lock = client.lock(stock._create_lock_request(db, "t"))
         read = other.get_table(db, "t")
         alter(*arguments, **more)
 
         def write_over() -> None:
-            waiting = time.monotonic() + limits.PATIENCE
-            while len(other.show_locks(db, "t")) < 2 and time.monotonic() < waiting:
-                time.sleep(0.01)  # until ours stands behind it
+            holds_within(lambda: len(other.show_locks(db, "t")) >= 2, limits.PATIENCE)  # ours waits behind it
             read.parameters["metadata_location"] = follower(read.parameters["metadata_location"])
             other.alter_table(db, "t", read, expected=None)
             other.unlock(lock.lockid)
@@ -588,7 +586,7 @@ def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
     catalog.create_namespace(db)
     table = catalog.create_table((db, "t"), SCHEMA)
     table.append(ids(1))
-    alter, pointer, sent = catalog.metastore.alter_table, catalog.pointer, []
+    alter, pointer, sent = catalog.metastore.alter_table, catalog.pointers.location, []
 
     def altered(*arguments: Any, **more: Any) -> None:
         alter(*arguments, **more)
@@ -603,7 +601,7 @@ def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
         return pointer(name)
 
     monkeypatch.setattr(catalog.metastore, "alter_table", altered)
-    monkeypatch.setattr(catalog, "pointer", looked)
+    monkeypatch.setattr(catalog.pointers, "location", looked)
     table.append(ids(2))
     assert row_ids(opened(hms.uri).load_table((db, "t"))) == [1, 2]
     catalog.close()
@@ -670,7 +668,7 @@ def test_a_loss_is_found_by_loading_too_and_an_older_view_is_none(
     table.append(ids(2))
     seen: list[Any] = []
     catalog.events.subscribe(seen.append)
-    catalog._overwrites.loaded((db, "t"), read.parameters["metadata_location"])
+    catalog.overwrites.loaded((db, "t"), read.parameters["metadata_location"])
     catalog.load_table((db, "t"))
     assert seen == []
     catalog.metastore.alter_table(db, "t", read, expected=None)
@@ -730,7 +728,7 @@ def test_without_compare_and_set_the_common_lock_is_held(
         real = mine.metastore.alter_table
 
         def alter(*arguments: Any, expected: Any, server: Any) -> None:
-            held = [e for e in mine.locks.locks() if impl == "hms"] or mine._hms_locks.locks()  # type: ignore[union-attr]
+            held = [e for e in mine.locks.locks() if impl == "hms"] or mine.common_lock.manager.locks()
             sent.append((expected, any(e.resource == Resource((db, "t")) for e in held)))
             real(*arguments, expected=expected, server=server)
 
@@ -786,7 +784,7 @@ def test_without_compare_and_set_an_interrupt_waits_for_the_answer_to_the_swap(
 
 
 def test_a_lock_manager_that_does_not_fit_the_uri_is_refused(hms: HiveMetastore, tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match="can't keep its locks there"):
+    with pytest.raises(ConfigError, match="names another service"):
         opened(hms.uri, **{"lock-impl": "lease"})
     catalog = opened(hms.uri, **{"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/l.db"})
     assert catalog.locks.name == "lease"

@@ -20,12 +20,13 @@ from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.locks import hms_names
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.hms_guard import HmsGuards, _Guard
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.guard import HmsGuards, _Guard
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.testing.contract import soon, until
 from tests import limits
@@ -43,14 +44,14 @@ class World:
     def __init__(self, uri: str, folder: Path) -> None:
         self.uri = uri
         self.db = f"db{uuid.uuid4().hex}"
-        self._lease = {"lock-impl": "lease", "lock.uri": f"sqlite:///{folder}/locks.db"}
+        self.lease = {"lock-impl": "lease", "lock.uri": f"sqlite:///{folder}/locks.db"}
         self._opened: list[CoordinatedHiveCatalog] = []
         self.plain = MetastoreClient.of(uri)
         self.catalog = self.open()
         self.catalog.create_namespace(self.db)
 
     def open(self, uri: str | None = None, **properties: str) -> CoordinatedHiveCatalog:
-        given = properties if "lock-impl" in properties else {**self._lease, **properties}
+        given = properties if "lock-impl" in properties else {**self.lease, **properties}
         catalog = commit_coord.load_catalog("t", uri=f"coord+{uri or self.uri}", **given)
         assert isinstance(catalog, CoordinatedHiveCatalog)
         self._opened.append(catalog)
@@ -169,8 +170,8 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = catalog._guards
-    assert guards is not None
+    guards = catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     (guard,) = world.standing()
     world.plain.unlock(int(guard.generation or 0))
@@ -185,8 +186,8 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
 def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = world.catalog._guards
-    assert guards is not None
+    guards = world.catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     guards._clock = _Later(guards._clock)
     (guard,) = world.standing()
@@ -239,7 +240,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
     while time.monotonic() < until:
         for entry in world.standing():
             world.plain.unlock(int(entry.generation or 0))
-        time.sleep(0.1)
+        time.sleep(0.1)  # the subject: what comes late is removed, for as long as it may come
 
 
 class _Later:
@@ -302,8 +303,8 @@ def test_a_guard_can_be_turned_off(world: World) -> None:
 def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.stock().create_table((world.db, "t"), SCHEMA)
     second = world.open()
-    guards = world.catalog._guards
-    assert guards is not None
+    guards = world.catalog.guards.standing
+    assert isinstance(guards, HmsGuards)
     real, listings = guards._listed, []
 
     def listed(table: tuple[str, ...]) -> Any:
@@ -465,7 +466,7 @@ def guards(world: World) -> list[LockEntry]:
 
 def test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live(world: World) -> None:
     """Java's CREATE takes the metastore's lock under that name, and would wait for as long as they extend the guard."""
-    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     assert guards(world)
@@ -474,7 +475,7 @@ def test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_
 
 
 def test_the_guard_of_a_name_that_others_use_for_another_table_goes(world: World) -> None:
-    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
     world.stock().drop_table((world.db, "t"))
     theirs = world.stock().create_table((world.db, "t"), SCHEMA)
@@ -483,7 +484,7 @@ def test_the_guard_of_a_name_that_others_use_for_another_table_goes(world: World
 
 
 def test_the_guard_of_a_table_that_is_used_stays(world: World) -> None:
-    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
     (guard,) = guards(world)
     before = _heard(world)
@@ -569,7 +570,7 @@ def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
 
 def test_a_table_that_can_not_be_read_keeps_its_guard_and_stops_no_other_from_being_freed(world: World) -> None:
     """Its metadata file is gone, and what the metastore shows of it was reverted by a writer that knows of no guard."""
-    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world._lease["lock.uri"], **QUICK})
+    catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     broken = catalog.create_table((world.db, "t"), SCHEMA)
     broken.append(ids(1))
     catalog.create_table((world.db, "gone"), SCHEMA).append(ids(1))

@@ -14,13 +14,14 @@ import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, LostReply
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
-from commit_coord.locks import hms_names
 from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.locks.hms import HmsLockManager
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
 from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (
@@ -181,7 +182,7 @@ def test_a_first_try_that_comes_late_is_released(
     proxy.refuse.append("lock")
     wanted = replace(request((S, TABLE)), explicit=explicit)
     with manager.acquire(wanted, deadline=soon()) as lease:
-        agent = hms_names.agent(wanted, client=manager._client, requested_ms=1, lease_ms=15_000)
+        agent = hms_names.agent(wanted, client=manager.client, requested_ms=1, lease_ms=15_000)
         late, _ = plain.lock(hms_names.parts(wanted), user="u", host="h", agent=agent)
         until(lambda: late not in [one.lock_id for one in plain.show_locks()], "the end of the second place")
         lease.ensure_active(0)
@@ -302,8 +303,8 @@ def test_an_offer_that_was_taken_stays_in_doubt_however_its_request_ends(
     else:
         lock_id, _ = plain.lock(hms_names.parts(latch()), user="u", host="h", agent="a")
         holder.release()
-        until(lambda: waiter.request.request_id in manager._tickets, "a place in the metastore")
-        plain.unlock(manager._tickets[waiter.request.request_id].lock_id)
+        until(lambda: waiter.request.request_id in manager.parts.queue.tickets, "a place in the metastore")
+        plain.unlock(manager.parts.queue.tickets[waiter.request.request_id].lock_id)
         plain.unlock(lock_id)
     assert isinstance(waiter.failed(), OfferLost)
     proxy.refuse.clear()
@@ -361,7 +362,9 @@ def test_a_reader_that_stepped_back_is_the_one_to_give_in(service: Service) -> N
         assert ready.wait(PATIENCE)
         writer = Contender(writers, request((X, wanted), statement="writer"))
         first = pool.submit(reads_past_the_writer)
-        until(lambda: any(ticket.stepped_back for ticket in list(hive(ann)._tickets.values())), "a step back")
+        until(
+            lambda: any(ticket.stepped_back for ticket in list(hive(ann).parts.queue.tickets.values())), "a step back"
+        )
         stepped.set()
         first.result(PATIENCE)
         second.result(PATIENCE)
@@ -377,16 +380,16 @@ def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(servi
     manager = hive(service.open())
     first = latch()
     with manager.acquire(first, deadline=soon()) as lease:
-        (entry,) = hive(service.open())._standing(None, None)
+        (entry,) = hive(service.open()).parts.queue.table.standing(None, None)
         now = SYSTEM_CLOCK.now()
 
         def pause(ahead: int, age: float) -> float:
-            blocker = manager._blocker(entry[0], [entry[0]] * ahead, None, now=now - age)
-            return max(manager._until_next(blocker, now) for _ in range(50))
+            blocker = manager.parts.queue._blocker(entry[0], [entry[0]] * ahead, None, now=now - age)
+            return max(manager.parts.queue._until_next(blocker, now) for _ in range(50))
 
         assert 0.025 <= pause(1, 0) <= 0.05
         assert 0.12 <= pause(10, 0) <= 0.25
-        manager._hold = 0.2  # what its own latches took
+        manager.parts.queue.leases.usual_hold = 0.2  # what its own latches took
         assert 0.05 <= pause(1, 0) <= 0.1
         assert 0.5 <= pause(10, 0) <= 1
         assert 1 <= pause(1, 8) <= 2
@@ -402,11 +405,11 @@ def test_who_waited_long_asks_soon_while_the_queue_moves(service: Service) -> No
         others.acquire(request((X, TABLE)), deadline=soon()),
         Contender(others, request((X, TABLE))).queued(),
     )
-    holder, waiter = hive(service.open())._standing(None, None)
+    holder, waiter = hive(service.open()).parts.queue.table.standing(None, None)
     now = SYSTEM_CLOCK.now()
-    before = manager._blocker(waiter[0], [holder[0], waiter[0]], None, now=now - 100)
-    assert manager._blocker(waiter[0], [holder[0], waiter[0]], before, now=now).since == now - 100
-    assert manager._blocker(waiter[0], [waiter[0]], before, now=now).since == now
+    before = manager.parts.queue._blocker(waiter[0], [holder[0], waiter[0]], None, now=now - 100)
+    assert manager.parts.queue._blocker(waiter[0], [holder[0], waiter[0]], before, now=now).since == now - 100
+    assert manager.parts.queue._blocker(waiter[0], [waiter[0]], before, now=now).since == now
     first.release()
     second.release()
 
@@ -417,7 +420,7 @@ def test_a_reader_steps_back_behind_a_writer_that_waits(service: Service) -> Non
     lease = manager.acquire(request((S, PART_A)), deadline=soon())
     writer = Contender(writers, request((X, PART_A))).queued()
     late = Contender(readers, request((S, PART_A)))
-    until(lambda: any(ticket.stepped_back for ticket in hive(readers)._tickets.values()), "a step back")
+    until(lambda: any(ticket.stepped_back for ticket in hive(readers).parts.queue.tickets.values()), "a step back")
     lease.release()
     writer.ended()
     assert not late.granted.is_set()
@@ -457,7 +460,10 @@ def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) ->
     manager = HmsLockManager(service.uri, settings=settings)
     lease = manager.acquire(request((X, TABLE)), deadline=soon())
     waiter = Contender(manager, request((X, TABLE))).queued()
-    until(lambda: [t for t in manager._tickets.values() if t.blocked_by is not None], "a waiter that knows its blocker")
+    until(
+        lambda: [t for t in manager.parts.queue.tickets.values() if t.blocked_by is not None],
+        "a waiter that knows its blocker",
+    )
     lease.release()
     waiter.release()
     manager.close()

@@ -24,16 +24,17 @@ import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.catalog.sightings import Kind
+from commit_coord.catalog.migration.sightings import Kind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.locks import migrating
 from commit_coord.locks.base import Lease
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.migrating import MigratingLockManager
+from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.migration import taking
+from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
@@ -41,9 +42,9 @@ from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import TABLE as LOCKED
 from commit_coord.testing.contract import Service, latch, soon, until
 from commit_coord.testing.hammer import TABLE, hammer
-from commit_coord.testing.operators import End, bring, killed_at, move_dying
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.proof.operators import End, bring, killed_at, move_dying
 from tests.threads import elsewhere
 
 LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -194,9 +195,9 @@ def test_a_process_that_knows_another_phase_finds_out_under_the_latch(world: Wor
     for number, phase in enumerate((Phase.BOTH, Phase.ZOOKEEPER, Phase.BOTH, Phase.HMS)):
         world.move(phase)
         for belief in Phase:
-            world.locks()._states[resource] = State(phase=belief, epoch=0)
+            world.locks().beliefs.states[resource] = State(phase=belief, epoch=0)
             table.append(ids(10 * number))
-            assert world.locks()._states[resource].phase is phase
+            assert world.locks().beliefs.states[resource].phase is phase
     assert world.catalog.show_locks(resource) == []
 
 
@@ -256,9 +257,9 @@ def test_the_phase_of_a_table_that_cannot_be_read_is_not_guessed(world: World) -
 
 
 def test_it_needs_a_metastore_and_both_services(world: World) -> None:
-    with pytest.raises(ConfigError, match="on no metastore"):
+    with pytest.raises(ConfigError, match="the catalog is not on one"):
         commit_coord.load_catalog("t", **{"uri": "sqlite:///x.db", "lock-impl": MIGRATING, "lock.uri": "127.0.0.1:1"})
-    with pytest.raises(ConfigError, match="can't keep its locks there"):
+    with pytest.raises(ConfigError, match="names another service"):
         commit_coord.load_catalog("t", **{"uri": world.uri, "lock-impl": MIGRATING})
     with pytest.raises(ConfigError, match="all phases"):
         Migration(world.pinned())
@@ -272,8 +273,8 @@ def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> N
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))
     for phase in (Phase.HMS, Phase.BOTH):
-        world.catalog.stand_guard(world.name)
-        world.catalog._look_for_guard(world.name)
+        world.catalog.guards.stand(world.name)
+        world.catalog.guards.look_again(Resource(world.name))
         assert world.guarded()
         table.append(ids(2))
         assert not world.guarded()
@@ -309,17 +310,17 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
     resource, locks = Resource(world.name), world.locks()
     world.move(Phase.BOTH)
     world.move(Phase.ZOOKEEPER)
-    world.catalog._unguard(world.name)
-    locks._states[resource] = State(phase=Phase.BOTH, epoch=1)
+    world.catalog.guards.remove(world.name)
+    locks.beliefs.states[resource] = State(phase=Phase.BOTH, epoch=1)
     other = world.open()
     assert isinstance(other.locks, MigratingLockManager)
     deadline = time.monotonic() + limits.PATIENCE
-    with other.locks.latched_in_zookeeper(resource, "a writer", deadline=other.coordinator.clock.now() + 20):
+    with other.locks.sides.latched_in_zookeeper(resource, "a writer", deadline=other.coordinator.clock.now() + 20):
         waiting = threading.Thread(target=table.append, args=(ids(1),))
         waiting.start()
         while not any(e.scope is LockScope.COMMIT for e in locks.hms.locks(resource)) and time.monotonic() < deadline:
             pass
-        other.stand_guard(world.name)  # would wait for ever
+        other.guards.stand(world.name)  # would wait for ever
     waiting.join(limits.PATIENCE)
     assert not waiting.is_alive()
     assert row_ids(table.refresh()) == [1]
@@ -330,7 +331,7 @@ def test_an_offer_that_was_taken_stays_in_doubt_when_the_second_lock_cannot_be_h
     hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """Its holder has ended without a word; then another client has ZooKeeper's latch."""
-    both: dict[str, Any] = {"metastore": hms.uri, "look": lambda _: State(phase=Phase.BOTH, epoch=1)}
+    both: dict[str, Any] = {"metastore": hms.uri, "state_of": lambda _: State(phase=Phase.BOTH, epoch=1)}
     with Service(MIGRATING, zookeeper.connect_string, **both) as service:
         manager, other = service.open(), service.open()
         assert isinstance(manager, MigratingLockManager)
@@ -340,14 +341,14 @@ def test_an_offer_that_was_taken_stays_in_doubt_when_the_second_lock_cannot_be_h
         until(lambda: [offer.text for offer in holder.take(10)] == ["a"], "the offer of the one that waits")
 
         def step_back(*_: Any) -> Any:
-            raise migrating._StepBack
+            raise taking._StepBack
 
         if ends == "the phase has changed":
-            monkeypatch.setattr(manager, "_second", step_back)
+            monkeypatch.setattr(manager._taking, "_second", step_back)
         ended, has_it = threading.Event(), threading.Event()
 
         def keep() -> None:
-            with other.latched_in_zookeeper(LOCKED, "a writer", deadline=soon()):
+            with other.sides.latched_in_zookeeper(LOCKED, "a writer", deadline=soon()):
                 has_it.set()
                 ended.wait(limits.PATIENCE)
 
@@ -366,7 +367,7 @@ def test_an_operator_that_died_with_the_metastores_lock_does_not_hold_up_the_gua
     table = world.catalog.create_table(world.name, SCHEMA)
     world.move(Phase.BOTH)
     world.move(Phase.ZOOKEEPER)
-    world.catalog._unguard(world.name)
+    world.catalog.guards.remove(world.name)
     child = os.fork()
     if not child:
         HmsLockManager(world.plain.service).acquire(_latch(world.name), deadline=time.monotonic() + 1e6)
@@ -505,7 +506,7 @@ def test_the_command_moves_tables_tells_and_repeats_itself(world: World) -> None
     (status, _) = run("status", world.db)["tables"]
     assert (status["phase"], status["epoch"], status["held_up_by"]) == ("zookeeper", 2, [])
     assert [one["problems"] for one in run("verify", world.db)["tables"]] == [[], []]
-    world.catalog._unguard(world.name)
+    world.catalog.guards.remove(world.name)
     assert "no guard" in run("verify", f"{world.db}.t", code=1)["tables"][0]["problems"][0]
     assert outcomes(run("abort", world.db)) == [("changed", "hms")] * 2
     assert run("start", f"{world.db}.nothing", code=1)["error"]["kind"] == "not-found"

@@ -15,7 +15,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 import commit_coord
 from commit_coord import LockTimeout
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
-from commit_coord.catalog.sightings import watch
+from commit_coord.catalog.migration.sightings import watch
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hive_lease import LeaseObject

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from hive_metastore.ttypes import LockComponent, LockRequest
 
-from commit_coord.hms.client import LockPart, LockType, MetastoreClient
+from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, Connection, NoSuchLock
+from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.local import HiveMetastore
-from commit_coord.testing.sim.metastore import LockTable
+from tests.proof.sim.metastore import LockTable
 
 STEPS = 80
 TYPES = (LockType.SHARED_READ, LockType.SHARED_READ, LockType.EXCLUSIVE, LockType.EXCLUSIVE, LockType.SHARED_WRITE)
@@ -64,7 +65,7 @@ class Asked:
             hostname="h",
             agentInfo=f"a{len(self.ids)}",
         )
-        response = self.client._send("lock", asked)
+        response = self.client._caller.send("lock", asked)
         self.ids.append(response.lockid)
         return response.state
 
@@ -102,7 +103,7 @@ def simulated(*, by_id: bool = False) -> MetastoreClient:
     ticks = count(1)
     table = LockTable(lambda: float(next(ticks)), by_id=by_id)
     client = MetastoreClient("thrift://simulated:9083", Access())
-    client._pool = Pool(client.addresses, lambda _: Direct(table, ticks))
+    client._caller.pool = Pool(client.addresses, lambda _: Direct(table, ticks))
     return client
 
 

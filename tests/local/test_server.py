@@ -220,7 +220,7 @@ def test_a_server_may_take_longer_to_start_the_more_the_machine_has_to_do(
 ) -> None:
     class Slow(Echo):
         _start_timeout_s = 0.3
-        code = "import time; time.sleep(1)\n" + Echo.code
+        code = "import time; time.sleep(1)\n" + Echo.code  # the subject: a server that is slow to start
 
     monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
     with Slow(tmp_path) as server:

@@ -83,8 +83,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-merge-prepared-before-an-upgrade",
-        "coordinator/commit.py",
-        "            if merge is not None and merge.format_version != follows.metadata.format_version:\n",
+        "coordinator/publishing.py",
+        "            if merge is not None and merge.format_version != rebased.metadata.format_version:\n",
         "            if False:\n",
         f"{_MERGED}test_a_merge_that_was_prepared_before_an_upgrade_is_not_used",
     ),
@@ -155,8 +155,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "versions-that-can-only-be-read",
         "table/table.py",
-        "        refuse_unwritable(self)\n        catalog: Any = self.catalog\n        if not calls_take(",
-        "        catalog: Any = self.catalog\n        if not calls_take(",
+        "        refuse_unwritable(self)\n        catalog = catalog_of(self)\n        if not calls_take(",
+        "        catalog = catalog_of(self)\n        if not calls_take(",
         f"{_EVOLVED}test_a_table_that_can_only_be_read_is_refused_before_anything_is_done",
     ),
     Mutant(
@@ -210,9 +210,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "repair-of-sequence-numbers",
-        "catalog/repair.py",
-        "    overlooked = [*finder.overlooked(), *finder.unnumbered()]\n",
-        "    overlooked = [*finder.overlooked()]\n",
+        "catalog/repair/__init__.py",
+        "    overlooked = [*manifests.overlooked(), *manifests.unnumbered()]\n",
+        "    overlooked = [*manifests.overlooked()]\n",
         f"{_MERGED}test_entries_that_were_merged_without_sequence_numbers_are_repaired",
     ),
     Mutant(
@@ -253,7 +253,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-compaction-keeps-its-files-after-an-error",
         "table/compaction.py",
-        "        if not transaction.sent or isinstance(",
+        "        if not transaction.request.sent or isinstance(",
         "        if isinstance(",
         "tests/catalog/test_created_files.py::test_a_compaction_that_fails_before_its_commit_leaves_no_file",
     ),
@@ -281,7 +281,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "names-of-files-that-the-same-transaction-adds",
-        "table/transaction.py",
+        "table/planned.py",
         "refuse_mapped_names(before, ",
         "refuse_mapped_names(self._table.metadata, ",
         "tests/catalog/test_row_filters.py::TestAddedFiles::"
@@ -350,9 +350,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-look-for-lost-commits-leaves-files",
-        "catalog/repair.py",
-        "            _prepare=prepare,\n",
-        "            _prepare=partial(lambda made: made, prepare()),\n",
+        "catalog/repair/unreadable.py",
+        "            prepare=prepare,\n",
+        "            prepare=(lambda made: lambda: made)(prepare()),\n",
         "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
     ),
 )

@@ -25,7 +25,8 @@ def _found(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant(name, file, old, new, f"{_TEST}[{name}]")
 
 
-_PREDICATES, _DECODING, _TX = "iceberg/predicates.py", "iceberg/decoding.py", "table/transaction.py"
+_PREDICATES, _DECODING = "iceberg/predicates.py", "iceberg/decoding.py"
+_CALLS, _REPLANNING, _WRITTEN = "table/calls.py", "table/replanning.py", "table/written_files.py"
 _FOREIGN, _FILTERS = "table/foreign_files.py", "tests/catalog/test_row_filters.py::test_"
 
 MUTANTS += (
@@ -59,10 +60,10 @@ MUTANTS += (
         "if not isinstance(field.transform, VoidTransform) and always",
         "if always",
     ),
-    _found("a-lock-that-comes-after-what-was-read", _TX, "if look and not bound and", "if look and"),
+    _found("a-lock-that-comes-after-what-was-read", _CALLS, "if look and not bound and", "if look and"),
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
-        _TX,
+        _REPLANNING,
         " and not self._overlooks(head):\n",
         ":\n",
     ),
@@ -81,7 +82,7 @@ MUTANTS += (
     ),
     _found(
         "a-name-mapping-takes-in-new-columns",
-        _TX,
+        "table/transaction.py",
         "if (mapping := grown_mapping(self.table_metadata)) is not None:",
         "if (mapping := grown_mapping(self.table_metadata)) and not self.table_metadata.name_mapping():",
     ),
@@ -133,17 +134,17 @@ MUTANTS += (
     ),
     Mutant(
         "a-file-that-is-there-is-given-up-with-the-race",
-        "coordinator/commit.py",
+        "coordinator/outcome.py",
         "if isinstance(verdict.error, StatementError):",
         "if isinstance(verdict.error, AssertionError):",
         "tests/catalog/test_transactions.py::test_a_file_is_added_to_a_branch_once",
     ),
-    _found("files-committed-twice", _TX, "if check_duplicate_files and data_files:", "if not data_files:"),
+    _found("files-committed-twice", _WRITTEN, "if check_duplicate_files and data_files:", "if not data_files:"),
     _found(
         "files-written-for-a-newer-schema",
-        _TX,
-        "if not self._begun() and not Written.known(",
-        "if self._begun() and Written.known(",
+        _WRITTEN,
+        "if not self._calls.stack.begun and not Written.known(",
+        "if self._calls.stack.begun and Written.known(",
     ),
     Mutant(
         "a-uuid-is-no-bytes",
@@ -295,7 +296,7 @@ MUTANTS += (
     ),
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
-        _TX,
+        _REPLANNING,
         "and not self._overlooks(head):\n",
         "and bool(head):\n",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",

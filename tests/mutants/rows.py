@@ -72,8 +72,8 @@ _SERVE = """
 import json, sys
 from contextlib import ExitStack
 from commit_coord.testing.rows.many import Rig, kind_of, outcome
-from commit_coord.testing.rows.program import loads
-from commit_coord.testing.rows.run import ALONE
+from commit_coord.testing.rows.printed import loads
+from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.shrink import smallest
 try:
     from commit_coord.reached import reached

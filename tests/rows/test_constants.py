@@ -18,12 +18,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, NestedField
 
 from commit_coord.errors import StatementError
-from commit_coord.sql import filters
-from commit_coord.sql.parse import parse
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.model import Compare, In, Stated, Unbound, bound, canonical
-from commit_coord.testing.rows.program import POOLS
-from commit_coord.testing.rows.run import where_text
+from commit_coord.sql.grammar import parse
+from commit_coord.sql.where.binding import bound as bound_where
+from commit_coord.sql.where.truth import truth
+from commit_coord.testing.rows.draw.dice import POOLS
+from commit_coord.testing.rows.model.conditions import Compare, In, Stated, Unbound, bound
+from commit_coord.testing.rows.model.values import canonical
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.statements import where_text
 
 CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
 
@@ -37,7 +39,7 @@ def by_pyiceberg(condition: Compare | In, schema: Schema, rows: pa.Table) -> Any
 
 def by_sql(condition: Compare | In, schema: Schema, rows: pa.Table) -> Any:
     statement: Any = parse(f"DELETE FROM t{where_text(condition)}")
-    return rows.filter(filters.truth(filters.bound(statement.where, schema), rows))
+    return rows.filter(truth(bound_where(statement.where, schema), rows))
 
 
 REFUSALS: dict[Any, tuple[type[Exception], ...]] = {

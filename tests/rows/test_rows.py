@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import Rig, draw_and_run, outcome, run_again
-from commit_coord.testing.rows.program import loads
-from commit_coord.testing.rows.run import ALONE
+from commit_coord.testing.rows.printed import loads
 
 HERE = Path(__file__).parent
 KEPT = sorted((HERE / "programs").glob("*.txt"))

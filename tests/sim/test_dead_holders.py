@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from commit_coord.locks import hms, hms_beats, lease, zookeeper
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager
-from commit_coord.testing.sim.metastore import SimulatedHmsManager, SimulatedMetastore
-from commit_coord.testing.sim.plan import Metastore
-from commit_coord.testing.sim.world import CALM, Process, Service, World
-from commit_coord.testing.sim.zookeeper import Ensemble, SimulatedZooKeeperManager, ticket_of
+from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager
+from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore
+from tests.proof.sim.plan import Metastore
+from tests.proof.sim.world import CALM, Process, Service, World
+from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager
 
 SETTINGS = LockSettings()
 LEASE = SETTINGS.lease_ms / 1000
@@ -56,8 +54,6 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
             kind, place = SimulatedZooKeeperManager, Ensemble(service)
         else:
             kind, place = SimulatedHmsManager, SimulatedMetastore(service, Metastore())
-        for module in (lease, zookeeper, hms, hms_beats):
-            stack.enter_context(patch.object(module, "is_dead", lambda _: False))
         yield Setting(
             request.param, world, lambda process: kind(process, place, SETTINGS, lambda _: None, prompt=False)
         )
@@ -85,10 +81,7 @@ def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
         lease = managers[name].acquire(wanted, deadline=clock.now() + 10_000)
         granted[name] = here.now, lease
 
-    def now() -> Process:
-        return processes["waiter" if "holder" in granted else "holder"]
-
-    with patch.object(zookeeper, "_Ticket", ticket_of(now)), here.ending():
+    with here.ending():
         here.start(processes["holder"], lambda: acquire("holder"))
         here.run(until=10.0)
         assert "holder" in granted

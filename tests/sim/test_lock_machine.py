@@ -6,7 +6,6 @@ import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -22,13 +21,12 @@ from hypothesis.stateful import (
 )
 
 from commit_coord.errors import LockError, LockLost, LockReentered, LockRefused, LockTimeout
-from commit_coord.locks import lease as lease_module
-from commit_coord.locks import memory
+from commit_coord.locks import memory_space
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.model import LockMode, LockRequest, LockScope, LockState, Owner, Resource
 from commit_coord.protocol.modes import compatible
-from commit_coord.testing.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
-from commit_coord.testing.sim.world import Process, Service, Thread, World
+from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
+from tests.proof.sim.world import Process, Service, Thread, World
 
 SETTINGS = LockSettings(lease_ms=600_000, heartbeat_interval_ms=200_000)
 MOMENT = 0.1
@@ -262,7 +260,7 @@ class MemoryMachine(LockMachine):
         try:
             super().teardown()
         finally:
-            memory._SPACES.pop(("machine", ""), None)
+            memory_space.SPACES.pop(("machine", ""), None)
 
 
 class LeaseMachine(LockMachine):
@@ -311,15 +309,8 @@ def test_a_lease_is_believed_in_no_longer_than_it_is_kept(monkeypatch: pytest.Mo
             world.run(until=second)
             (expires_at,) = database.db.execute("SELECT expires_at FROM commit_coord_requests").fetchone()
             lasts.add(expires_at)
-            believed = manager._tickets["r"].word - began + LockSettings().lease_ms / 1000
+            believed = manager.parts.queue.tickets["r"].last_confirmed_at - began + LockSettings().lease_ms / 1000
             assert believed <= expires_at / 1000
         assert len(lasts) > 5, "it was renewed"
         kept.clear()
     database.db.close()
-
-
-@pytest.fixture(autouse=True)
-def far_away() -> Any:
-    """Nobody can look up whether a process of another host lives."""
-    with patch.object(lease_module, "is_dead", lambda process: False):
-        yield

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from commit_coord.catalog import migration as operating
+from commit_coord.catalog.migration import operator as operating
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.locks import migrating
-from commit_coord.locks.migrating import MigratingLease, MigratingLockManager
+from commit_coord.locks.migration import beliefs, lease
+from commit_coord.locks.migration.beliefs import Beliefs
+from commit_coord.locks.migration.lease import MigratingLease
+from commit_coord.locks.migration.taking import Taking
 from commit_coord.protocol.migration import ZOOKEEPER, Phase, locks_of
-from commit_coord.testing.sim.moving import SimulatedGuards
-from commit_coord.testing.sim.plan import Moves, Plan
-from commit_coord.testing.sim.run import simulate
-from commit_coord.testing.sim.world import Blow
+from tests.proof.sim.moving import SimulatedGuards
+from tests.proof.sim.plan import Moves, Plan
+from tests.proof.sim.run import simulate
+from tests.proof.sim.world import Blow
 
 EVERY = 58
 """One of so many runs; `make mutants` knows that they notice."""
@@ -47,23 +49,24 @@ def test_a_table_moves_whoever_is_stopped_or_dies_at_any_step() -> None:
 
 
 def _phase_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MigratingLease, "unsuited", lambda self, properties: None)
+    patch.setattr(MigratingLease, "lock_mismatch", lambda self, properties: None)
 
 
 def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:
     def without(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
         return (ZOOKEEPER,) if phase is Phase.BOTH and not changing else locks_of(phase, changing=changing)
 
-    patch.setattr(migrating, "locks_of", without)
+    patch.setattr(beliefs, "locks_of", without)
+    patch.setattr(lease, "locks_of", without)
 
 
 def _second_lock_is_not_taken(patch: pytest.MonkeyPatch) -> None:
-    real = MigratingLockManager._parts
+    real = Taking._parts
 
-    def parts(self: MigratingLockManager, *given: Any) -> Any:
-        return real(self, *given) if self.is_changing else islice(real(self, *given), 1)
+    def parts(self: Taking, *given: Any) -> Any:
+        return real(self, *given) if self._beliefs.is_changing else islice(real(self, *given), 1)
 
-    patch.setattr(MigratingLockManager, "_parts", parts)
+    patch.setattr(Taking, "_parts", parts)
 
 
 def _epoch_is_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,7 @@ def _no_guard(patch: pytest.MonkeyPatch) -> None:
 
 
 def _waits_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MigratingLockManager, "_have_changed", lambda self, phases: False)
+    patch.setattr(Beliefs, "have_changed", lambda self, phases: False)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from commit_coord.table.transaction import CoordinatedTransaction
-from commit_coord.testing.sim.plan import draw_rows
-from commit_coord.testing.sim.rows import simulate_rows
+from commit_coord.table.committing import Committing
+from commit_coord.table.dependencies import Dependencies
+from tests.proof.sim.plan import draw_rows
+from tests.proof.sim.rows import simulate_rows
 
 SEEDS = 20
 """Runs of one test. `make sim ARGS=--rows` runs thousands."""
@@ -28,15 +29,15 @@ def test_a_seed_repeats_its_history() -> None:
 
 
 @pytest.mark.parametrize(
-    "check, instead, seed, promise",
+    "owner, check, seed, promise",
     [
-        ("_refuse_stale", None, 13, "Rows"),
-        ("_look_again", None, 65, "AcknowledgedStays"),
+        (Dependencies, "refuse_stale", 13, "Rows"),
+        (Committing, "_look_again", 65, "AcknowledgedStays"),
     ],
 )
 def test_a_check_that_is_taken_away_is_missed(
-    monkeypatch: pytest.MonkeyPatch, check: str, instead: Any, seed: int, promise: str
+    monkeypatch: pytest.MonkeyPatch, owner: Any, check: str, seed: int, promise: str
 ) -> None:
     assert () == simulate_rows(draw_rows(seed)).broken
-    monkeypatch.setattr(CoordinatedTransaction, check, lambda *_: instead)
+    monkeypatch.setattr(owner, check, lambda *_: None)
     assert {promise} == {broken.partition(":")[0] for broken in simulate_rows(draw_rows(seed)).broken}

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.publishing import Publisher
 from commit_coord.errors import LockError, MetastoreUnavailable
 from commit_coord.hms.connection import ServerFailed
-from commit_coord.locks import hms, hms_names
-from commit_coord.locks.hms import HmsLockManager
-from commit_coord.locks.keeping import KeepingLockManager, KeptLease
-from commit_coord.locks.lease import LeaseLockManager
-from commit_coord.locks.zookeeper import ZooKeeperLockManager
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms import queue as hms_queue
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.queue import HmsQueue
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
+from commit_coord.locks.sql.queue import SqlQueue
+from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
+from commit_coord.locks.zookeeper.view import View
+from commit_coord.process import SYSTEM_HOST
 from commit_coord.protocol.commit import SwapResult, Where
-from commit_coord.testing.sim import many
-from commit_coord.testing.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
-from commit_coord.testing.sim.run import simulate
-from commit_coord.testing.sim.services import Client, Condition, Pointers
-from commit_coord.testing.sim.world import CALM, Blow, Fault, Outage, Weather
+from tests.proof.sim import many
+from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw, rough
+from tests.proof.sim.run import simulate
+from tests.proof.sim.services import Client, Condition, Pointers
+from tests.proof.sim.world import CALM, Blow, Fault, Outage, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -61,19 +70,34 @@ def test_many_runs_have_one_digest_whoever_made_them(monkeypatch: pytest.MonkeyP
     assert 0 != digest != other.digest != 0
 
 
+def _digests_of(seeds: Sequence[int], hashed: str) -> list[str]:
+    """Return what another process finds, which hashes strings by *hashed*."""
+    told = "from tests.proof.sim.run import *; from tests.proof.sim.plan import draw; "
+    told += f"print(*[simulate(draw(seed)).digest for seed in {list(seeds)}])"
+    command = [sys.executable, "-c", told]
+    done = subprocess.run(command, env={"PYTHONHASHSEED": hashed}, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
 def test_a_seed_repeats_its_history_in_any_process() -> None:
     """Whatever the run before it was, and however strings are hashed."""
-    # In the order of a set: in 118 the parents of nodes were made, in 26926 a listing asked for the owners of locks.
-    seeds = [*range(20, 27), 118, 26926]
+    # In the order of a set: in 118 the parents of nodes were made, in 158 they were deleted, in 26926 a listing asked
+    # for the owners of locks.
+    seeds = [*range(20, 27), 118, 158, 26926]
     digests = [simulate(draw(seed)).digest for seed in seeds]
     assert [simulate(draw(seed)).digest for seed in reversed(seeds)][::-1] == digests
     assert len(set(digests)) == len(digests)
-    told = "from commit_coord.testing.sim.run import *; from commit_coord.testing.sim.plan import draw; "
-    told += f"print(*[simulate(draw(seed)).digest for seed in {seeds}])"
-    command = [sys.executable, "-c", told]
-    for hashed in ("1", "2"):
-        done = subprocess.run(command, env={"PYTHONHASHSEED": hashed}, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == digests
+    for hashed in ("0", "1"):
+        assert _digests_of(seeds, hashed) == digests
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_thousands_of_seeds_repeat_their_histories_however_strings_are_hashed() -> None:
+    seeds = range(1, 5001)
+    with ThreadPoolExecutor() as pool:
+        one, other = pool.map(partial(_digests_of, seeds), ("0", "1"))
+    assert [] == [seed for seed, here, there in zip(seeds, one, other, strict=True) if here != there]
 
 
 def _never_compares(patch: pytest.MonkeyPatch) -> None:
@@ -86,19 +110,21 @@ def _never_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_asks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KeptLease, "ensure_active", lambda self, max_age_ms=None: None)
+    patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
 def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        requests = self.service.requests
         with suppress(LockError):
-            for entry in self.locks(ticket.request.locks[0][0], scope=ticket.request.scope)[:1]:
-                self._remove(entry.scope, entry.request_id, entry.generation, forced=True)
+            table = SqlLockTable(requests, self, Tickets(""), SYSTEM_HOST)
+            for entry in table.look(ticket.request.locks[0][0], ticket.request.scope)[:1]:
+                requests.remove(entry.scope, entry.request_id, entry.generation, forced=True)
 
-    patch.setattr(LeaseLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _compares_with_a_later_read(patch: pytest.MonkeyPatch) -> None:
@@ -121,57 +147,61 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
-    real = Commit._locate
+    real = Publisher.locate
 
     def locate(self: Any, plan: Any) -> Where:
         where = real(self, plan)
         return Where.NOT_IN_LOG if where is Where.STILL_BASE else where
 
-    patch.setattr(Commit, "_locate", locate)
+    patch.setattr(Publisher, "locate", locate)
 
 
 def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        session, layout = self.service.session, self.service.layout
+        view, retries = View(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
+        table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock, SYSTEM_HOST)
         with suppress(LockError):
-            self.unlock(resource=ticket.request.locks[0][0])
+            table.free(None, ticket.request.locks[0][0])
 
-    patch.setattr(ZooKeeperLockManager, "_release", release)
+    patch.setattr(Keeper, "release", release)
 
 
 def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
-    for manager in (LeaseLockManager, ZooKeeperLockManager):
-        patch.setattr(manager, "_retract", lambda self, request: True)
+    patch.setattr(SqlQueue, "retract", lambda self, request: True)
+    patch.setattr(ZooKeeperQueue, "retract", lambda self, request: True)
 
 
 def _leaves_its_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ZooKeeperLockManager, "_remove_part", lambda self, ticket, part, settling: [])
+    patch.setattr(ZooKeeperLeases, "_remove_part", lambda self, ticket, part, settling: [])
 
 
 def _never_steps_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_step_back", lambda self, ticket: None)
+    patch.setattr(HmsQueue, "_step_back", lambda self, ticket: None)
 
 
 def _takes_everybody_for_dead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hms, "is_over", lambda *listed, **seen: True)
+    patch.setattr(hms_queue, "is_over", lambda *listed, **seen: True)
 
 
 def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HmsLockManager, "_own", lambda self, request: [])
+    patch.setattr(LockCalls, "own", lambda self, request: [])
 
 
 def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
-    real = KeepingLockManager._release
+    real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
+        metastore = self.service.metastore
         with suppress(MetastoreUnavailable, ServerFailed):
-            for listed in self.metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
-                self.metastore.unlock(listed.lock_id)
+            for listed in metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
+                metastore.unlock(listed.lock_id)
 
-    patch.setattr(HmsLockManager, "_release", release, raising=False)
+    patch.setattr(Keeper, "release", release)
 
 
 def _as_it_comes(plan: Plan) -> Plan:

@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from kazoo.client import KazooClient
@@ -15,18 +14,16 @@ from kazoo.protocol.states import Callback, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
-from commit_coord.locks import zookeeper
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.testing.sim.world import CALM, Process, Service, World
-from commit_coord.testing.sim.zookeeper import (
+from tests import limits
+from tests.proof.sim.world import CALM, Process, Service, World
+from tests.proof.sim.zookeeper import (
     Ensemble,
     Op,
     SimulatedKazoo,
     SimulatedZooKeeperManager,
-    ticket_of,
 )
-from tests import limits
 
 Told = list[Any]
 Deed = tuple[int, str, Any]
@@ -225,7 +222,7 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
     def ask() -> None:
         manager.locks()
 
-    with patch.object(zookeeper, "_Ticket", ticket_of(lambda: process)), world.ending():
+    with world.ending():
         # Idle for a while: then the leader knows of pings alone.
         world.start(process, ask)
         world.run(until=11.0 + seed)
@@ -236,9 +233,9 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
         while (life := ensemble.lives.get(session)) is not None and world.now < cut_off + 60:
             if world.now >= cut_off and life.connection is not None:
                 life.connection.deaf = True
-            ticket = ticket or manager._tickets.get("r")
+            ticket = ticket or manager.parts.queue.tickets.get("r")
             if ticket is not None and ticket.lease is not None:
-                assert manager._counted_from(ticket) - ahead <= life.heard
+                assert manager.parts.queue.leases.counted_from(ticket) - ahead <= life.heard
             now += 0.05
             world.run(until=now)
         assert session not in ensemble.lives

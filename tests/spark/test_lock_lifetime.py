@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord.model import LockMode, LockScope, LockState, Resource
 from commit_coord.spark import read_table, register, write_table
+from commit_coord.testing.fleet import holds_within
 from tests import limits
 
 TABLE = Resource.table(("db", "t"))
@@ -36,8 +37,8 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 
 @F.udf("long")
 def slowly(number):
-    import time
-    time.sleep(600 if number >= 3 else 0)
+    import threading
+    threading.Event().wait(600 if number >= 3 else 0)
     return number
 
 df = spark.range(0, 4, 1, 2).select(slowly("id").alias("id"))
@@ -52,10 +53,7 @@ else:
 
 def eventually(condition: Callable[[], Any], what: str, seconds: float = 90.0) -> None:
     """Return as soon as *condition* holds."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, what
-        time.sleep(0.05)
+    assert holds_within(condition, seconds), what
 
 
 def held(catalog: Any) -> list[Any]:
@@ -158,12 +156,15 @@ def test_spark_calls_abort_when_a_task_fails_and_nothing_stays(
     before = parquet_files(table)
     folder = table.location().removeprefix("file://")
 
+    def one_is_whole() -> bool:
+        new = set(Path(folder).rglob("*.parquet")) - known
+        return any(file.read_bytes().endswith(b"PAR1") for file in new)
+
     @F.udf("long")
     def fails_last(number):  # type: ignore[no-untyped-def]  # Spark would make much of the hints
         if number < 99_999:
             return number
-        while not any(file.read_bytes().endswith(b"PAR1") for file in set(Path(folder).rglob("*.parquet")) - known):
-            time.sleep(0.05)
+        holds_within(one_is_whole, 600)
         raise ValueError("broken")
 
     known = set(Path(folder).rglob("*.parquet"))
@@ -185,7 +186,7 @@ def test_a_job_that_is_cancelled_leaves_no_lock_and_no_file(
 
     @F.udf("long")
     def never(number):  # type: ignore[no-untyped-def]  # Spark would make much of the hints
-        time.sleep(600)
+        threading.Event().wait(600)
         return number
 
     def cancel() -> None:
@@ -223,8 +224,9 @@ def test_a_job_that_is_cancelled_leaves_no_lock_and_no_file(
 EXECUTOR = DRIVER.replace(
     'master("local[2]")', 'master("local-cluster[1,1,512]").config("spark.executor.memory", "512m")'
 ).replace(
-    "time.sleep(600 if number >= 3 else 0)",
-    "import os\n    while number >= 3 and not os.path.exists(GO_ON):\n        time.sleep(0.05)",
+    "threading.Event().wait(600 if number >= 3 else 0)",
+    "from commit_coord.testing.fleet import holds_within\n"
+    "    import os\n    assert holds_within(lambda: number < 3 or os.path.exists(GO_ON), 600)",
 )
 
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql import SparkSession
 
+from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import outcome
-from commit_coord.testing.rows.run import ALONE
 from commit_coord.testing.rows.spark_client import SparkRig
 
 

@@ -31,7 +31,7 @@ from commit_coord.spark.filters import parse
 from commit_coord.spark.locks import holding
 from commit_coord.spark.read import reads_of
 from commit_coord.spark.schema import SchemaMismatch, bare_schema
-from commit_coord.spark.write import Batch
+from commit_coord.spark.streams import Batch
 from tests.catalog.kit import orphans
 from tests.catalog.row_deletes import add_position_deletes
 from tests.spark.conftest import rows

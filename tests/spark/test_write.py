@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigErro
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import foreach_batch, read_table, write_table
 from commit_coord.spark.locks import write_locks
-from commit_coord.spark.write import iceberg_schema
+from commit_coord.spark.tables import iceberg_schema
 from tests import limits
 
 
@@ -58,9 +59,10 @@ def test_which_locks(spark: SparkSession, catalog: Any) -> None:
     def locked(mode: Any, text: str, setting: str = "iceberg") -> set[str]:
         from commit_coord.spark.filters import parse
 
-        found = write_locks(table, mode, parse(text), setting=setting, at_most=5)
-        assert set(found.values()) <= {LockMode.EXCLUSIVE}
-        return {str(resource) for resource in found}
+        catalog.settings = replace(catalog.settings, operation_locks=setting, lock_max_partitions=5)
+        found = write_locks(table, mode, parse(text)).locks
+        assert {mode for _, mode in found} <= {LockMode.EXCLUSIVE}
+        return {str(resource) for resource, _ in found}
 
     assert locked("overwrite", "month = 1") == {"db/t/month=1"}
     assert locked("overwrite", "month = 1 and day = 2 and id > 5") == {"db/t/month=1/day=2"}
@@ -72,7 +74,9 @@ def test_which_locks(spark: SparkSession, catalog: Any) -> None:
     assert locked("append", "") == set()
     assert locked("append", "", "hive") == {str(whole)}
     assert locked("overwrite", "month = 1", "off") == set()
-    assert write_locks(table, "overwrite", AlwaysTrue(), setting="iceberg", at_most=5) == {whole: LockMode.EXCLUSIVE}
+    assert locked("overwrite", "month = 1 and day in (1, 2, 3, 4, 5, 6)") == {"db/t/month=1"}
+    catalog.settings = replace(catalog.settings, operation_locks="iceberg")
+    assert write_locks(table, "overwrite", AlwaysTrue()).locks == ((whole, LockMode.EXCLUSIVE),)
 
 
 def test_two_jobs_on_one_partition_run_one_after_the_other(

@@ -14,7 +14,7 @@ from commit_coord import StatementError
 from commit_coord.sql import Session
 from tests.catalog.kit import Kit, kit
 
-parsing: Any = importlib.import_module("commit_coord.sql.parse")
+parsing: Any = importlib.import_module("commit_coord.sql.grammar.expressions")
 
 
 class Desk:
@@ -202,7 +202,7 @@ HARMLESS = {
 
 def variants(text: str) -> Iterator[tuple[str, sql.Expr]]:
     """Yield what *text* is with one further argument of one of its expressions."""
-    tree = parsing.sqlglot.parse_one(text, dialect=parsing._Dialect)
+    tree = parsing.sqlglot.parse_one(text, dialect=parsing.Dialect)
     for number, node in enumerate(tree.walk()):
         for key in node.arg_types:
             if not node.args.get(key):

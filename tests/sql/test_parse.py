@@ -9,7 +9,7 @@ import pytest
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
-from commit_coord.sql.parse import parse
+from commit_coord.sql.grammar import parse
 from commit_coord.sql.statement import DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
 
 STATEMENTS = [

@@ -715,7 +715,7 @@ def test_a_query_reads_the_columns_that_it_needs(shelf: Shelf, monkeypatch: pyte
     shelf.run("INSERT INTO t VALUES (1, 2, NAMED_STRUCT('a', 3, 'k', 4), ARRAY(5)), (2, NULL, NULL, NULL)")
     with table.refresh().update_schema() as update:
         update.add_column("new", LongType())
-    monkeypatch.setattr("commit_coord.sql.rows.ArrowScan", Watched)
+    monkeypatch.setattr("commit_coord.sql.matching.ArrowScan", Watched)
     for text, found, columns in (
         ("SELECT `a.b` FROM t WHERE k = 1", [(2,)], ["k", "a.b"]),
         ("SELECT s FROM t WHERE k < 2 OR `a.b` IN (7)", [({"a": 3, "k": 4},)], ["k", "a.b", "s"]),

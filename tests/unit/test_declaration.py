@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from commit_coord.catalog.declaration import LOCK_ENABLED, successor
-from commit_coord.catalog.hive_table import folder_refused, value_refused
-from commit_coord.catalog.protection import Beside, Protection
+from commit_coord.catalog.metastore.declarations import LOCK_ENABLED, prepare_properties
+from commit_coord.catalog.metastore.hive_table import folder_refused, value_refused
+from commit_coord.catalog.metastore.protection import Beside, Protection
 from commit_coord.errors import ConfigError
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
@@ -39,22 +39,24 @@ def zookeeper(**more: str) -> dict[str, str]:
 def test_the_declaration_goes_along(
     impl: str, before: dict[str, str], after: dict[str, str], expected: dict[str, str]
 ) -> None:
-    assert successor(before, after, table="db.t", impl=impl, compares=lambda: True) == expected
+    assert prepare_properties(before, after, table="db.t", impl=impl, compares=lambda: True) == expected
 
 
 def test_java_goes_on_locking_where_the_condition_is_ignored() -> None:
-    assert successor({}, {}, table="db.t", impl="zookeeper", compares=lambda: False) == {LOCK_IMPL: "zookeeper"}
+    assert prepare_properties({}, {}, table="db.t", impl="zookeeper", compares=lambda: False) == {
+        LOCK_IMPL: "zookeeper"
+    }
 
 
 def test_whoever_holds_the_common_lock_tries_nothing_out() -> None:
-    successor({}, {}, table="db.t", impl="hms", compares=lambda: pytest.fail("tried"))
+    prepare_properties({}, {}, table="db.t", impl="hms", compares=lambda: pytest.fail("tried"))
 
 
 @pytest.mark.parametrize("before", ["hms", "a-later-one"])
 def test_another_lock_manager_is_refused(before: str) -> None:
     declared = {LOCK_IMPL: before}
     with pytest.raises(ConfigError, match=f"another lock manager.*lock-impl.*zookeeper.*{before}"):
-        successor(declared, declared, table="db.t", impl="zookeeper", compares=lambda: True)
+        prepare_properties(declared, declared, table="db.t", impl="zookeeper", compares=lambda: True)
 
 
 GUARD = LockEntry(
@@ -120,8 +122,10 @@ def test_other_refusals_are_passed_on() -> None:
 def test_a_table_that_is_handed_over_while_it_moves_is_where_that_leaves_it() -> None:
     """By a catalog of one lock manager alone; phase and declaration never contradict each other."""
     moving = State(phase=Phase.BOTH, epoch=1).changed_to(Phase.ZOOKEEPER)
-    handed = successor(moving, {**moving, LOCK_IMPL: "hms"}, table="t", impl="hms", compares=lambda: True)
+    handed = prepare_properties(moving, {**moving, LOCK_IMPL: "hms"}, table="t", impl="hms", compares=lambda: True)
     assert (handed[LOCK_IMPL], State.of(handed)) == ("hms", State(phase=Phase.HMS, epoch=3))
-    handed = successor(moving, {**moving, LOCK_IMPL: "lease"}, table="t", impl="lease", compares=lambda: True)
+    handed = prepare_properties(moving, {**moving, LOCK_IMPL: "lease"}, table="t", impl="lease", compares=lambda: True)
     assert (handed[LOCK_IMPL], State.of(handed)) == ("lease", State(phase=Phase.HMS, epoch=3))
-    assert successor(moving, moving, table="t", impl="zookeeper", compares=lambda: True).items() >= moving.items()
+    assert (
+        prepare_properties(moving, moving, table="t", impl="zookeeper", compares=lambda: True).items() >= moving.items()
+    )

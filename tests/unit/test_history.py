@@ -19,13 +19,18 @@ from commit_coord.testing.history import (
     Call,
     Change,
     Hold,
+    Write,
+    ancestry,
+    check_answers,
     check_appends,
     check_changes,
     check_files,
     check_holds,
     check_line,
     check_register,
+    check_seen,
     check_snapshots,
+    check_values,
 )
 
 MARK = "mark"
@@ -124,6 +129,67 @@ def test_metadata_files_are_one_line_also_where_the_logs_are_cut() -> None:
     assert check_line("3", read) == gone, "the newest names it still"
     files["3"] = body(*"abc", log=("2",)) | deleted
     assert check_line("3", read) == (["3", "2"], [])
+
+
+def test_a_line_with_expired_snapshots_still_goes_on_from_the_one_before() -> None:
+    expired = body("a", "b", "c", log=("1", "2"))
+    expired["snapshots"] = expired["snapshots"][1:]
+    files = {"1": body("a"), "2": body("a", "b", log=("1",)), "3": expired}
+    assert check_line("3", files.__getitem__, expiring=True) == (["3", "2", "1"], [])
+    lost = "Unbroken: the snapshots of 3 do not go on from those of 2"
+    assert check_line("3", {**files, "3": body("a", log=("1", "2"))}.__getitem__, expiring=True)[1] == [lost]
+    back = body(*"abc", log=("1", "2")) | {"last-sequence-number": 1}
+    assert check_line("3", {**files, "3": back}.__getitem__, expiring=True)[1] == [lost]
+    assert check_line("1", {"1": body()}.__getitem__, expiring=True) == (["1"], [])
+
+
+def test_what_was_the_table_is_in_its_line_in_that_order() -> None:
+    assert check_seen(["0", "2"], ["2", "1", "0"]) == []
+    assert check_seen(["0", "x", "2"], ["2", "1", "0"]) == ["Unbroken: x was the table, and is not in its line"]
+    assert check_seen(["2", "0"], ["2", "1", "0"]) == ["Unbroken: the table went back in its line"]
+
+
+def test_the_ancestry_ends_where_the_numbers_do() -> None:
+    assert ancestry(body(*"abc")) == [30, 20, 10]
+    assert ancestry(body()) == []
+    broken = body(*"abc")
+    broken["snapshots"][1]["sequence-number"] = 1
+    assert ancestry(broken) == [30]
+
+
+def write(answer: Answer, **values: int | None) -> Write:
+    return Write(answer=answer, values=values)
+
+
+@pytest.mark.parametrize(
+    "writes, rows, found",
+    [
+        ([write(ACKNOWLEDGED, a=1), write(ACKNOWLEDGED, a=2)], [("a", 2)], ""),
+        ([write(ACKNOWLEDGED, a=1), write(REFUSED, a=2)], [("a", 1)], ""),
+        ([write(ACKNOWLEDGED, a=1), write(UNKNOWN, a=2)], [("a", 1)], ""),
+        ([write(ACKNOWLEDGED, a=1), write(UNKNOWN, a=2)], [("a", 2)], ""),
+        ([write(ACKNOWLEDGED, a=1), write(ACKNOWLEDGED, a=None), write(UNKNOWN, b=1)], [], ""),
+        ([write(ACKNOWLEDGED, a=1), write(ACKNOWLEDGED, a=2)], [("a", 1)], "AcknowledgedStays: a is 1 instead of 2"),
+        ([write(ACKNOWLEDGED, a=1)], [], "AcknowledgedStays: a is None instead of 1"),
+        ([write(ACKNOWLEDGED, a=1), write(ACKNOWLEDGED, a=None)], [("a", 1)], "AcknowledgedStays: a is 1 instead"),
+        ([write(REFUSED, a=1)], [("a", 1)], "AcknowledgedStays: a is 1 instead of None"),
+        ([write(ACKNOWLEDGED, a=1)], [("a", 1), ("a", 1)], "NoneTwice: a is there 2 times"),
+        ([], [("a", 1)], "NoneTwice: a is there and nobody wrote it"),
+    ],
+)
+def test_each_key_has_the_value_that_was_acknowledged_last(
+    writes: list[Write], rows: list[tuple[str, int]], found: str
+) -> None:
+    broken = check_values(writes, rows)
+    assert len(broken) == bool(found)
+    assert "".join(broken).startswith(found)
+
+
+def test_each_answer_is_a_snapshot_of_its_own_that_was_in_the_table() -> None:
+    assert check_answers([1, None, 2], {1, 2, 3}) == []
+    assert check_answers([1, 4], {1, 2}) == ["AcknowledgedStays: snapshot 4 was never in the table"]
+    assert check_answers([1, 1], {1, 2}) == ["NoneTwice: snapshot 1 was answered 2 times"]
+    assert check_answers([1, None], {1}) == ["AcknowledgedStays: 1 snapshots for 2 acknowledged operations"]
 
 
 def test_a_change_is_made_to_the_head_that_it_was_built_on() -> None:

@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from commit_coord.iceberg import metadata as lean
+from commit_coord.iceberg import metadata as fast_metadata
 
 
 def raw(snapshots: int, version: int = 2) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def raw(snapshots: int, version: int = 2) -> dict[str, Any]:
 
 
 def parsed(snapshots: int, version: int = 2) -> Any:
-    return lean.parse(json.dumps(raw(snapshots, version)).encode(), "file:///t/metadata/v.metadata.json")
+    return fast_metadata.parse(json.dumps(raw(snapshots, version)).encode(), "file:///t/metadata/v.metadata.json")
 
 
 def stock(snapshots: int, version: int = 2) -> Any:
@@ -99,9 +99,9 @@ def appended(number: int, parent: int | None) -> tuple[Any, ...]:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("snapshots", [0, 1, 40])
 def test_what_is_dumped_is_what_pyiceberg_reads(version: int, snapshots: int) -> None:
-    changed = lean.apply_updates(parsed(snapshots, version), appended(99, snapshots or None))
+    changed = fast_metadata.apply_updates(parsed(snapshots, version), appended(99, snapshots or None))
     expected = update_table_metadata(stock(snapshots, version), appended(99, snapshots or None))
-    text = lean.dump(changed, "file:///t/metadata/v.metadata.json").decode()
+    text = fast_metadata.dump(changed, "file:///t/metadata/v.metadata.json").decode()
     assert TableMetadataUtil.parse_raw(text) == TableMetadataUtil.parse_raw(expected.model_dump_json())
 
 
@@ -112,34 +112,34 @@ def test_pyiceberg_s_own_dump_of_lean_metadata_is_right(version: int) -> None:
 
 
 def test_keys_that_pyiceberg_does_not_know_survive_a_commit() -> None:
-    changed = lean.apply_updates(parsed(2), appended(99, 2))
-    assert json.loads(lean.dump(changed, "v.metadata.json"))["a-key-of-tomorrow"] == {"kept": True}
+    changed = fast_metadata.apply_updates(parsed(2), appended(99, 2))
+    assert json.loads(fast_metadata.dump(changed, "v.metadata.json"))["a-key-of-tomorrow"] == {"kept": True}
 
 
 def test_a_commit_parses_no_old_snapshot() -> None:
     base = parsed(500)
-    changed = lean.apply_updates(base, appended(999, 500))
-    lean.dump(changed, "v.metadata.json")
+    changed = fast_metadata.apply_updates(base, appended(999, 500))
+    fast_metadata.dump(changed, "v.metadata.json")
     still_raw = [item for item in changed.__dict__["snapshots"]._items if isinstance(item, dict)]
     assert len(still_raw) >= 498
 
 
 def test_the_base_is_never_changed_by_what_grows_from_it() -> None:
     base = parsed(3)
-    one = lean.apply_updates(base, appended(10, 3))
-    two = lean.apply_updates(base, appended(20, 3))
+    one = fast_metadata.apply_updates(base, appended(10, 3))
+    two = fast_metadata.apply_updates(base, appended(20, 3))
     assert [s.snapshot_id for s in base.snapshots] == [1, 2, 3]
     assert one.snapshot_by_id(20) is None
     assert two.snapshot_by_id(10) is None
     assert one.snapshot_by_id(10) is not None
-    three = lean.apply_updates(one, appended(20, 10))
+    three = fast_metadata.apply_updates(one, appended(20, 10))
     assert [s.snapshot_id for s in three.snapshots] == [1, 2, 3, 10, 20]
 
 
 def test_the_index_finds_every_snapshot_after_a_thousand_appends() -> None:
     metadata: Any = parsed(1)
     for number in range(2, 1002):
-        metadata = lean.apply_updates(metadata, appended(number, number - 1))
+        metadata = fast_metadata.apply_updates(metadata, appended(number, number - 1))
     assert all(metadata.snapshot_by_id(number).snapshot_id == number for number in range(1, 1002))
     assert metadata.snapshot_by_id(5000) is None
 
@@ -159,16 +159,16 @@ def test_lean_metadata_survives_pickling() -> None:
 
 def test_gzipped_metadata_is_written_and_read_by_its_name() -> None:
     location = "file:///t/metadata/00001-x.gz.metadata.json"
-    data = lean.dump(parsed(2), location)
+    data = fast_metadata.dump(parsed(2), location)
     assert gzip.decompress(data)[:1] == b"{"
-    assert lean.parse(data, location) == parsed(2)
+    assert fast_metadata.parse(data, location) == parsed(2)
 
 
 @pytest.mark.parametrize("ids", [{1}, {2, 3}, {1, 2, 3, 4}])
 def test_expiring_gives_what_pyiceberg_gives_but_a_log_without_gaps(ids: set[int]) -> None:
     """PyIceberg leaves older entries in the log; for the time of an expired snapshot, one of them would answer."""
     update = (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),)
-    ours, theirs = lean.apply_updates(parsed(5), update), update_table_metadata(stock(5), update)
+    ours, theirs = fast_metadata.apply_updates(parsed(5), update), update_table_metadata(stock(5), update)
     assert list(ours.snapshots) == theirs.snapshots
     assert list(ours.snapshot_log) == [entry for entry in theirs.snapshot_log if entry.snapshot_id > max(ids)]
     assert ours.refs == theirs.refs
@@ -176,35 +176,37 @@ def test_expiring_gives_what_pyiceberg_gives_but_a_log_without_gaps(ids: set[int
 
 def test_a_snapshot_that_is_gone_can_be_expired_again() -> None:
     """As in Java; who asks for it by its id is refused by PyIceberg's call, when it was gone already."""
-    without = lean.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[2]),))
-    assert lean.apply_updates(without, (RemoveSnapshotsUpdate(snapshot_ids=[2]),)) == without
-    left = lean.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[1, 2, 77]),)).snapshots
+    without = fast_metadata.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[2]),))
+    assert fast_metadata.apply_updates(without, (RemoveSnapshotsUpdate(snapshot_ids=[2]),)) == without
+    left = fast_metadata.apply_updates(parsed(3), (RemoveSnapshotsUpdate(snapshot_ids=[1, 2, 77]),)).snapshots
     assert [snapshot.snapshot_id for snapshot in left] == [3]
 
 
 def test_an_upgrade_to_version_2_stays_lean() -> None:
-    upgraded = lean.apply_updates(parsed(3, 1), (UpgradeFormatVersionUpdate(format_version=2),))
+    upgraded = fast_metadata.apply_updates(parsed(3, 1), (UpgradeFormatVersionUpdate(format_version=2),))
     assert upgraded.format_version == 2
-    assert isinstance(upgraded, lean.LeanMetadataV2)
+    assert isinstance(upgraded, fast_metadata.LeanMetadataV2)
     assert [s.snapshot_id for s in upgraded.snapshots] == [1, 2, 3]
 
 
 def test_timestamps_never_step_back_when_the_clock_does() -> None:
     base = parsed(3)
     an_hour_ago = base.last_updated_ms - 3_600_000
-    assert lean.not_before(base, an_hour_ago) == base.last_updated_ms
-    changed = lean.apply_updates(base, (moved(2),))
-    stamped = lean.stamped(changed, base, base.last_updated_ms)
+    assert fast_metadata.not_before(base, an_hour_ago) == base.last_updated_ms
+    changed = fast_metadata.apply_updates(base, (moved(2),))
+    stamped = fast_metadata.stamped(changed, base, base.last_updated_ms)
     times = [entry.timestamp_ms for entry in stamped.snapshot_log]
     assert times == sorted(times)
     assert stamped.last_updated_ms == base.last_updated_ms
 
 
 def test_the_metadata_log_is_cut_to_its_configured_length() -> None:
-    base = lean.apply_updates(parsed(1), (SetPropertiesUpdate(updates={"write.metadata.previous-versions-max": "3"}),))
+    base = fast_metadata.apply_updates(
+        parsed(1), (SetPropertiesUpdate(updates={"write.metadata.previous-versions-max": "3"}),)
+    )
     metadata: Any = base
     for number in range(5):
-        metadata = lean.logged(metadata, metadata, f"file:///t/metadata/{number}.metadata.json")
+        metadata = fast_metadata.logged(metadata, metadata, f"file:///t/metadata/{number}.metadata.json")
     assert [entry.metadata_file[-15] for entry in metadata.metadata_log] == ["2", "3", "4"]
 
 
@@ -212,16 +214,18 @@ def test_the_metadata_log_is_cut_to_its_configured_length() -> None:
 def test_a_file_of_another_layout_is_read_as_a_whole(version: int) -> None:
     """PyIceberg's own files end otherwise, with other keys behind the snapshot log; so do Java's."""
     theirs = stock(3, version).model_dump_json().encode()
-    known = lean.parse(lean.dump(parsed(2, version), "v.metadata.json"), "v.metadata.json")
-    assert lean.parse(theirs, "v.metadata.json", known).model_dump() == stock(3, version).model_dump()
+    known = fast_metadata.parse(fast_metadata.dump(parsed(2, version), "v.metadata.json"), "v.metadata.json")
+    assert fast_metadata.parse(theirs, "v.metadata.json", known).model_dump() == stock(3, version).model_dump()
     shuffled = dict(sorted(raw(3, version).items(), key=lambda item: item[0][::-1]))
-    assert lean.parse(json.dumps(shuffled, separators=(",", ":")).encode(), "v.metadata.json") == parsed(3, version)
+    assert fast_metadata.parse(json.dumps(shuffled, separators=(",", ":")).encode(), "v.metadata.json") == parsed(
+        3, version
+    )
 
 
 def test_only_what_is_new_of_a_head_is_parsed() -> None:
-    known = lean.parse(lean.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
-    newer = lean.apply_updates(parsed(300), appended(999, 300))
-    head = lean.parse(lean.dump(newer, "v.metadata.json"), "v.metadata.json", known)
+    known = fast_metadata.parse(fast_metadata.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
+    newer = fast_metadata.apply_updates(parsed(300), appended(999, 300))
+    head = fast_metadata.parse(fast_metadata.dump(newer, "v.metadata.json"), "v.metadata.json", known)
     old, new = known.__dict__["snapshots"]._items, head.__dict__["snapshots"]._items
     assert all(ours is theirs for ours, theirs in zip(old, new, strict=False))
     assert head == newer
@@ -229,30 +233,30 @@ def test_only_what_is_new_of_a_head_is_parsed() -> None:
 
 @pytest.mark.parametrize("ids", [{1}, {300}])
 def test_a_head_whose_history_was_cut_is_read_anew(ids: set[int]) -> None:
-    known = lean.parse(lean.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
-    cut = lean.apply_updates(parsed(300), (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),))
-    head = lean.parse(lean.dump(cut, "v.metadata.json"), "v.metadata.json", known)
+    known = fast_metadata.parse(fast_metadata.dump(parsed(300), "v.metadata.json"), "v.metadata.json")
+    cut = fast_metadata.apply_updates(parsed(300), (RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)),))
+    head = fast_metadata.parse(fast_metadata.dump(cut, "v.metadata.json"), "v.metadata.json", known)
     assert head == cut
     assert {s.snapshot_id for s in head.snapshots} == set(range(1, 301)) - ids
 
 
 def test_a_table_as_of_a_snapshot_is_what_it_was_when_that_was_the_last() -> None:
     whole = parsed(6)
-    seen = lean.as_of(whole, 4)
+    seen = fast_metadata.as_of(whole, 4)
     then = stock(4)
     assert list(seen.snapshots) == then.snapshots
     assert list(seen.snapshot_log) == then.snapshot_log
-    assert (seen.current_snapshot_id, seen.refs, lean.sequence_number(seen)) == (4, then.refs, 4)
-    assert lean.as_of(whole, 6) is whole
-    assert lean.as_of(whole, 99) is whole, "it was expired meanwhile"
+    assert (seen.current_snapshot_id, seen.refs, fast_metadata.sequence_number(seen)) == (4, then.refs, 4)
+    assert fast_metadata.as_of(whole, 6) is whole
+    assert fast_metadata.as_of(whole, 99) is whole, "it was expired meanwhile"
 
 
 def test_what_was_cut_off_is_found_neither_there_nor_behind_what_is_added() -> None:
     whole = parsed(6)
     assert whole.snapshot_by_id(6) is not None  # makes the index, which the cut shares
-    seen = lean.as_of(whole, 4)
+    seen = fast_metadata.as_of(whole, 4)
     assert seen.snapshot_by_id(5) is None
-    grown = lean.apply_updates(seen, appended(50, parent=4))
+    grown = fast_metadata.apply_updates(seen, appended(50, parent=4))
     assert grown.snapshot_by_id(5) is None
     added = grown.snapshot_by_id(50)
     assert added is not None
@@ -266,4 +270,4 @@ def test_metadata_with_schemas_that_are_none_is_refused_as_by_pyiceberg(schemas:
     with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever PyIceberg says
         TableMetadataUtil.parse_obj(copy.deepcopy(broken))
     with pytest.raises(type(theirs.value)):
-        lean.parse(json.dumps(broken).encode(), "x.metadata.json")
+        fast_metadata.parse(json.dumps(broken).encode(), "x.metadata.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
-from commit_coord.locks.memory import _Journal
+from commit_coord.locks.memory_space import ExpiringEntries
 from commit_coord.model import JournalEntry
 
 
@@ -15,7 +15,7 @@ def _entry(request_id: str) -> JournalEntry:
 
 def test_an_answer_is_left_while_another_holder_leaves_one() -> None:
     """The collector may come at any line, and what it ends lets other threads go on."""
-    journal = _Journal()
+    journal = ExpiringEntries()
     for number in range(5_000):
         journal.put(_entry(f"{number}"), 0.0, 900_000)
     others: list[threading.Thread] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commit_coord.locks.zookeeper_heard import Heard
+from commit_coord.locks.zookeeper.session_age import Heard
 
 RELAY = 1.0
 

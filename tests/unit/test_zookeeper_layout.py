@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commit_coord.errors import ConfigError
-from commit_coord.locks.zookeeper_access import ALL, Access, Right
-from commit_coord.locks.zookeeper_layout import (
+from commit_coord.locks.zookeeper.access import ALL, Access, Right
+from commit_coord.locks.zookeeper.layout import (
     Layout,
     LockData,
     LockNode,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import Outcome, Rig, kind_of, run_again, run_many
-from commit_coord.testing.rows.program import loads
-from commit_coord.testing.rows.run import ALONE
+from commit_coord.testing.rows.printed import loads
 from commit_coord.testing.rows.shrink import smallest
 
 

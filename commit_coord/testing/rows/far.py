@@ -28,9 +28,11 @@ from pyiceberg.table import Table
 import commit_coord
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.testing.rows import many
-from commit_coord.testing.rows.metadata import Files
-from commit_coord.testing.rows.operations import STATEMENTS, CommitFiles, Single, WriteFiles
-from commit_coord.testing.rows.run import ALONE, NAMESPACE, Clients, Doing, Written, quiet
+from commit_coord.testing.rows.clients import Clients, quiet
+from commit_coord.testing.rows.doing import NAMESPACE, Doing, Written
+from commit_coord.testing.rows.findings import ALONE
+from commit_coord.testing.rows.model.operations import STATEMENTS, CommitFiles, Single, WriteFiles
+from commit_coord.testing.rows.read.observed import Files
 
 _OURS = ("a", "b")
 _PATIENCE_S = 120.0

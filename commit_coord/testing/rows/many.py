@@ -11,13 +11,22 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from commit_coord.testing.rows.program import Dice, Mix, Program, Step, View, mix, step, table
-from commit_coord.testing.rows.run import Clients, Finding, Run, Spoilt, clients
+from commit_coord.testing.rows.clients import Clients, clients
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix, mix, step
+from commit_coord.testing.rows.draw.tables import table
+from commit_coord.testing.rows.findings import Finding, Spoilt
+from commit_coord.testing.rows.program import Program, Step
+from commit_coord.testing.rows.run import Run
 
 _STEPS = (4, 12)
+
+_EACH_S = 60.0
+"""Seconds between two lines of a log about how far it is."""
 
 
 class Rig:
@@ -197,23 +206,32 @@ class Summary:
 
 
 def run_many(seeds: Sequence[int], processes: int, tell: Callable[[Outcome], None], rig: Rig | None = None) -> Summary:
-    """Run the programs of *seeds*, and *tell* of the first finding of each kind."""
-    found = Summary()
-    began = time.monotonic()
-    with outcomes(seeds, processes, rig) as made:
+    """Run the programs of *seeds*, and *tell* of the first finding of each kind. Ctrl-C sums up what ran so far."""
+    found, progress = Summary(), _Progress(len(seeds))
+    with outcomes(seeds, processes, rig) as made, suppress(KeyboardInterrupt):
         for one in made:
             new = one.kind and one.kind not in found.first
             found.add(one)
-            _progress(found, len(seeds), time.monotonic() - began)
+            progress.show(found)
             if new:
                 tell(one)
     return found
 
 
-def _progress(found: Summary, runs: int, seconds: float) -> None:
-    """Show on a terminal how far it is."""
-    if sys.stderr.isatty():
-        left = seconds / found.runs * (runs - found.runs)
-        end = "\n" if found.runs == runs else ""
-        text = f"{found.runs:,} of {runs:,} programs, {sum(found.kinds.values()):,} findings, {left / 60:.0f} min left"
-        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+class _Progress:
+    """Shows how many of *runs* are done: on a terminal at once, in a log by a line each minute."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs, self._began, self._shown = runs, time.monotonic(), time.monotonic()
+
+    def show(self, found: Summary) -> None:
+        """Show it if it is time to."""
+        now, at_once = time.monotonic(), sys.stderr.isatty()
+        if not at_once and now < self._shown + _EACH_S:
+            return
+        self._shown = now
+        left_s = (now - self._began) / found.runs * (self._runs - found.runs)
+        findings = sum(found.kinds.values())
+        text = f"{found.runs:,} of {self._runs:,} programs, {findings:,} findings, {left_s / 60:.0f} min left"
+        begin, end = ("\r\033[K", "\n" if found.runs == self._runs else "") if at_once else ("", "\n")
+        print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)

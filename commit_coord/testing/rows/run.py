@@ -11,338 +11,64 @@ it saw it last until it looks again. After each step:
 
 from __future__ import annotations
 
-import datetime as dt
-import io
 import itertools
 import json
-import logging
-import math
 import os
 import shutil
-import sqlite3
-import tempfile
-import threading
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pyiceberg.exceptions
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import ListType, MapType, NestedField, StructType
-from pyiceberg.utils.concurrent import ExecutorFactory
 
-import commit_coord
-from commit_coord import sql
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, LockError
-from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows import limits, metadata, readers
-from commit_coord.testing.rows.metadata import Files, Observed
-from commit_coord.testing.rows.model import (
-    MAIN,
-    Always,
-    And,
-    Compare,
-    In,
-    IsNull,
-    Named,
-    Not,
-    NotNull,
-    Or,
-    Row,
-    State,
-    Stated,
-    Where,
-    bound,
-    canonical,
-    complete,
-    leaves,
-    paths,
-    value_at,
-)
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.clients import Clients, quiet
+from commit_coord.testing.rows.differences import difference
+from commit_coord.testing.rows.doing import NAMESPACE, settle
+from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt, in_words
+from commit_coord.testing.rows.leftovers import Leftovers
+from commit_coord.testing.rows.model.conditions import Always, Where
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     OURS_ALONE,
-    STATEMENTS,
-    AddColumn,
     AddFiles,
-    AddPartition,
-    Append,
     CommitFiles,
-    Compact,
-    Concatenate,
-    Delete,
-    DropColumn,
-    DropPartition,
-    DropRef,
-    DynamicOverwrite,
     Expected,
     Expire,
     ExpireOne,
-    Insert,
-    InsertSelect,
-    MakeRef,
-    MoveFirst,
     Operation,
     Orphans,
-    Overwrite,
-    Promote,
     Race,
     Recreate,
     Refresh,
-    RenameColumn,
     Require,
-    Rollback,
-    SetProperty,
     Single,
-    SortBy,
-    SqlDelete,
-    SqlUpdate,
-    Statement,
-    SwapColumns,
-    Transact,
-    Truncate,
-    UpdateRows,
-    Upgrade,
     Upsert,
     WriteFiles,
     is_fresh,
-    meaning,
-    unnumbered,
 )
-from commit_coord.testing.rows.program import Look, Program, stock_call
+from commit_coord.testing.rows.model.state import State, paths
+from commit_coord.testing.rows.model.values import MAIN, Row, complete
+from commit_coord.testing.rows.program import Look, Program
+from commit_coord.testing.rows.read import metadata, observed
+from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.rows.reading import read_with_all, telling
+from commit_coord.testing.rows.stock import stock_error
 
-NAMESPACE = "db"
 _numbers = itertools.count(1)
-
-
-class Finding(Exception):
-    """What should not be.
-
-    Args:
-        kind: Stable: findings of one kind probably have one cause.
-        text: What was expected and what came.
-    """
-
-    def __init__(self, kind: str, text: str) -> None:
-        self.kind = kind
-        self.text = text
-        super().__init__(f"{kind}: {text}")
-
-
-class Spoilt(Exception):
-    """Nothing more can be said of the table: above all, a late client of PyIceberg's broke it by itself."""
-
-
-# Clients.
-
-
-@dataclass
-class Clients:
-    """Catalogs on one database, for many programs.
-
-    Args:
-        folder: Where everything lies.
-        locks: ``operation-locks`` of ours.
-    """
-
-    folder: Path
-    locks: str
-    catalogs: dict[str, Any] = field(default_factory=dict)
-    lock_impl: ClassVar[str] = "memory"
-
-    def __post_init__(self) -> None:
-        """Open them."""
-        self.database = self.folder / "catalog.db"
-        uri, warehouse = f"sqlite:///{self.database}", f"file://{self.folder}/warehouse"
-        for name in ("a", "b"):
-            self.catalogs[name] = commit_coord.load_catalog(
-                "rows",
-                uri=f"coord+{uri}",
-                warehouse=warehouse,
-                **{
-                    "lock-impl": self.lock_impl,
-                    "operation-locks": self.locks,
-                    "lock.acquire-timeout-ms": "150",
-                },
-            )
-        self.catalogs["s"] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
-        self.catalogs["s"].create_namespace(NAMESPACE)
-        self._connection = sqlite3.connect(self.database)
-
-    def pointer(self, table: str) -> str | None:
-        """Return where the metadata of *table* is."""
-        found = self._connection.execute(
-            "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?", (table,)
-        ).fetchone()
-        return found and str(found[0])
-
-    def doing(self, folder: Path, files: Files) -> Any:
-        """Return what does operations."""
-        return Doing(folder, files)
-
-    def close(self) -> None:
-        """Close them."""
-        self._connection.close()
-        for catalog in self.catalogs.values():
-            catalog.close()
-
-
-@contextmanager
-def clients(locks: str, folder: Path | None = None) -> Iterator[Clients]:
-    """Yield clients in *folder*, which stays, or in one of their own, in memory where there is such a place."""
-    if folder is not None:
-        folder.mkdir(parents=True)
-        kept = Clients(folder, locks)
-        try:
-            yield kept
-        finally:
-            kept.close()
-        return
-    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=memory) as own:
-        made = Clients(Path(own), locks)
-        try:
-            yield made
-        finally:
-            made.close()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep to ourselves what PyIceberg prints, logs and warns of when it refuses something."""
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-# What clients do.
-
-
-def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
-    """Return rows as a user would pass them: with the columns of *schema*, nullable where a value is missing."""
-    made = schema_to_pyarrow(schema, include_field_ids=False)
-    fields = schema.as_struct()
-    named = [dict(row) for row in rows]
-    if not all(complete(canonical(row, fields), fields) for row in named):
-        made = pa.schema([f.with_nullable(True) for f in made])
-    return pa.Table.from_pylist(named, schema=made)
-
 
 _READ_EACH = 3
 """So many steps; the files are judged after each, and what is wrong for readers alone mostly stays so."""
 
-_MEMORY = "/dev/shm"  # noqa: S108 - a folder in it gets a name of its own # nosec B108
-
 _METADATA = "metadata: "
 
 _LANDED = "it has landed before"
-
-ALONE = "PyIceberg alone: "
-"""What a finding's kind begins with where none of our code had a part in it."""
-
-Written = tuple[list[Any], int]
-"""Data files, and the id of the schema that they were written with."""
-
-
-@dataclass
-class Doing:
-    """What operations need beside the table.
-
-    Args:
-        folder: For files that lie outside of the table.
-        files: Learns what files hold that name no field ids.
-        slots: What was written for a later commit, by name.
-    """
-
-    folder: Path
-    files: Files
-    slots: dict[str, Written] = field(default_factory=dict)
-    between: Callable[[], None] = lambda: None
-    """Called behind the first call of a transaction."""
-
-    def __call__(self, operation: Single, table: Table) -> None:
-        """Do *operation* on *table*, as its client sees it."""
-        match operation:
-            case Refresh():
-                table.refresh()
-            case Transact(calls=calls):
-                with table.transaction() as transaction:
-                    for at, call in enumerate(calls):
-                        if at == 1:
-                            self.between()
-                        self.call(call, transaction, table.schema())
-            case WriteFiles(rows=rows, slot=slot):
-                made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
-                for file in made:
-                    file.spec_id = table.metadata.default_spec_id  # as whoever commits files of others must say
-                self.slots[slot] = made, table.schema().schema_id
-            case CommitFiles(slot=slot, mode=mode, where=where):
-                ours: Any = table
-                files, written = self.slots[slot]
-                request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
-                condition, said = readers.expression(where), written if operation.told else None
-                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=said, **request)
-            case Compact():
-                ours = table
-                ours.compact()
-            case Orphans():
-                keeper: Any = table.catalog
-                keeper.delete_orphans(keeper.find_orphans(table.name(), older_than_ms=0, force=True))
-            case UpdateRows() | SetProperty() | Upgrade():
-                with table.transaction() as transaction:
-                    self.call(operation, transaction, table.schema())
-            case _ if isinstance(operation, STATEMENTS):
-                catalog: Any = table.catalog
-                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=NAMESPACE)
-            case _:
-                self.call(operation, table, table.schema())
-
-    def call(self, operation: Any, target: Any, schema: Schema) -> None:
-        """Do *operation* through *target*, a table or a transaction."""
-        match operation:
-            case Append(rows=rows, branch=branch):
-                target.append(arrow(rows, schema), branch=branch)
-            case Overwrite(rows=rows, where=where, branch=branch, given=given):
-                reads = {"reads": commit_coord.NOTHING} if given else {}
-                target.overwrite(arrow(rows, schema), readers.expression(where), branch=branch, **reads)
-            case Delete(where=where, branch=branch):
-                target.delete(readers.expression(where), branch=branch)
-            case Upsert(rows=rows, keys=keys):
-                target.upsert(arrow(rows, schema), join_cols=list(keys))
-            case DynamicOverwrite(rows=rows):
-                target.dynamic_partition_overwrite(arrow(rows, schema))
-            case AddFiles(rows=rows):
-                target.add_files([self._foreign(rows, schema)])
-            case UpdateRows(where=where, sets=sets, branch=branch):
-                target.update_rows(readers.expression(where), lambda found: _set(found, dict(sets)), branch=branch)
-            case SetProperty(key=key, value=value):
-                target.set_properties({key: value})
-            case Upgrade():
-                target.upgrade_table_version(2)
-            case _:
-                _change(operation, target)
-
-    def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
-        path = self.folder / f"foreign-{next(_numbers)}.parquet"
-        pq.write_table(arrow(rows, schema), path)
-        made: list[Row] = [canonical(row, schema.as_struct()) for row in rows]
-        self.files.rows[str(path)] = made
-        return str(path)
 
 
 def _lands_under_no_name(one: Single, other: Single) -> bool:
@@ -352,165 +78,6 @@ def _lands_under_no_name(one: Single, other: Single) -> bool:
         and isinstance(other, CommitFiles)
         and (one.slot, one.named, other.named) == (other.slot, True, False)
     )
-
-
-def _settle() -> None:
-    """Wait until PyIceberg's threads have nothing to do: when one of them fails, it does not wait for the others."""
-    pool: Any = ExecutorFactory.get_or_create()
-    together = threading.Barrier(pool._max_workers)
-    for done in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
-        done.result()
-
-
-def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
-    for column, value in sets.items():
-        index = rows.schema.get_field_index(column)
-        try:
-            made = pa.array([value] * rows.num_rows, rows.schema.field(index).type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            # Under a lock the function is given the table as it is, where the name may be another column's.
-            raise ValueError(f"the column {column} can't have {value!r}") from error
-        rows = rows.set_column(index, rows.schema.field(index), made)
-    return rows
-
-
-def _change(operation: Any, target: Any) -> None:
-    match operation:
-        case AddColumn(column=column, kind=kind):
-            with target.update_schema() as update:
-                update.add_column(tuple(column.split(".")), kind)
-        case DropColumn(column=column):
-            with target.update_schema(allow_incompatible_changes=True) as update:
-                update.delete_column(tuple(column.split(".")))
-        case RenameColumn(column=column, to=to):
-            with target.update_schema() as update:
-                update.rename_column(tuple(column.split(".")), to)
-        case SwapColumns(one=one, other=other):
-            with target.transaction() as transaction:
-                for old, new in ((one, "__swap"), (other, one), ("__swap", other)):
-                    with transaction.update_schema() as update:
-                        update.rename_column(old, new)
-        case Promote(column=column, kind=kind):
-            with target.update_schema() as update:
-                update.update_column(column, kind)
-        case Require(column=column, required=required):
-            with target.update_schema(allow_incompatible_changes=True) as update:
-                update.update_column(column, required=required)
-        case MoveFirst(column=column):
-            with target.update_schema() as update:
-                update.move_first(column)
-        case AddPartition(column=column, transform=transform, name=name):
-            with target.update_spec() as update:
-                update.add_field(column, parse_transform(transform), name)
-        case DropPartition(name=name):
-            with target.update_spec() as update:
-                update.remove_field(name)
-        case SortBy(column=column):
-            with target.update_sort_order() as update:
-                update.asc(column, parse_transform("identity"))
-        case MakeRef(name=name, kind=kind):
-            at = target.current_snapshot().snapshot_id
-            make = target.manage_snapshots()
-            (make.create_tag if kind == "tag" else make.create_branch)(at, name).commit()
-        case DropRef(name=name, kind=kind):
-            make = target.manage_snapshots()
-            (make.remove_tag if kind == "tag" else make.remove_branch)(name).commit()
-        case Expire():
-            soon = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - PyIceberg takes local time
-            target.maintenance.expire_snapshots().older_than(soon).commit()
-        case ExpireOne(back=back):
-            target.maintenance.expire_snapshots().by_id(_ancestor(target, back)).commit()
-        case Rollback(back=back):
-            target.manage_snapshots().rollback_to_snapshot(_ancestor(target, back)).commit()
-        case _:
-            raise TypeError(operation)
-
-
-def _ancestor(table: Table, back: int) -> int:
-    """Return the snapshot that is so many behind the head of the main branch.
-
-    Raises:
-        ValueError: There is none.
-    """
-    found = table.current_snapshot()
-    for _ in range(back):
-        found = table.snapshot_by_id(found.parent_snapshot_id) if found and found.parent_snapshot_id else None
-    if found is None:
-        raise ValueError("there are not so many snapshots")
-    return found.snapshot_id
-
-
-# Statements.
-
-
-def text_of(operation: Statement, table: str, schema: Schema) -> str:
-    """Return *operation* as it is typed."""
-    match operation:
-        case Insert(columns=columns, values=values, overwrite=overwrite):
-            lines = ", ".join(f"({', '.join(map(literal, line))})" for line in values)
-            return f"INSERT {'OVERWRITE' if overwrite else 'INTO'} {table} ({', '.join(columns)}) VALUES {lines}"
-        case InsertSelect(where=where, overwrite=overwrite):
-            kind = "OVERWRITE" if overwrite else "INTO"
-            return f"INSERT {kind} {table} SELECT * FROM {table}{where_text(where)}"
-        case SqlUpdate(where=where, sets=sets):
-            changes = ", ".join(f"{column} = {literal(value)}" for column, value in sets)
-            return f"UPDATE {table} SET {changes}{where_text(where)}"
-        case SqlDelete(where=where):
-            return f"DELETE FROM {table}{where_text(where)}"
-        case Truncate():
-            return f"TRUNCATE TABLE {table}"
-        case Concatenate():
-            return f"ALTER TABLE {table} CONCATENATE"
-
-
-def where_text(where: Where) -> str:
-    """Return the clause of a statement that means *where*; "" for every row."""
-    return "" if isinstance(where, Always) else f" WHERE {_condition(where)}"
-
-
-def _condition(where: Where) -> str:
-    match where:
-        case Stated(inner=inner):
-            return _condition(inner)
-        case Not(inner=inner):
-            return f"NOT ({_condition(inner)})"
-        case And(left=left, right=right):
-            return f"({_condition(left)} AND {_condition(right)})"
-        case Or(left=left, right=right):
-            return f"({_condition(left)} OR {_condition(right)})"
-        case IsNull(column=column):
-            return f"{column} IS NULL"
-        case NotNull(column=column):
-            return f"{column} IS NOT NULL"
-        case In(column=column, values=values):
-            return f"{column} IN ({', '.join(map(literal, values))})"
-        case Compare(column=column, op=op, value=value):
-            return f"{column} {'=' if op == '==' else op} {literal(value)}"
-    raise TypeError(where)
-
-
-def literal(value: Any) -> str:
-    """Return a constant as it is typed."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return str(value).upper()
-        case str():
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case bytes():
-            return f"X'{value.hex()}'"
-        case dt.datetime() if value.tzinfo is None:
-            return f"TIMESTAMP '{value}'"
-        case dt.datetime() | dt.time():
-            return f"'{value}'"
-        case dt.date():
-            return f"DATE '{value}'"
-        case Decimal():
-            return f"{value:f}"
-        case float() if not math.isfinite(value):
-            return f"CAST('{value}' AS DOUBLE)"
-    return repr(value)
 
 
 # The run.
@@ -523,7 +90,7 @@ class Run:
     Args:
         clients: Who does it.
         program: What is done.
-        look: Reads everything with every reader after each step, not in the end alone.
+        counts: Learns what was exercised.
     """
 
     clients: Clients
@@ -541,10 +108,8 @@ class Run:
         self.states: dict[str, State] = {}
         self.landed: set[tuple[str, str]] = set()
         self.plain: set[tuple[str, str]] = set()
-        self.reached: set[str] = set()
-        self.left: set[str] = set()
+        self.leftovers = Leftovers()
         self.depth = 0
-        self.merges = False
         self.nested: Exception | None = None
         self.steps = 0
         self.unread = False
@@ -570,7 +135,7 @@ class Run:
         properties = {"format-version": version, "commit.retry.min-wait-ms": "1", **program.properties}
         made = catalog.create_table((NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
         if program.version > 2:
-            path = Path(metadata.local(made.metadata_location))
+            path = Path(observed.local(made.metadata_location))
             path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
     @property
@@ -752,8 +317,8 @@ class Run:
                 raise Finding("Orphans took live files", ", ".join(map(os.path.basename, missing)))
         if self.is_stock(operation) or isinstance(operation, WriteFiles):
             if error is not None:
-                _settle()
-            self.left |= self._unreached()  # PyIceberg's own leftovers
+                settle()
+            self.leftovers.new(self.head)  # PyIceberg's own are known from now on
         if self.head.location != old.location:
             try:
                 self._judge_files(old)
@@ -798,7 +363,7 @@ class Run:
 
     def _keep(self, operation: WriteFiles) -> None:
         written, _ = self.doing.slots[operation.slot]
-        self.left |= {metadata.local(file.file_path) for file in written}
+        self.leftovers.allow(observed.local(file.file_path) for file in written)
         rows = tuple(row for file in written for row in self.files.data(file.file_path))
         self.slots[operation.slot] = (self.base(operation.client), rows)
 
@@ -823,7 +388,7 @@ class Run:
             raise Finding(f"{kind} unknown", f"{operation}: {said}") from error
         if self.depth and isinstance(error, LockError | CommitCoordError) and "lock" in str(error):
             return  # who is raced holds locks
-        if not in_words(error) and self._stock_says(operation) != type(error).__name__:
+        if not in_words(error) and stock_error(operation, self.head, self.folder) != type(error).__name__:
             raise Finding(f"{kind} raw {type(error).__name__}", f"{operation} raised {said}") from error
         if not all(complete(row, head.fields) for row in head.rows.get(MAIN, ())):
             return  # a late PyIceberg client left a required value out: nobody can write that row anew
@@ -835,65 +400,23 @@ class Run:
             # PyIceberg's upsert trips over columns that have changed since the last snapshot, and ours must not.
             and not (
                 not isinstance(operation, OURS_ALONE)
-                and self._stock_says(operation, anew=isinstance(operation, Upsert))
+                and stock_error(operation, self.head, self.folder, anew=isinstance(operation, Upsert))
             )
         ):
             raise Finding(f"{kind} refused", f"{operation} must land, and was refused: {said}") from error
 
-    def _stock_says(self, operation: Single, *, anew: bool = False) -> str:
-        """Return the name of the error by which PyIceberg refuses *operation* on the table as it is; "" if none.
-
-        Args:
-            operation: What is asked for.
-            anew: On a table of the same columns and rows that was just made: nothing has ever been changed in it.
-        """
-        asked = stock_call(operation)
-        if asked is None or isinstance(asked, Recreate):
-            return ""
-        before = self._on_disk()
-        catalog = SqlCatalog("shadow", uri="sqlite:///:memory:", warehouse=f"file://{self.folder}/shadow")
-        try:
-            catalog.create_namespace(NAMESPACE)
-            table = catalog.register_table((NAMESPACE, self.name), self.head.location)
-            with quiet():
-                if anew:
-                    rows = table.scan().to_arrow()
-                    table = catalog.create_table((NAMESPACE, "anew"), rows.schema)
-                    table.append(rows)
-                Doing(self.folder, Files())(asked, table)
-        except Exception as error:  # noqa: BLE001 - that is what is asked for
-            return type(error).__name__
-        finally:
-            catalog.close()
-            for path in self._on_disk() - before:
-                os.unlink(path)
-        return ""
-
     # Files.
 
     def _judge_files(self, old: Observed | None) -> None:
-        self.reached |= set(metadata.reachable(self.head))
+        self.leftovers.refer(self.head)
         for fault in metadata.faults(self.head, old):
             raise Finding(_METADATA + fault.split(":")[0], fault)
         if self.depth == 0:
             self._judge_leaks("")
 
     def _judge_leaks(self, kind: str) -> None:
-        if leaked := self._unreached() - self.left:
-            self.left |= leaked
+        if leaked := self.leftovers.new(self.head):
             raise Finding(f"{kind} leak".strip(), ", ".join(sorted(os.path.basename(path) for path in leaked)))
-
-    def _on_disk(self) -> set[str]:
-        location = metadata.local(self.head.raw["location"])
-        return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
-
-    def _unreached(self) -> set[str]:
-        found = self._on_disk() - self.reached
-        self.merges |= self.head.raw.get("properties", {}).get("commit.manifest-merge.enabled") == "true"
-        if self.merges:
-            # PyIceberg leaves a manifest that it wrote and merged into another one before the commit.
-            found = {path for path in found if not path.endswith(".avro")}
-        return found
 
     # Readers.
 
@@ -918,71 +441,7 @@ class Run:
             self._look(Always())
 
     def _look(self, where: Where) -> None:
-        """Read the table with every reader, and compare."""
-        state, schema = self.state, self.head.schema
-        if not state.fields.fields:
-            return  # no reader counts the rows of a table without columns
-        try:
-            matches = bound(where, state.fields)
-        except LookupError:
-            return
-        except Exception:  # noqa: BLE001 - of a column that went
-            return
-        expected = Counter(filter(matches, state.of().elements()))
-        for name, read in readers.READERS.items():
-            if limit := next(_LIMITS[name](self.head, where), "") if name in _LIMITS else "":
-                self.counts[f"not read by {name}: {limit}"] += 1
-                continue
-            self.counts[f"read by {name}"] += 1
-            try:
-                found = read(self.head.location, schema, where)
-            except Exception as error:
-                if why := limits.known(name, error):
-                    self.counts[f"not read by {name}: {why}"] += 1
-                    continue
-                raise Finding(
-                    f"{name} can't read {type(error).__name__}", f"{where}: {type(error).__name__}: {error}"
-                ) from error
-            wanted = expected
-            if name == "pyiceberg":
-                wanted, found = (readers.as_pyiceberg_shows(one, state.fields) for one in (expected, found))
-            if found != wanted:
-                scan = "scan" if isinstance(where, Always) else "filter"
-                raise Finding(f"{name} {scan}", f"{where}: {_bags(wanted, found)}")
-
-
-def telling(state: State) -> Iterator[Where]:
-    """Yield a condition on each column of single values, that some row of the table satisfies if one has a value."""
-    rows = sorted(state.of(), key=repr)
-    for at, (path, field_ids) in enumerate(leaves(state.fields)):
-        values = [
-            value
-            for row in rows
-            if (value := value_at(row, field_ids)) is not None and not (isinstance(value, float) and math.isnan(value))
-        ]
-        turn = (at + len(rows)) % 3
-        if not values or turn == 0:
-            yield IsNull(path)
-        else:
-            yield Compare(path, "==" if turn == 1 else "<=", values[at % len(values)])
-
-
-_LIMITS: dict[str, Callable[[Observed, Where], Iterator[str]]] = {
-    "duckdb": limits.duckdb,
-    "pyiceberg": limits.pyiceberg,
-    "ours": limits.no_columns,
-}
-
-_WORDS = (
-    CommitCoordError,
-    ValueError,
-    NotImplementedError,
-    *(
-        thing
-        for thing in vars(pyiceberg.exceptions).values()
-        if isinstance(thing, type) and issubclass(thing, Exception)
-    ),
-)
+        read_with_all(self.head, self.state, where, self.counts)
 
 
 def _complete(state: State) -> bool:
@@ -991,81 +450,3 @@ def _complete(state: State) -> bool:
         return all(complete(row, state.fields) for rows in state.rows.values() for row in rows)
     except (TypeError, ValueError):  # a map where a number is
         return False
-
-
-def in_words(error: Exception) -> bool:
-    """Return whether *error* was raised on purpose, and says something."""
-    return isinstance(error, _WORDS) and bool(str(error))
-
-
-def _bags(wanted: Counter[Row], found: Counter[Row]) -> str:
-    missing, more = wanted - found, found - wanted
-    return f"missing {_few(missing)}, not expected {_few(more)}"
-
-
-def _few(rows: Counter[Row]) -> str:
-    some = [repr(row)[:300] for row in rows.elements()]
-    return "nothing" if not some else ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
-
-
-def difference(wanted: State, found: State, head: State) -> str | None:
-    """Return how *found* differs from *wanted*; *head* is what was there before."""
-    if (wanted.uuid or found.uuid) != found.uuid or (not wanted.uuid and found.uuid == head.uuid):
-        return "it is another table"
-    fields = wanted.fields if wanted.uuid else unnumbered(wanted.fields)
-    if not _same_type(fields, found.fields, head.last_id if wanted.uuid else 0):
-        return f"the columns are {found.fields}, of {wanted.fields}"
-    for name in {*wanted.rows, *found.rows}:
-        rows = Counter(State("", found.fields, {"": wanted.rows.get(name, ())}).of(""))
-        if rows != found.of(name):
-            return f"{name}: {_bags(rows, found.of(name))}"
-        if name != MAIN and (name in wanted.rows) != (name in found.rows):
-            return f"{name} is {'missing' if name in wanted.rows else 'there'}"
-    for key, one, other in (
-        ("spec", _spec(wanted), _spec(found)),
-        ("order", _order(wanted), _order(found)),
-        *((key, getattr(wanted, key), getattr(found, key)) for key in ("tags", "properties", "version")),
-    ):
-        if one != other:
-            return f"{key} is {other}, of {one}"
-    return None
-
-
-def _name(state: State, field_id: int) -> str | None:
-    return next((f.name for f in state.fields.fields if f.field_id == field_id), None)
-
-
-def _spec(state: State) -> list[tuple[Any, ...]]:
-    return [(_name(state, p.source), p.transform, p.name) for p in state.spec]
-
-
-def _order(state: State) -> list[tuple[Any, ...]]:
-    return [(_name(state, source), *rest) for source, *rest in state.order]
-
-
-def _same_type(wanted: Any, found: Any, last_id: int) -> bool:
-    """Return whether two types are the same; where *wanted* has the id -1, *found* must have a new one."""
-    if type(wanted) is not type(found):
-        return False
-    match wanted:
-        case StructType(fields=fields):
-            return len(fields) == len(found.fields) and all(
-                _same_type(one, other, last_id) for one, other in zip(fields, found.fields, strict=True)
-            )
-        case NestedField():
-            return (
-                (wanted.name, wanted.required) == (found.name, found.required)
-                and _same_id(wanted.field_id, found.field_id, last_id)
-                and _same_type(wanted.field_type, found.field_type, last_id)
-            )
-        case ListType():
-            return _same_type(wanted.element_field, found.element_field, last_id)
-        case MapType():
-            return _same_type(wanted.key_field, found.key_field, last_id) and _same_type(
-                wanted.value_field, found.value_field, last_id
-            )
-    return bool(wanted == found)
-
-
-def _same_id(wanted: int, found: int, last_id: int) -> bool:
-    return found > last_id if wanted == -1 else wanted == found

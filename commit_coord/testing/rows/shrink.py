@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from commit_coord.testing.rows.model import Always, And, Not, Or
-from commit_coord.testing.rows.operations import Race, Transact
+from commit_coord.testing.rows.model.conditions import Always, And, Not, Or
+from commit_coord.testing.rows.model.operations import Race, Transact
 from commit_coord.testing.rows.program import Program, Step
 
 Fails = Callable[[Program], bool]

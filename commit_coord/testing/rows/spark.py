@@ -16,26 +16,26 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from commit_coord.testing.rows.model import (
-    MAIN,
+from commit_coord.testing.rows.draw.conditions import where
+from commit_coord.testing.rows.draw.dice import Dice, rows
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix, meanwhile, step
+from commit_coord.testing.rows.model.conditions import (
     Always,
     And,
     Compare,
     In,
     IsNull,
-    Named,
     Not,
     NotNull,
     Or,
-    Row,
-    State,
     Unbound,
     Where,
     bound,
     columns_of,
-    rows_of,
 )
-from commit_coord.testing.rows.operations import (
+from commit_coord.testing.rows.model.meaning import meaning
+from commit_coord.testing.rows.model.operations import (
     Append,
     Compact,
     DynamicOverwrite,
@@ -44,12 +44,11 @@ from commit_coord.testing.rows.operations import (
     Overwrite,
     Race,
     Refresh,
-    files_replaced,
-    meaning,
-    on_snapshot,
-    same_kinds,
 )
-from commit_coord.testing.rows.program import Dice, Mix, Step, View, meanwhile, rows, step, where
+from commit_coord.testing.rows.model.row_changes import files_replaced, on_snapshot, same_kinds
+from commit_coord.testing.rows.model.state import State, rows_of
+from commit_coord.testing.rows.model.values import MAIN, Named, Row
+from commit_coord.testing.rows.program import Step
 
 CLIENT = "k"
 

@@ -56,13 +56,20 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord import errors
 from commit_coord.spark import compact_table, datasource, foreach_batch, read_table, register, write_table
-from commit_coord.testing.rows import readers
-from commit_coord.testing.rows.kept import column
+from commit_coord.testing.rows.clients import Clients
+from commit_coord.testing.rows.doing import NAMESPACE, Doing
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.draw.evolutions import View
+from commit_coord.testing.rows.draw.steps import Mix
+from commit_coord.testing.rows.engines import column
+from commit_coord.testing.rows.findings import Finding
 from commit_coord.testing.rows.many import Rig
-from commit_coord.testing.rows.metadata import Files
-from commit_coord.testing.rows.model import Always, Where, bound, canonical
-from commit_coord.testing.rows.program import Dice, Mix, Step, View
-from commit_coord.testing.rows.run import NAMESPACE, Clients, Doing, Finding, Run
+from commit_coord.testing.rows.model.conditions import Always, Where, bound
+from commit_coord.testing.rows.model.values import canonical
+from commit_coord.testing.rows.program import Step
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.read.observed import Files
+from commit_coord.testing.rows.run import Run
 from commit_coord.testing.rows.spark import CLIENT, SparkCompact, SparkLook, SparkSelect, SparkWrite, draw, text
 
 _LOOK = "__look"

@@ -1,0 +1,250 @@
+"""The locks of a catalog: what operations take, what is listed and freed by hand, and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from pyiceberg.typedef import Identifier
+
+from commit_coord.config import Configuration, Settings
+from commit_coord.coordinator import Coordinator
+from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.events import Events, LocksForced
+from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.hive_lease import Leases
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.observing.audit import AuditLog
+from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.protocol.commit import SwapResult
+from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
+from commit_coord.table.operation_locks import acquire, needed_locks
+
+
+class LockingCatalog:
+    """What a catalog's users do with its locks. A subclass sets the attributes before the first call."""
+
+    settings: Settings
+    configuration: Configuration
+    locks: HandoverLockManager
+    coordinator: Coordinator
+    events: Events
+    host: Host = SYSTEM_HOST
+    _audit: AuditLog
+
+    def spelled(self, resource: Resource) -> Resource:
+        """Return *resource* under the names that the store keeps: the only ones that lock, so one object has one lock.
+
+        Every entry of this catalog that takes a resource spells it so. PyIceberg strips the blanks around the levels of
+        a namespace.
+        """
+        namespace = ".".join(level.strip() for level in resource.path[0].split("."))
+        return Resource((namespace, *resource.path[1:])) if namespace else resource
+
+    def lock_operation(
+        self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
+    ) -> Lease:
+        """Take the locks of an operation, all or none; a context manager that gives them back.
+
+        Read the tables again once they are held: what was read before may have changed while waiting.
+
+        Args:
+            locks: Without parents. More partitions than ``lock.max-partitions`` are locked by their prefixes.
+            statement: Shown to whoever waits.
+
+        Raises:
+            LockTimeout: ``lock.acquire-timeout-ms`` passed; the message names the holder.
+            LockReentered: This thread holds one of them already.
+            LockRefused: The policy is ``deny`` and its retries are used up.
+        """
+        return self.acquire_operation(self.lock_request(locks, statement=statement))
+
+    def lock_request(
+        self,
+        locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]],
+        *,
+        statement: str = "",
+        explicit: bool = False,
+    ) -> LockRequest:
+        """Return what :meth:`lock_operation` asks the lock manager for, parents included; nothing is asked yet.
+
+        Args:
+            locks: As for :meth:`lock_operation`.
+            statement: Likewise.
+            explicit: Whether a LOCK statement asks, so that only UNLOCK ends it.
+        """
+        pairs = locks.items() if isinstance(locks, Mapping) else locks
+        return LockRequest.of(
+            LockScope.OPERATION,
+            escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
+            owner=self.host.owner(statement),
+            request_id=str(self.host.new_id()),
+            explicit=explicit,
+            database_parents=self.settings.lock_database_parents,
+        )
+
+    def lock_change(
+        self, locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]], *, statement: str = ""
+    ) -> Lease:
+        """Take the locks of an operation that changes a table or the catalog; see :meth:`lock_operation`.
+
+        Raises:
+            CommitLockFailed: The lock service could not be reached, as where a commit finds that out: nothing was
+                changed.
+            LockError: As :meth:`lock_operation`.
+        """
+        with _before_a_change():
+            return self.lock_operation(locks, statement=statement)
+
+    def _latch(self, *tables: Identifier, statement: str) -> HandoverLease:
+        """Take the commit latches of *tables* for a change of the catalog; see :meth:`Coordinator.latch`.
+
+        Raises:
+            CommitLockFailed: As :meth:`lock_change`.
+            LockTimeout: Somebody held one of them for too long.
+        """
+        with _before_a_change():
+            return self.coordinator.latch(*tables, statement=statement)
+
+    def acquire_operation(self, request: LockRequest) -> Lease:
+        """Take what *request* asks for by ``lock.policy``.
+
+        Under ``deny`` the number of retries ends the wait, as in Hive, unless ``lock.acquire-timeout-ms`` was set, too:
+        then what comes first does.
+
+        Raises:
+            LockError: As :meth:`lock_operation`.
+        """
+        policy, seconds = self._policy(), self.settings.lock_acquire_timeout_ms / 1000
+        if isinstance(policy, DenyPolicy) and self.configuration.origins["lock.acquire-timeout-ms"] == "default":
+            seconds += policy.longest_s
+        return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
+
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+        """Hold what *operation* takes on the table or database *name* when it is called from Python.
+
+        Raises:
+            CommitLockFailed: As :meth:`lock_change`.
+            LockReentered: This thread holds a part of it, or holds it in a weaker mode.
+            LockError: As :meth:`lock_operation`.
+        """
+        whole = COMMANDS[operation].level is Level.DATABASE
+        on = Resource((".".join(name),)) if whole else Resource.table(name)
+        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
+
+    def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
+        """Return who holds and waits for what, on *resource* and below it, or everywhere."""
+        return self.locks.locks(self._spelled(resource))
+
+    def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
+        """Yield the entries of :meth:`show_locks` page by page, resource by resource; the first page comes soon."""
+        yield from self.locks.pages(self._spelled(resource))
+
+    def _spelled(self, resource: Resource | None) -> Resource | None:
+        return None if resource is None else self.spelled(resource)
+
+    def unlock(
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+    ) -> Sequence[LockEntry]:
+        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed.
+
+        Args:
+            request_id: Which request.
+            resource: Which resource.
+            why: For the audit log.
+        """
+        freed = [
+            entry
+            for manager in self._lock_managers()
+            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
+        ]
+        self._forced("unlock", freed, why)
+        return freed
+
+    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+        """Free what dead owners left; see :meth:`LockManager.reap`. Return what was freed.
+
+        Args:
+            dry_run: Free nothing, and return what would be freed.
+            why: For the audit log.
+        """
+        found = [entry for manager in self._lock_managers() for entry in manager.reap(dry_run=dry_run)]
+        if not dry_run:
+            self._forced("reap", found, why)
+        return found
+
+    def is_on(self, entry: LockEntry, resource: Resource) -> bool:
+        """Return whether *entry* of :meth:`show_locks` is on exactly *resource*; see :meth:`LockManager.listed`."""
+        return any(manager.is_on(entry, self.spelled(resource)) for manager in self._lock_managers())
+
+    def is_left(self, entry: LockEntry) -> bool:
+        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        return False
+
+    def _lock_managers(self) -> Sequence[LockManager]:
+        """Return all whose locks can stand on this catalog's tables."""
+        return [self.locks]
+
+    def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:
+        if freed:
+            at_ms = self.coordinator.clock.wall_ms()
+            event = LocksForced(how=how, by=self.host.owner(), at_ms=at_ms, why=why, freed=tuple(freed))
+            self._audit.record(event)
+            self.events.emit(event)
+
+    # Leases.
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of this catalog: locks that are held for a time instead of by a process.
+
+        Raises:
+            ConfigError: The lock manager has no database; the message says what to set.
+        """
+        return Leases(
+            self.locks,
+            max_duration_ms=self.settings.lease_max_duration_ms,
+            database_parents=self.settings.lock_database_parents,
+            spelled=self.spelled,
+            forced=lambda freed: self._forced("drop lease", freed, ""),
+        )
+
+    @contextmanager
+    def fenced(self, lease_id: int) -> Iterator[None]:
+        """Refuse every commit of this thread and catalog in the block unless the lease is live at the swap.
+
+        A commit that was refused did not land: ``CommitLockFailed``, and its files are gone. Operations of this thread
+        do not wait for what the lease locks. What goes by no commit (create, drop and rename of tables) is not refused.
+
+        Raises:
+            InvalidArguments: There is no such lease, or it has ended already.
+        """
+        with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
+            yield
+
+    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
+        """Swap if the lease is live; see :class:`~commit_coord.coordinator.PointerStore`.
+
+        Asked right before the swap, in another database than that of the pointer: a lease that ends in between is not
+        noticed.
+        """
+        self.leases.ensure_live(lease_id)
+        return self.coordinator.store.swap(table, base, location)
+
+    def _policy(self) -> Policy:
+        if self.settings.lock_policy == "wait":
+            return WaitPolicy()
+        return DenyPolicy(
+            numretries=self.settings.lock_num_retries,
+            sleep_between_retries_ms=self.settings.lock_sleep_between_retries_ms,
+        )
+
+
+@contextmanager
+def _before_a_change() -> Iterator[None]:
+    """Have an outage of the lock service end as it ends a commit: nothing was sent that changes anything."""
+    try:
+        yield
+    except LockServiceUnavailable as error:
+        raise CommitLockFailed(f"nothing was changed: {error.message}", **error.details) from error

@@ -1,0 +1,52 @@
+"""What was overwritten in a catalog's tables, and what nobody refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from pyiceberg.typedef import Identifier
+
+from commit_coord.catalog import orphans, repair
+from commit_coord.iceberg.overwrites import Acknowledged
+
+
+class Maintained(orphans.SearchedCatalog, Protocol):
+    """What is asked of a catalog."""
+
+    def _table_identifier(self, identifier: str | Identifier) -> Identifier: ...
+
+
+class MaintainedCatalog:
+    """What a catalog's users do to keep tables whole and clean."""
+
+    def find_lost(self: Maintained, identifier: str | Identifier, since: Iterable[str] = ()) -> repair.Repair:
+        """Return the commits of a table that writers without our rules overwrote; see :func:`repair.find`.
+
+        Args:
+            identifier: The table.
+            since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+        """
+        return repair.find(self.coordinator, self._table_identifier(identifier), since)
+
+    def repair(self: Maintained, found: repair.Repair) -> list[repair.LostCommit]:
+        """Bring back what can be of what was *found*; see :func:`repair.execute`."""
+        return repair.execute(self.coordinator, found)
+
+    def forget_lost(self: Maintained, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
+        """Have the lock service forget what was lost of a table, and return what it forgot."""
+        return repair.forget(self.coordinator, self._table_identifier(identifier))
+
+    def find_orphans(
+        self: Maintained,
+        identifier: str | Identifier,
+        *,
+        older_than_ms: int = orphans.OLDER_THAN_MS,
+        force: bool = False,
+    ) -> orphans.Orphans:
+        """Return the files of a table that no commit refers to and no writer can still publish; see `orphans.find`."""
+        return orphans.find(self, self._table_identifier(identifier), older_than_ms=older_than_ms, force=force)
+
+    def delete_orphans(self: Maintained, found: orphans.Orphans) -> orphans.Orphans:
+        """Delete what was *found*, but for what was committed since; return what was deleted."""
+        return orphans.delete(self, found)

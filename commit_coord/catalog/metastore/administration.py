@@ -1,0 +1,123 @@
+"""What is done to tables of a metastore as a whole: they are created, renamed and dropped."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+
+from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
+from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
+from commit_coord.catalog.metastore.properties import WriterProperties
+from commit_coord.catalog.metastore.servers import Servers
+from commit_coord.clock import Clock
+from commit_coord.errors import CommitStateUnknown
+from commit_coord.hms.calls import FailedOver
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, ServerFailed
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.protocol.backoff import next_wait
+from commit_coord.protocol.commit import SwapResult
+
+logger = logging.getLogger(__name__)
+
+Table = tuple[str, ...]
+
+_TRIES = 10
+"""Of a creation or a rename whose answer got lost."""
+
+
+class Administration:
+    """Creates and renames tables of one metastore, each again until it is known to be done or not.
+
+    Args:
+        client: Of the metastore.
+        pointers: How tables are found and created.
+        servers: What its servers can do.
+        properties: What tables declare of their writers.
+        clock: Time and chance.
+    """
+
+    def __init__(
+        self,
+        client: MetastoreClient,
+        pointers: Pointers,
+        servers: Servers,
+        properties: WriterProperties,
+        clock: Clock,
+    ) -> None:
+        self._client, self._pointers, self._servers = client, pointers, servers
+        self._properties, self._clock = properties, clock
+
+    def create(self, new: Any, location: str) -> None:
+        """Create the table *new* with the pointer *location*: again, until it is known to exist or not.
+
+        Raises:
+            TableAlreadyExistsError: There is one, and it is not this.
+            CommitStateUnknown: It could not be found out; its metadata file is kept.
+        """
+        table = (new.dbName, new.tableName)
+        for check in range(_TRIES):
+            try:
+                if self._pointers.create(new, location) is SwapResult.SWAPPED:
+                    return
+                if (pointer := self._pointers.location(table)) is not None:
+                    if pointer == location:
+                        return
+                    raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
+            except LostReply:
+                logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
+            self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
+        raise CommitStateUnknown(
+            "whether the table was created could not be found out; its metadata file is kept",
+            table=table_name(table),
+            location=location,
+        )
+
+    def rename(self, old: Table, new: Table) -> None:
+        """Move a table to another name, on the condition that its pointer is the one that goes along.
+
+        Raises:
+            NoSuchTableError: There is none of the old name.
+            NoSuchNamespaceError: There is no database of the new name's.
+            TableAlreadyExistsError: There is a table of the new name.
+            ConfigError: Its writers use another lock manager than this catalog.
+            CommitStateUnknown: It could not be found out whether it was renamed.
+        """
+        for check in range(_TRIES):
+            able = self._servers.capabilities()
+            found = self._pointers.found(old)
+            self._properties.refuse_others(old, found.parameters)
+            if self._pointers.location(new) is not None:
+                raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
+            location = found.parameters[METADATA_LOCATION]
+            found.dbName, found.tableName = new
+            expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
+            try:
+                database, name = old
+                self._client.alter_table(database, name, found, expected=expected, server=able.server)
+            except (FailedOver, MetaError, InvalidOperation, ServerFailed, LostReply) as error:
+                if new[0] not in self._client.get_all_databases():
+                    raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
+                if self._pointers.location(new) == location:
+                    return
+                if not isinstance(error, FailedOver | LostReply) and MODIFIED not in str(error):
+                    raise
+                logger.warning("the rename of %s is tried again", table_name(old), exc_info=True)
+            else:
+                return
+            self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
+        raise CommitStateUnknown(
+            "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
+        )
+
+    def refuse_drop(self, table: Table) -> None:
+        """Return when *table* may be dropped by this catalog.
+
+        Raises:
+            NoSuchTableError: There is none of that name, or none of Iceberg's.
+            ConfigError: Its writers use another lock manager than this catalog.
+        """
+        self._properties.refuse_others(table, self._pointers.found(table).parameters)

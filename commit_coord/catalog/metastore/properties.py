@@ -1,0 +1,65 @@
+"""The properties by which a table says who may write to it, from one commit to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from commit_coord.catalog.metastore import declarations
+from commit_coord.catalog.metastore.declarations import COMMON_LOCK
+from commit_coord.catalog.metastore.guards import Guards
+from commit_coord.catalog.metastore.phases import PhaseChanges
+from commit_coord.catalog.metastore.servers import Servers
+from commit_coord.errors import ConfigError
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, State
+
+Table = tuple[str, ...]
+
+
+class WriterProperties:
+    """What one catalog's commits declare, and what they refuse.
+
+    Args:
+        lock_impl: The catalog's lock manager.
+        changes: Which phase a commit may publish.
+        servers: What the metastore's servers can do.
+        guards: Removed where a table was handed back to the common lock.
+    """
+
+    def __init__(self, lock_impl: str, changes: PhaseChanges, servers: Servers, guards: Guards) -> None:
+        self._lock_impl, self._changes, self._servers, self._guards = lock_impl, changes, servers, guards
+
+    def lock_impl(self, properties: Mapping[str, str]) -> str:
+        """Return as which lock manager this catalog writes to a table with *properties*."""
+        return State.of(properties).phase.lock_impl if self._lock_impl == MIGRATING else self._lock_impl
+
+    def prepare(self, table: Table, before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the properties *after* with the lock manager that *table*'s writers use; see ``declarations``.
+
+        Raises:
+            ConfigError: They use another one than this catalog, or the phase can't be changed so.
+        """
+        after = self._changes.checked(table, before, after)
+        try:
+            return declarations.prepare_properties(
+                before,
+                after,
+                table=table_name(table),
+                impl=self.lock_impl(before or after),
+                compares=self._servers.compare_and_set,
+            )
+        except ConfigError:
+            if before.get(LOCK_IMPL) in COMMON_LOCK:
+                self._guards.remove(table)  # whoever handed the table back may have been killed before it could do so
+            raise
+
+    def refuse_others(self, table: Table, parameters: Mapping[str, str]) -> None:
+        """Return when *table*, of which the metastore shows *parameters*, is one of this catalog's lock manager.
+
+        Raises:
+            ConfigError: Its writers use another one.
+        """
+        declared, own = parameters.get(LOCK_IMPL), self.lock_impl(parameters)
+        if declared not in (None, own):
+            raise declarations.other_lock_manager(table_name(table), declared, own)

@@ -1,0 +1,65 @@
+"""What keeps a table's commits from being overwritten by writers of other kinds, as things stand now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from commit_coord.catalog.metastore.declarations import COMMON_LOCK, LOCK_ENABLED
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.model import LockEntry
+from commit_coord.protocol.migration import LOCK_IMPL
+
+
+class Beside(StrEnum):
+    """How writers of another kind and ours get along on a table."""
+
+    TAKE_TURNS = "take turns"
+    """They and ours hold the metastore's lock for each swap."""
+    COMPARE = "compare and set"
+    """They set the pointer on the condition that it is the one they read, as ours do."""
+    KEPT_OUT = "kept out"
+    """A guard lets them wait until they fail."""
+    OVERWRITE = "can overwrite commits"
+    """Nothing keeps them from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """The protection of one table.
+
+    Args:
+        table: ``db.table``.
+        properties: Of its head.
+        lock_impl: The lock manager of the catalog that looks.
+        compare_and_set: What the server in use makes of a swap's condition.
+        guard: The standing lock in the metastore, None where there is none.
+    """
+
+    table: str
+    properties: Mapping[str, str]
+    lock_impl: str
+    compare_and_set: CompareAndSet
+    guard: LockEntry | None
+
+    @property
+    def declared(self) -> str | None:
+        """The lock manager that the table's writers use; None before the first commit of ours."""
+        return self.properties.get(LOCK_IMPL)
+
+    @property
+    def lock_only_writers(self) -> Beside:
+        """Writers that know nothing but the metastore's lock: PyIceberg's, and Java's before it is told otherwise."""
+        if self.guard is not None:
+            return Beside.KEPT_OUT
+        if (self.declared or self.lock_impl) in COMMON_LOCK or self.compare_and_set is not CompareAndSet.HONOURED:
+            return Beside.TAKE_TURNS
+        return Beside.OVERWRITE
+
+    @property
+    def java_writers(self) -> Beside:
+        """Java's writers, which do as the table tells them."""
+        if self.properties.get(LOCK_ENABLED, "true").lower() != "false":
+            return self.lock_only_writers
+        return Beside.COMPARE if self.compare_and_set is CompareAndSet.HONOURED else Beside.OVERWRITE

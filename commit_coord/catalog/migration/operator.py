@@ -1,0 +1,324 @@
+"""Moves tables of one catalog from phase to phase."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
+from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
+from commit_coord.catalog.metastore.phases import OperationsHold
+from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
+from commit_coord.catalog.migration.sightings import Seen, Sighting, committed, watch
+from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, ConfigError
+from commit_coord.events import PhaseChange
+from commit_coord.hms.probe import CompareAndSet
+from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.model import LockScope, Resource
+from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
+
+logger = logging.getLogger(__name__)
+
+Table = tuple[str, ...]
+
+_TOGETHER = 4
+"""Tables that are moved at one time."""
+
+_TRIES = 5
+"""Times that a step is begun anew, because somebody else has changed the phase meanwhile."""
+
+
+class Migration:
+    """Moves tables of one catalog.
+
+    Args:
+        catalog: Its lock manager is ``hms-to-zookeeper``.
+        why: For the audit log.
+        host: Names this process, and its commits.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+
+    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
+        if catalog.migrating is None:
+            raise ConfigError(
+                "tables are moved by a catalog that takes part in all phases",
+                key="lock-impl",
+                value=catalog.settings.lock_impl,
+                accepted=MIGRATING,
+            )
+        self._catalog, self._locks, self._why = catalog, catalog.migrating, why
+        self._clock, self._host = catalog.coordinator.clock, host
+
+    # Which tables.
+
+    def tables(self, patterns: Sequence[str]) -> list[Table]:
+        """Return the Iceberg tables that *patterns* name: ``db.table``, ``db`` for all of it, ``*`` in either.
+
+        Raises:
+            NoSuchTableError: A pattern names none.
+        """
+        found: dict[Table, None] = {}
+        databases = self._catalog.metastore.get_all_databases()
+        for pattern in patterns:
+            database, _, name = pattern.lower().partition(".")
+            chosen = [
+                (one, table)
+                for one in fnmatch.filter(databases, database)
+                for table in fnmatch.filter(self._iceberg_tables(one), name or "*")
+            ]
+            if not chosen and not (_is_whole(pattern) and fnmatch.filter(databases, database)):
+                raise NoSuchTableError(f"no Iceberg table is named {pattern}")
+            found.update(dict.fromkeys(chosen))
+        return sorted(found)
+
+    def _iceberg_tables(self, database: str) -> list[str]:
+        names = self._catalog.metastore.get_all_tables(database)
+        tables = self._catalog.metastore.get_table_objects_by_name(database, names) if names else []
+        return [
+            table.tableName for table in tables if (table.parameters or {}).get(TABLE_TYPE, "").lower() == "iceberg"
+        ]
+
+    # Look.
+
+    def watch(self, seconds: float) -> Seen:
+        """Watch the metastore's locks for *seconds*."""
+        return watch(
+            self._catalog.metastore,
+            self._locks.writers.all,
+            self._clock,
+            seconds=seconds,
+            own=self._locks.hms.client,
+        )
+
+    def status(self, table: Table, seen: Seen, *, window_s: float) -> TableStatus:
+        """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
+        return self.statuses([table], seen, window_s=window_s)[0]
+
+    def statuses(self, tables: Sequence[Table], seen: Seen, *, window_s: float) -> list[TableStatus]:
+        """Return the status of each of *tables*."""
+        registry = self._locks.writers.all()
+        since_ms = self._clock.wall_ms() - round(window_s * 1000)
+        found = []
+        for table in tables:
+            name = table_name(table)
+            metadata, _ = self._catalog.coordinator.load(table)
+            found.append(
+                TableStatus(
+                    table=name,
+                    state=State.of(metadata.properties),
+                    sightings=seen.at(name, committed(metadata, name, since_ms=since_ms)),
+                    writers=[writer for writer in registry if name in writer.tables],
+                )
+            )
+        return found
+
+    def verify(self, table: Table) -> Verified:
+        """Return whether *table* is as its phase asks for."""
+        metadata, location = self._catalog.coordinator.load(table)
+        properties, state = metadata.properties, State.of(metadata.properties)
+        shown = self._catalog.metastore.get_table(*table).parameters
+        protection = self._catalog.protection(table)
+        problems = []
+        if LOCK_PHASE in properties and properties.get(LOCK_IMPL) != state.phase.lock_impl:
+            problems.append(
+                f"{LOCK_IMPL} is {properties.get(LOCK_IMPL)!r}: the phase asks for {state.phase.lock_impl!r}"
+            )
+        told = properties.get(LOCK_ENABLED, "true").lower() == "false"
+        if told != (state.phase is Phase.ZOOKEEPER) and LOCK_PHASE in properties:
+            wrong = "told to lock in the metastore" if not told else "told not to lock in the metastore"
+            problems.append(f"Java's writers are {wrong} ({LOCK_ENABLED}): set or remove the property")
+        if shown["metadata_location"] == location:
+            problems += [
+                f"the metastore shows {key}={shown.get(key)!r} for {properties.get(key)!r}: the next commit mends it"
+                for key in (LOCK_PHASE, LOCK_EPOCH, LOCK_IMPL)
+                if shown.get(key) != properties.get(key)
+            ]
+        if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
+            problems.append("no guard stands in the metastore: `migrate advance` sets it, as does the next commit")
+        if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
+            problems.append(
+                "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
+            )
+        if state.phase is not Phase.HMS and protection.compare_and_set is not CompareAndSet.HONOURED:
+            problems.append("the metastore does not compare and set: go back with `migrate abort`")
+        if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
+            held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
+            problems.append(f"operation locks stand where the phase does not look: {held}")
+        return Verified(table=table_name(table), state=state, problems=problems)
+
+    # Move.
+
+    def move_all(
+        self,
+        tables: Sequence[Table],
+        target: Phase,
+        *,
+        seen: Seen | None = None,
+        window_s: float = 0.0,
+        force: bool = False,
+        back: bool = True,
+        on_moved: Callable[[Moved], None] = lambda _: None,
+    ) -> list[Moved]:
+        """Bring *tables* to *target*, a few at a time; return what became of each, in their order.
+
+        Args:
+            tables: Which.
+            target: Where to.
+            seen: Who was seen in the lock service; without it nobody holds a table up.
+            window_s: How far back a table's history counts.
+            force: Go on to ``zookeeper`` whoever was seen.
+            back: Whether tables that are further on go back; else they stay.
+            on_moved: Told of each, as it ends.
+        """
+        done: dict[Table, Moved] = {}
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            running = {
+                pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force, back=back): table
+                for table in tables
+            }
+            for future in as_completed(running):
+                done[running[future]] = future.result()
+                on_moved(future.result())
+        return [done[table] for table in tables]
+
+    def move(
+        self,
+        table: Table,
+        target: Phase,
+        *,
+        seen: Seen | None = None,
+        window_s: float = 0.0,
+        force: bool = False,
+        back: bool = True,
+    ) -> Moved:
+        """Bring *table* to *target* step by step; see :meth:`move_all`."""
+        started, name = self._clock.now(), table_name(table)
+        before: State | None = None
+        after: State | None = None
+
+        def ended(outcome: Outcome, reason: str = "", waits_for: Sequence[Sighting] = ()) -> Moved:
+            return Moved(
+                table=name,
+                before=before,
+                after=after,
+                outcome=outcome,
+                reason=reason,
+                waits_for=waits_for,
+                took_ms=(self._clock.now() - started) * 1000,
+            )
+
+        try:
+            after = before = self._state(table)
+            if target is Phase.ZOOKEEPER and before.phase is Phase.HMS:
+                return ended(Outcome.REFUSED, "it locks in the metastore alone: `migrate start` it first")
+            if not back and list(Phase).index(target) < list(Phase).index(before.phase):
+                target = before.phase
+            tries = 0
+            while (step := after.phase.toward(target)) is not None:
+                if step is Phase.ZOOKEEPER and seen is not None and not force:
+                    waits_for = self.status(table, seen, window_s=window_s).holds_up
+                    if waits_for:
+                        who = "; ".join(map(str, waits_for))
+                        return ended(Outcome.WAITS, f"writers know only the metastore's lock: {who}", waits_for)
+                try:
+                    self._change(table, after, step)
+                except CommitConflict as error:
+                    tries += 1
+                    if tries >= _TRIES:
+                        return ended(Outcome.FAILED, str(error))
+                after = self._state(table)
+            if after != before or after.phase is not Phase.HMS or before.epoch:
+                self._see_to_guard(table)
+        except CommitCoordError as error:
+            if isinstance(error.__cause__, OperationsHold):
+                return ended(Outcome.WAITS, str(error.__cause__))
+            return ended(Outcome.REFUSED if isinstance(error.__cause__, ConfigError) else Outcome.FAILED, str(error))
+        except Exception as error:  # one table must not end the others
+            logger.warning("%s could not be moved", name, exc_info=True)
+            return ended(Outcome.FAILED, f"{type(error).__name__}: {error}")
+        return ended(Outcome.CHANGED if after != before else Outcome.THERE)
+
+    def _state(self, table: Table) -> State:
+        metadata, _ = self._catalog.coordinator.load(table)
+        state = State.of(metadata.properties)
+        self._locks.beliefs.seen(Resource.table(table), state)
+        return state
+
+    def _change(self, table: Table, state: State, phase: Phase) -> None:
+        """Bring *table* from *state* to *phase*, the next one.
+
+        Raises:
+            CommitConflict: It is not in *state* any more.
+            CommitError: As any commit; ``OperationsHold`` may be the cause.
+        """
+        metadata, location = self._catalog.coordinator.load(table)
+        changes = state.changed_to(phase)
+        attempt = Attempt(
+            request_id=str(self._host.new_id()),
+            table=table,
+            table_uuid=str(metadata.table_uuid),
+            base_location=location,
+            updates=(SetPropertiesUpdate(updates=changes),),
+            # Each of them is what it was, or this is refused: the epoch grows by one, whoever else is at it.
+            properties_read={key: metadata.properties.get(key) for key in changes},
+        )
+        if State.of(metadata.properties) != state:
+            raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
+        self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
+        self._tell(table, state, phase, "begun", self._why)
+        try:
+            with self._locks.beliefs.changing():
+                self._catalog.coordinator.commit([attempt])
+        except BaseException as error:
+            stage = "unknown" if isinstance(error, CommitStateUnknown) else "refused"
+            self._tell(table, state, phase, stage, str(error))
+            raise
+        self._tell(table, state, phase, "done", self._why)
+
+    def _see_to_guard(self, table: Table) -> None:
+        """Have the guard stand where the phase asks for it, and nowhere else."""
+        resource = Resource.table(table)
+        deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
+        with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):
+            if self._state(table).phase is Phase.ZOOKEEPER:
+                self._catalog.guards.stand(table)
+            elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
+                self._catalog.guards.sweep(resource)
+
+    def _tell(self, table: Table, state: State, phase: Phase, stage: str, why: str) -> None:
+        self._catalog.tell_phase_change(
+            PhaseChange(
+                table=table_name(table),
+                before=state.phase.value,
+                after=phase.value,
+                epoch=state.epoch + 1,
+                stage=stage,
+                by=self._host.owner(),
+                at_ms=self._clock.wall_ms(),
+                why=why,
+            )
+        )
+
+    # New tables.
+
+    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
+        """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*."""
+        databases = self._catalog.metastore.get_all_databases()
+        whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
+        for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
+            if self._catalog.phases.of_new(database) is not phase:
+                self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
+
+
+def _is_whole(pattern: str) -> bool:
+    """Return whether *pattern* names whole databases."""
+    return pattern.partition(".")[2] in ("", "*")

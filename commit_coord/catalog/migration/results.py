@@ -1,0 +1,87 @@
+"""What became of tables that were moved, and how they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from commit_coord.catalog.migration.sightings import Sighting
+from commit_coord.locks.migration.writers import Writer
+from commit_coord.protocol.migration import Phase, State
+
+
+class Outcome(StrEnum):
+    """What became of one table."""
+
+    CHANGED = "changed"
+    THERE = "there already"
+    WAITS = "waits"
+    """For writers, or for operations; nothing was changed by the step that waits."""
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What became of one table.
+
+    Args:
+        table: ``db.table``.
+        before: Its state before; None where the table could not be read.
+        after: Its state when it was read last.
+        outcome: In a word.
+        reason: In words, where it did not get there.
+        waits_for: Writers that hold it up.
+        took_ms: How long it took.
+    """
+
+    table: str
+    before: State | None
+    after: State | None
+    outcome: Outcome
+    reason: str = ""
+    waits_for: Sequence[Sighting] = ()
+    took_ms: float = 0.0
+
+    @property
+    def phase(self) -> Phase | None:
+        """In which it is, as far as is known."""
+        return None if self.after is None else self.after.phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """In which phase one table is, and who writes to it.
+
+    Args:
+        table: ``db.table``.
+        state: Phase and epoch.
+        sightings: Who was seen writing to it.
+        writers: Who of those who take part has written to it.
+    """
+
+    table: str
+    state: State
+    sightings: Sequence[Sighting]
+    writers: Sequence[Writer]
+
+    @property
+    def holds_up(self) -> list[Sighting]:
+        """Who has to be stopped, or moved, before the table can leave the metastore's locks."""
+        return [one for one in self.sightings if one.kind.holds_up]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Whether a table is as its phase asks for.
+
+    Args:
+        table: ``db.table``.
+        state: Phase and epoch.
+        problems: What is not, in words, each with what to do.
+    """
+
+    table: str
+    state: State
+    problems: Sequence[str]

@@ -1,0 +1,109 @@
+"""Brings back what writers without our rules overwrote.
+
+Theory of operation
+    The metadata files of commits that were overwritten are still there, and their data files too: nobody refers to
+    them any more, and nobody deletes them but ``orphans``, which spares what the lock service remembers. From the last
+    one of them its log leads back to where the two histories part. What was committed on the way is *lost*.
+
+    An append is brought back by a commit on the present head like any other: the same data files, in the same
+    manifests, under the same snapshot id and request id. A snapshot id can be in a table once, so however often and by
+    however many it is repaired, nothing is added twice.
+
+    Whatever read the table that it changed (an overwrite, a delete) or is no data (a schema change) can't be carried
+    over: it might say something else on the present head. It is listed with what to do. So is an append whose rows a
+    later lost commit took away.
+
+    A commit can also be in the history and yet be in no scan: an older version of this package added manifests behind a
+    block of no records, where PyIceberg's reader stops. An append of nothing to the branch writes the list anew,
+    without that block.
+
+    An older version also merged manifests of format version 1 in a table of version 2, and left the sequence numbers
+    out, as version 1 has none. Other engines can't read an existing entry without one. Such files are all of number 0
+    (specification, "Sequence Numbers"), so an append of nothing to the branch replaces the manifest by one that says
+    so. Older snapshots and tags stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair, Table
+from commit_coord.catalog.repair.histories import LostHistories
+from commit_coord.catalog.repair.unreadable import UnreadableManifests
+from commit_coord.errors import InvalidArguments
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.overwrites import Acknowledged, Note
+
+if TYPE_CHECKING:
+    from commit_coord.coordinator import Coordinator
+
+__all__ = ["RESTORED_FROM", "LostCommit", "Repair", "execute", "find", "forget"]
+
+
+def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> Repair:
+    """Return what was lost of *table*.
+
+    Args:
+        coordinator: Of its catalog.
+        table: Which one.
+        since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+
+    Raises:
+        NoSuchTableError: There is none of that name.
+        InvalidArguments: A file of *since* is none of this table, or can't be read; or the lock service remembers
+            nothing, *since* is empty, and no reader overlooks anything.
+        LockError: The latch, which is held to read the note, was not granted.
+    """
+    given = list(since)
+    with coordinator.latch(table, statement="look for lost commits") as latch:
+        text = latch.handover_note
+        head, location = coordinator.load(table)
+    histories = LostHistories(coordinator, table, head, location)
+    manifests = UnreadableManifests(table, head, location, coordinator.store.file_io(head.properties, location))
+    overlooked = [*manifests.overlooked(), *manifests.unnumbered()]
+    if text is None and not given and not overlooked:
+        raise InvalidArguments(
+            "the lock manager of this catalog remembers no commits: name the last metadata file that was lost, as the "
+            "log and the event said it",
+            table=table_name(table),
+            lock_manager=coordinator.locks.name,
+        )
+    note = Note.parse(text or "")
+    known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
+    found: dict[str, list[LostCommit]] = {}
+    for path in dict.fromkeys([*given, *known]):
+        for lost, commits in histories.lost_behind(path, asked=path in given):
+            found.setdefault(lost, commits)
+    ordered = sorted((commit for commits in found.values() for commit in commits), key=lambda one: one.at_ms)
+    return Repair(table=table, commits=(*histories.judged(ordered), *overlooked), remembered=len(note.lost))
+
+
+def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
+    """Bring back what can be; if nothing else was lost, have the lock service forget it. Return what was brought back.
+
+    Guarantee: on return each of ``repair.restorable`` is in the table, once, whoever else repairs it; on any error some
+    of them are. It may be called again.
+
+    Raises:
+        CommitError: As any commit; those before it have landed.
+    """
+    for commit in repair.restorable:
+        assert commit.prepare is not None
+        coordinator.commit([commit.prepare()], is_repair=True)
+    if not repair.by_hand:
+        forget(coordinator, repair.table)
+    return repair.restorable
+
+
+def forget(coordinator: Coordinator, table: Table) -> tuple[Acknowledged, ...]:
+    """Have the lock service forget what was lost of *table*; return what it forgot."""
+    with coordinator.latch(table, statement="forget lost commits") as latch:
+        if not latch.handover_note:
+            return ()
+        _, location = coordinator.load(table)
+        head = Note.parse(latch.handover_note).head
+        lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
+        if lost:
+            latch.set_handover_note(Note(head=None if head in lost else head).to_text())
+        return lost

@@ -1,0 +1,72 @@
+"""What was lost of a table, commit by commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from commit_coord.iceberg.attempt import Attempt
+
+RESTORED_FROM = "commit-coord.restored-from"
+"""Summary property of a snapshot that was brought back: the metadata file that had published it before."""
+
+Table = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCommit:
+    """A commit that is not in the history of the table any more.
+
+    Args:
+        location: The metadata file that published it.
+        request_id: The attempt; "" of a writer that is not ours.
+        snapshot_ids: What it added.
+        operation: What its snapshots say, or ``metadata``.
+        at_ms: When, by its writer's clock.
+        files: Data files that it added.
+        rows: Rows in them.
+        restored: It is in the table again.
+        advice: Why it can't be brought back, and what to do; "" when it can.
+    """
+
+    location: str
+    request_id: str
+    snapshot_ids: tuple[int, ...]
+    operation: str
+    at_ms: int
+    files: int = 0
+    rows: int = 0
+    restored: bool = False
+    advice: str = ""
+    prepare: Callable[[], Attempt] | None = field(default=None, repr=False, compare=False)
+    """Writes the files that bring it back: looking for lost commits leaves none."""
+
+    @property
+    def restorable(self) -> bool:
+        """Whether :func:`~commit_coord.catalog.repair.execute` brings it back."""
+        return self.prepare is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What was lost of a table.
+
+    Args:
+        table: Namespace and name.
+        commits: Oldest first.
+        remembered: How many commits the lock service says were lost.
+    """
+
+    table: Table
+    commits: tuple[LostCommit, ...]
+    remembered: int = 0
+
+    @property
+    def restorable(self) -> list[LostCommit]:
+        """What :func:`~commit_coord.catalog.repair.execute` brings back."""
+        return [commit for commit in self.commits if commit.restorable]
+
+    @property
+    def by_hand(self) -> list[LostCommit]:
+        """What has to be done again by whoever wanted it."""
+        return [commit for commit in self.commits if not commit.restorable and not commit.restored]

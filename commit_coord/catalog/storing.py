@@ -1,0 +1,49 @@
+"""What a pointer store does the same way wherever it keeps its pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.locks.base import Lease
+
+
+class StoringCatalog:
+    """A :class:`~commit_coord.coordinator.PointerStore` but for ``pointer``, ``swap`` and ``swap_under_lease``.
+
+    A subclass sets the attributes before the first call.
+    """
+
+    properties: dict[str, Any]
+    _file_ios: dict[tuple[Any, ...], FileIO]
+
+    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+        """See :class:`~commit_coord.coordinator.PointerStore`: nobody swaps without comparing."""
+        return False
+
+    def prepare_metadata(
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+    ) -> TableMetadata:
+        """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
+        properties = self._properties(table, head.properties if head is not None else {}, made.properties)
+        return made if properties == made.properties else made.model_copy(update={"properties": properties})
+
+    def _properties(
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
+
+        Raises:
+            ConfigError: By what it said *before*, this catalog must not write to it.
+        """
+        return dict(after)
+
+    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
+        """Return the file store for *location*, one for each set of properties: making one may open connections."""
+        key = (location.split(":", 1)[0], *sorted(properties.items()))
+        if key not in self._file_ios:
+            self._file_ios[key] = load_file_io({**self.properties, **properties}, location)
+        return self._file_ios[key]

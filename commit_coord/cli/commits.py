@@ -1,0 +1,84 @@
+"""``commit-coord commits``."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli import views
+from commit_coord.cli.catalogs import Choice, opened, table_resource
+from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
+from commit_coord.cli.output import DEBUG, JSON, Output
+from commit_coord.iceberg.attempt import request_uuid
+
+
+def commits(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="NAMESPACE.TABLE.")],
+    request_id: Annotated[str | None, typer.Option("--request-id", help="Did this one land?", metavar="ID")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="The newest so many; 0 is all.", min=0, metavar="N")] = 20,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
+
+    Commits without a snapshot (create, schema, properties) are those that the table's metadata log still has.
+
+    With --request-id: exit code 0 when that commit landed, 1 when it is not known to have landed.
+    """
+    output = Output(as_json=as_json)
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        table_resource(found, table)
+        if request_id is not None:
+            _answer_landed(output, found, table, request_id)
+            return
+        loaded = found.load_table(table)
+        history = views.history(loaded.metadata, loaded.metadata_location)
+        records = history[:limit] if limit else history
+        title = f"{table}: {len(history)} commits" + (
+            f", the newest {len(records)} (-n 0 shows all)" if len(records) < len(history) else ""
+        )
+        document = {"catalog": found.name, "table": table, "total": len(history), "commits": records}
+        output.answer(document, views.commit_table(records, title=title, wide=output.console.width >= 118))
+
+
+def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text: str) -> None:
+    request_id = request_uuid(_whole_id(catalog, table, text))
+    entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
+    if entry is None:
+        raise CommandFailed(
+            f"request {text!r} is not known to have landed in {table}. If its writer still runs, it may yet; "
+            "if it has ended, the write can be repeated with the same request id",
+            ExitCode.REFUSED,
+            "not-found",
+        )
+    ids = ", ".join(str(snapshot_id) for snapshot_id in entry.snapshot_ids) or "no snapshot"
+    output.answer(
+        {
+            "landed": True,
+            "request_id": request_id,
+            "table": entry.table,
+            "snapshot_ids": list(entry.snapshot_ids),
+            "metadata_location": entry.metadata_location,
+        },
+        Text(f"landed in {entry.table}: {ids}"),
+        Text(f"published by {entry.metadata_location}"),
+    )
+
+
+def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
+    """Return the one request id of the table's history that begins with *text*, or *text* itself."""
+    if not views.REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
+        return text
+    loaded = catalog.load_table(table)
+    known = (record["request_id"] or "" for record in views.history(loaded.metadata, loaded.metadata_location))
+    ids = {one for listed in known for one in listed.split(",") if one.startswith(text.lower())}
+    return ids.pop() if len(ids) == 1 else text

@@ -1,0 +1,274 @@
+"""``commit-coord locks``, ``unlock`` and ``reap``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli import views
+from commit_coord.cli.catalogs import Choice, known_catalogs, opened, table_resource
+from commit_coord.cli.failures import CommandFailed, ExitCode, explain
+from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
+from commit_coord.cli.output import DEBUG, JSON, Output
+from commit_coord.cli.tree import Watch, lock_tree
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.base import PAGE
+from commit_coord.model import LockEntry, LockState, Resource
+
+_PIPE_LINES = 1000
+"""Lines of a tree that goes into a pipe or a file."""
+
+_AROUND_THE_TREE = 5
+"""Lines of a terminal for the title, the header, how to end it, and the cursor; a long title takes two."""
+
+
+def locks(
+    catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this NAMESPACE.TABLE.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05, metavar="SECONDS")] = 0.5,
+    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0, metavar="N")] = 0,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Who holds and who waits for which lock, since when, until when, blocked by whom.
+
+    With one argument that has a dot and is no known catalog, it is taken as the TABLE.
+
+    --watch shows a tree: databases, tables, partitions, at each the holders and behind them the waiters. What waits
+    longest is opened first; what the terminal has no room for is counted. Into a pipe one tree follows the other; with
+    --json, one JSON document a line.
+    """
+    output = Output(as_json=as_json)
+    if name is not None:
+        if table is not None and catalog != name:
+            raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}", ExitCode.USAGE, "usage")
+        catalog, table = name, table or (catalog if catalog != name else None)
+    elif table is None and catalog is not None and "." in catalog and catalog not in known_catalogs():
+        catalog, table = None, catalog
+    choice = Choice(name=catalog, uri=uri, warehouse=warehouse, properties=properties)
+    with opened(choice) as found:
+        _refuse_locks_of_a_process(found)
+        resource = table_resource(found, table) if table else None
+        if not watch:
+            _show_locks(output, found, resource)
+            return
+        _watch_locks(output, found, resource, every=every, times=times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a catalog's lock manager listed at one moment."""
+
+    catalog: CoordinatedCatalog
+    resource: Resource | None
+    at_ms: int
+    entries: Sequence[LockEntry]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {
+            "catalog": self.catalog.name,
+            "lock_manager": self.catalog.settings.lock_impl,
+            "at_ms": self.at_ms,
+            "locks": [views.lock_record(entry) for entry in self.entries],
+        }
+
+    @property
+    def title(self) -> str:
+        place = f"catalog {self.catalog.name}" + (f", {self.resource}" if self.resource else "")
+        title = f"{place} ({self.catalog.settings.lock_impl})"
+        held = sum(entry.state is LockState.ACQUIRED for entry in self.entries)
+        return f"{title}: {held:,} held, {len(self.entries) - held:,} waiting" if self.entries else title
+
+
+def _look(catalog: CoordinatedCatalog, resource: Resource | None) -> _Look:
+    entries = catalog.show_locks(resource)
+    return _Look(catalog=catalog, resource=resource, at_ms=SYSTEM_CLOCK.wall_ms(), entries=entries)
+
+
+def _show_locks(output: Output, catalog: CoordinatedCatalog, resource: Resource | None) -> None:
+    if not output.as_json:
+        pages = catalog.lock_pages(resource)
+        first = next(pages, ())
+        if len(first) >= PAGE:
+            _show_pages(output, catalog, chain([first], pages))
+            return
+    look = _look(catalog, resource)
+    if output.as_json:
+        output.answer(look.document)
+    else:
+        output.console.print(views.lock_table(look.entries, now_ms=look.at_ms, title=look.title))
+
+
+def _show_pages(output: Output, catalog: CoordinatedCatalog, pages: Iterable[Sequence[LockEntry]]) -> None:
+    """Show thousands of locks as they are read, resource by resource: the first ones need not wait for the last."""
+    count = 0
+    for page in pages:
+        last = count + len(page)
+        title = f"catalog {catalog.name} ({catalog.settings.lock_impl}): locks {count + 1:,} to {last:,}"
+        output.console.print(views.lock_table(page, now_ms=SYSTEM_CLOCK.wall_ms(), title=title))
+        count = last
+    output.console.print(f"{count:,} locks")
+
+
+def _watch_locks(
+    output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
+) -> None:
+    """Show the tree again and again: on a terminal in place and no higher than it, else one below the other."""
+    watch, looks = Watch(), 0
+    live = None if output.as_json or not output.console.is_terminal else Live(console=output.console, screen=False)
+    with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
+        while True:
+            started = SYSTEM_CLOCK.now()
+            try:
+                look = _look(catalog, resource)
+            except LockServiceUnavailable as error:
+                if live is None:
+                    raise
+                live.update(Text(f"{explain(error).message}; looking again\nCtrl-C ends", style="yellow"), refresh=True)
+            else:
+                watch.look(look.entries, now_ms=look.at_ms)
+                if output.as_json:
+                    output.answer(look.document)
+                else:
+                    lines = _PIPE_LINES if live is None else max(1, output.console.height - _AROUND_THE_TREE)
+                    tree = lock_tree(look.entries, watch, now_ms=look.at_ms, title=look.title, lines=lines)
+                    if live is None:
+                        output.console.print(tree)
+                    else:
+                        live.update(Group(tree, Text("Ctrl-C ends", style="dim")), refresh=True)
+                sys.stdout.flush()
+            looks += 1
+            if looks == times:
+                return
+            # A look at very many locks takes a while: at least as long the service, and we, do something else.
+            SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
+
+
+def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
+    if catalog.locks.guarantees.reach == "process":
+        raise CommandFailed(
+            f"the '{catalog.settings.lock_impl}' lock manager is in the memory of each process: no other process "
+            "can list or free its locks; use lock-impl=lease",
+            ExitCode.REFUSED,
+            "not-visible",
+        )
+
+
+def unlock(
+    what: Annotated[
+        str, typer.Argument(metavar="LOCK", help="A request id or its first 8 letters, or a resource: db/table/k=v.")
+    ],
+    why: WHY = "",
+    yes: YES = False,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Free locks by force: one request, or every request that locks exactly this resource.
+
+    The owners find their leases lost. A commit that one of them is in the middle of is still safe: its swap is
+    conditional. An operation that relies on its lock is not, so look first whether the owner is gone.
+    """
+    output = Output(as_json=as_json)
+    if as_json and not yes:
+        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _refuse_locks_of_a_process(found)
+        request_id, resource, doomed = _chosen(found, what)
+        if not yes:
+            now = SYSTEM_CLOCK.wall_ms()
+            output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
+            if not typer.confirm("Free?", err=True):
+                raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
+        freed = found.unlock(request_id=request_id, resource=resource, why=why)
+        if not freed:
+            raise CommandFailed(
+                f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
+            )
+        lines = [Text(f"freed {views.lock_line(entry)}") for entry in freed]
+        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
+
+
+def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
+    """Return what ``unlock`` is asked for: a request id or a resource, and the locks that it frees."""
+    entries = catalog.show_locks()
+    if len(what) >= views.REQUEST_ID_LENGTH:
+        ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
+        if len(ids) > 1:
+            raise CommandFailed(
+                f"{what!r} is the beginning of {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
+                ExitCode.USAGE,
+                "ambiguous",
+            )
+        if ids:
+            return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
+    for resource in map(catalog.spelled, _resources(what)):
+        named = [entry for entry in entries if catalog.is_on(entry, resource)]
+        requests = {entry.request_id for entry in named if not entry.guard or catalog.is_left(entry)}
+        if requests:
+            return None, resource, [entry for entry in entries if entry.request_id in requests]
+    raise CommandFailed(
+        f"there is no lock {what!r}: neither a request id nor a locked resource; `commit-coord locks` lists them",
+        ExitCode.REFUSED,
+        "not-found",
+    )
+
+
+def _resources(text: str) -> list[Resource]:
+    """Return what *text* may name: a path, or a table as ``NAMESPACE.TABLE``."""
+    try:
+        found = [Resource.parse(text)]
+    except ValueError:
+        return []
+    namespace, dot, table = text.rpartition(".")
+    if "/" not in text and dot and namespace and table:
+        found.append(Resource((namespace, table)))
+    return found
+
+
+def reap(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Free nothing; say what would be freed.")] = False,
+    why: WHY = "",
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Free the locks and the places in queues that dead owners left: their lease is over, or their process has ended.
+
+    Nothing of a live owner is touched, and nothing of LOCK statements, guards and other programs. Nobody has to run
+    this: whoever waits for a dead owner frees its locks. It tidies what nobody waits for. Of a Hive Metastore's locks
+    heartbeats are watched, for up to a lease.
+    """
+    output = Output(as_json=as_json)
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        _refuse_locks_of_a_process(found)
+        dead = found.reap(dry_run=dry_run, why=why)
+        verb = "would free" if dry_run else "freed"
+        lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]
+        requests = len({entry.request_id for entry in dead})
+        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "nobody dead left a lock"
+        records = [{**views.lock_record(entry), "because": views.cause_of_death(entry)} for entry in dead]
+        output.answer({"dry_run": dry_run, "freed": records}, *lines, Text(summary))

@@ -1,0 +1,76 @@
+"""Programs that ``commit-coord`` starts: PyIceberg's command line, the demo and the bench."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.output import DEBUG, JSON
+
+
+def pyiceberg(context: typer.Context) -> None:
+    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
+    from pyiceberg.cli.console import run
+
+    from commit_coord.catalog import open_coord_uris
+
+    open_coord_uris()
+    run(args=context.args, prog_name="commit-coord pyiceberg")
+
+
+def demo(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="An empty or new folder for the run. Without it, a temporary one, which is kept.", metavar="FOLDER"
+        ),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it.",
+            metavar="BACKEND",
+        ),
+    ] = "embedded",
+    seed: Annotated[
+        int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
+    ] = 1,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """A dozen concurrent PySpark and PyIceberg writers load real data, one is killed, and the result is proved.
+
+    Exit code 0 only if every proof holds.
+    """
+    from commit_coord.demo import Backend, DemoFailed, FolderInUse, NotInstalled, run
+
+    if backend not in tuple(Backend):
+        raise CommandFailed(f"unknown backend {backend!r}: it is {' or '.join(Backend)}", ExitCode.USAGE, "usage")
+    try:
+        proved = run(folder=folder, backend=Backend(backend), seed=seed, as_json=as_json)
+    except NotInstalled as error:
+        raise CommandFailed(str(error), ExitCode.MISSING, "missing") from error
+    except FolderInUse as error:
+        raise CommandFailed(str(error), ExitCode.USAGE, "usage") from error
+    except KeyboardInterrupt as error:
+        raise CommandFailed("interrupted; every process was ended", ExitCode.INTERRUPTED, "interrupted") from error
+    except DemoFailed as error:
+        raise CommandFailed(str(error), ExitCode.FAILED, "writer-failed") from error
+    if not proved:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def bench(context: typer.Context) -> None:
+    """Measure commits, locks and rows a second; `commit-coord bench --help` lists what it takes."""
+    try:
+        run_bench = importlib.import_module("commit_coord.bench").main
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("commit_coord"):
+            raise
+        raise CommandFailed("this installation has no bench", ExitCode.MISSING, "missing") from error
+    code = run_bench([argument for argument in context.args if argument != "--debug"])
+    raise typer.Exit(int(code or 0))

@@ -1,0 +1,73 @@
+"""``commit-coord sql``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from commit_coord.cli.catalogs import Choice, opened
+from commit_coord.cli.failures import CommandFailed, ExitCode, explain
+from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
+from commit_coord.cli.output import DEBUG, JSON, Output, table
+
+if TYPE_CHECKING:
+    from commit_coord.sql import Answer
+
+
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(help="SHOW LOCKS, LOCK TABLE, ALTER TABLE …; without one, a shell opens.")
+    ] = None,
+    database: Annotated[str, typer.Option("--database", "-d", help="Of tables that name none.")] = "default",
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="SHOW LOCKS in thirteen columns, with who waits for whom.")
+    ] = False,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Run a statement of Hive's on the tables and their locks, or open a shell; from a pipe, one statement a line.
+
+    On a terminal the answer is a table; into a pipe it is what Hive prints, with tabs between.
+    """
+    from commit_coord.sql import Session
+
+    output = Output(as_json=as_json)
+    if statement is None and as_json:
+        raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
+    with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
+        session = Session(found, database=database, all_columns=all_columns)
+        if statement is not None:
+            _answer(output, session.run(statement))
+            return
+        if not sys.stdin.isatty():  # A script: it ends with the first error.
+            for line in filter(str.strip, sys.stdin):
+                _answer(output, session.run(line))
+            return
+        from commit_coord.cli.shell import statements
+
+        for text in statements(found):
+            try:
+                _answer(output, session.run(text))
+            except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
+                output.note(f"error: {explain(error).message}")
+
+
+def _answer(output: Output, answer: Answer) -> None:
+    if output.as_json:
+        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        output.answer({"columns": list(answer.columns), "rows": rows})
+    elif output.console.is_terminal and len(answer.columns) > 1:
+        shown = table(*answer.columns)
+        for row in answer.rows:
+            shown.add_row(*("NULL" if value is None else Text(str(value)) for value in row))
+        output.console.print(shown)
+    else:
+        for line in answer.lines:
+            typer.echo(line)  # rich would make blanks of the tabs

@@ -1,0 +1,53 @@
+"""The way in to commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.services import Services
+from commit_coord.coordinator.stores import Committed, Replanner
+from commit_coord.errors import InternalError
+from commit_coord.iceberg.attempt import Attempt
+from commit_coord.locks.base import Lease
+
+
+class Coordinator(Services):
+    """Executes the commits of one catalog."""
+
+    def commit(
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        replan: Replanner | None = None,
+        repeatable: bool = False,
+        operation_lease: Lease | None = None,
+        is_repair: bool = False,
+    ) -> list[Committed]:
+        """Land *attempts* on one table.
+
+        Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not and never
+        will be, and the files that were written here are gone. On any other exception nothing is known, and
+        every file is kept.
+
+        Args:
+            attempts: A list of one for now.
+            replan: Plans the attempt again when the head moved; None refuses it then.
+            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
+                remember it.
+            operation_lease: Locks of the operation, without which it must not land; its service is asked right before
+                the swap.
+            is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
+
+        Raises:
+            CommitConflict: Another commit conflicts with it.
+            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or
+                *operation_lease* was lost, or the lease that fences the commit is not live.
+            CommitNotApplied: Something failed before the swap (the cause says what).
+            CommitStateUnknown: It could not be found out whether the swap landed.
+        """
+        if len(attempts) != 1:
+            raise InternalError("a commit takes one attempt", attempts=len(attempts))
+        attempt = replace(attempts[0], repeatable=repeatable)
+        return [Commit(self, attempt, replan, operation_lease, is_repair=is_repair).run()]

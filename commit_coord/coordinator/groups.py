@@ -1,0 +1,156 @@
+"""Carries the attempts of those that wait for the latch along with our own, in one swap."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from pyiceberg.utils.properties import property_as_bool
+
+from commit_coord.config import COALESCE
+from commit_coord.coordinator import offers
+from commit_coord.coordinator.payload import Member, Part, Payload, carried, journal_entry
+from commit_coord.coordinator.planning import Planner
+from commit_coord.coordinator.run import Run
+from commit_coord.coordinator.stores import delete_quietly
+from commit_coord.errors import InternalError, LockError
+from commit_coord.iceberg.attempt import together
+from commit_coord.iceberg.rebase import Rebased
+from commit_coord.model import CommitStatus
+from commit_coord.protocol.commit import Planned, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+class Group:
+    """Our offer while we wait for the latch, and the offers that we take while we hold it.
+
+    Args:
+        run: The run that it is a part of.
+        planner: Plans our own attempt.
+        operation_locked: Whether our attempt lands only under the locks of its operation.
+    """
+
+    def __init__(self, run: Run, planner: Planner, *, operation_locked: bool) -> None:
+        self._run = run
+        self._services = run.services
+        self._planner = planner
+        # One swap can't be refused for some of the attempts that it publishes, so one with a condition goes alone.
+        alone = run.is_repair or run.fence is not None or operation_locked
+        self.enabled = self._services.group_max_size > 1 and run.attempt.is_pure_append and not alone
+        self._members: list[Member] = []
+        self._taken: list[str] | None = None
+        """The lock requests of all offers that we took, readable or not; None as long as we did not look."""
+        self.offered_in: str | None = None
+        """The file that our offer names."""
+
+    # Our own offer.
+
+    def offer(self) -> str:
+        """Return what lets others carry our attempt out; "" when it can't be offered."""
+        attempt = self._run.attempt
+        data = attempt.to_json()
+        if len(data) <= offers.MAX:
+            return data.decode()
+        self.offered_in = offers.file_of(attempt)
+        try:
+            return offers.in_file(data, self.offered_in, self._run.file_io(self.offered_in))
+        except Exception:
+            logger.warning("a large attempt could not be written down; committing alone", exc_info=True)
+            return ""
+
+    def delete_offer(self) -> None:
+        """Delete the file of our offer, if there is one."""
+        if self.offered_in is not None:
+            delete_quietly(self._run.file_io(self.offered_in), self.offered_in)
+
+    # The offers of others.
+
+    def gather(self, plan: Planned) -> None:
+        """Have *plan* carry what those behind us offer. They are taken once."""
+        if not self.enabled:
+            return
+        if self._taken is None:
+            self._taken = []
+            self._take()
+        payload: Payload = plan.payload
+        payload.parts[:] = self._carry(payload.alone)
+
+    def settle(self, verdict: Verdict | None) -> None:
+        """Have the release tell the owners of what we took: it landed, or it is left to them."""
+        if not self._taken or verdict is None or verdict.status is CommitStatus.UNKNOWN:
+            return
+        done = [journal_entry(member.attempt, rebased, verdict, member.lock_id) for member, rebased in carried(verdict)]
+        ended = {entry.request_id for entry in done}
+        self._run.latch.settle(done, [lock_id for lock_id in self._taken if lock_id not in ended])
+
+    def forget(self) -> None:
+        """Know of no offers of others: the latch is given back."""
+        self._members, self._taken = [], None
+
+    def _take(self) -> None:
+        latch, services, table = self._run.latch, self._services, self._run.attempt.table
+        if latch.was_contended is False and table not in services.contended_tables:
+            return
+        try:
+            waiting = latch.take(services.group_max_size - 1)
+        except LockError:
+            # What was taken stays with its owners, whose turn comes.
+            logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
+            return
+        if waiting or latch.was_contended:
+            services.contended_tables.add(table)
+        else:
+            services.contended_tables.discard(table)
+        self._taken = [offer.request_id for offer in waiting]
+        room = services.group_max_bytes
+        for offer in waiting:
+            try:
+                offered = offers.read(offer.text, room, self._run.file_io)
+            except Exception:
+                logger.warning("an offer can't be read: %s", offer.request_id, exc_info=True)
+                continue
+            if offered is None:
+                break  # It is the next to be granted, and nobody overtakes it.
+            attempt, size = offered
+            room -= size
+            self._members.append(Member(lock_id=offer.request_id, attempt=attempt))
+
+    def _carry(self, own: Part) -> list[Part]:
+        """Return *own* and behind it those of the attempts that we took which may follow it."""
+        planner, head = self._planner, own.rebased.metadata
+        parts, ids = [own], {self._run.attempt.request_id}
+        if head.format_version < 2:
+            return parts  # Without sequence numbers a table could not tell that it shows less than its file.
+        coalesces = property_as_bool(head.properties, COALESCE, False)
+        for member in self._members:
+            attempt = member.attempt
+            try:
+                if attempt.request_id in ids or (attempt.repeatable and planner.landed_before(attempt, own.location)):
+                    continue  # Its owner will find it in the table.
+                planner.check_manifests(attempt, head)
+                last = parts[-1]
+                result = planner.rebase(attempt, last.rebased.metadata, None)
+                if not isinstance(result, Rebased):
+                    continue
+                both = together(last.attempt, attempt) if coalesces else None
+                if both is None:
+                    part = Part(attempt=attempt, head=last.rebased.metadata, location=None, rebased=result)
+                else:
+                    part = self._rejoined(replace(last, attempt=both), first=last is parts[0])
+                    parts.pop()
+            except Exception:
+                # Whatever is wrong with it must not harm the others. Its owner meets the same error, in its turn.
+                logger.warning("an offered attempt can't be carried: %s", attempt.request_id, exc_info=True)
+                continue
+            parts.append(replace(part, members=(*part.members, member)))
+            ids.add(attempt.request_id)
+        return parts
+
+    def _rejoined(self, part: Part, *, first: bool) -> Part:
+        """Return *part* after one more append has joined its attempt."""
+        assert part.head is not None, "an append joins no creation of a table"
+        result = self._planner.rebase(part.attempt, part.head, part.location)
+        if not isinstance(result, Rebased):
+            raise InternalError("appends that may follow each other can't stand together", reason=result.reason)
+        return replace(part, rebased=self._planner.prepared(result, part.head) if first else result)

@@ -1,0 +1,167 @@
+"""What a verdict means: the result of the commit, or the one place in which a ``CommitError`` is raised."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Set
+from dataclasses import replace
+
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_bool
+
+from commit_coord.coordinator.payload import Payload, journal_entry
+from commit_coord.coordinator.run import Run
+from commit_coord.coordinator.stores import Committed, delete_quietly, published
+from commit_coord.errors import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitNotApplied,
+    CommitStateUnknown,
+    StatementError,
+)
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.model import CommitStatus, JournalEntry
+from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Committed:
+    """Return what *verdict* means to the caller of the commit.
+
+    Args:
+        run: The run that has ended.
+        verdict: How it has ended.
+        heads_without_request: The heads in which its request was looked up, and not found.
+
+    Raises:
+        CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+        StatementError: That is what the attempt was refused with when it was planned again.
+    """
+    match verdict.status:
+        case CommitStatus.UNKNOWN:
+            raise CommitStateUnknown(
+                "whether the commit landed could not be found out; every file is kept",
+                **_facts(run),
+                location=verdict.plan.location if verdict.plan else None,
+                reason=verdict.reason or None,
+            ) from verdict.error
+        case CommitStatus.FAILURE:
+            error = _failure(run, verdict, heads_without_request)
+            if error is verdict.error:
+                raise error  # with the cause that it has
+            raise error from verdict.error
+    if verdict.answered is not None:
+        return _answered(run, verdict.answered)
+    assert verdict.plan is not None, "a success without a plan is an answer"
+    return _swapped(run, verdict, verdict.plan)
+
+
+def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Exception:
+    facts = _facts(run)
+    if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):
+        doubt = (
+            "this commit did not land, but an earlier one of this request may still"
+            if heads_without_request
+            else "whether an earlier commit of this request landed could not be found out"
+        )
+        return CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts)
+    if verdict.cause in (Cause.LOCK, Cause.PHASE):
+        return CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts)
+    if isinstance(verdict.error, StatementError):  # its own words say which files are to be kept
+        return verdict.error
+    if verdict.cause is Cause.CONFLICT:
+        return CommitConflict(f"the commit did not land: {verdict.reason}", **facts)
+    return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
+
+
+def _is_the_last(verdict: Verdict, heads_without_request: Set[str | None]) -> bool:
+    """Return whether no earlier commit of our request is there or ever will be, now that this one has failed.
+
+    1. An earlier one sends its swap and is interrupted; the swap is late.   2. We look for it, and it is not there.
+    3. We fail, for want of space.   4. The swap finds the head that it was planned on, and lands.
+
+    It was planned on none later than the first one that we looked into: in a later head it would be found. And
+    what is refused on a head was not planned on it before.
+    """
+    refused = verdict.cause is Cause.CONFLICT and verdict.plan is None
+    return refused or len(heads_without_request) > 1
+
+
+def _answered(run: Run, answered: Answered) -> Committed:
+    found: Committed | JournalEntry = answered.payload
+    if not isinstance(found, JournalEntry):
+        return found
+    if run.attempt.repeatable:
+        _remember(run, replace(found, request_id=run.attempt.request_id))
+    return _carried_along(run, found)
+
+
+def _carried_along(run: Run, entry: JournalEntry) -> Committed:
+    """Return our attempt as another holder published it.
+
+    Raises:
+        CommitStateUnknown: It has landed, and the table can't be read. No other error would keep its files.
+    """
+    services, location = run.services, entry.metadata_location
+    try:
+        try:
+            metadata = services.read(location)
+        except Exception:  # noqa: BLE001 - above all, the file may be gone by now
+            metadata, location = services.load(run.attempt.table)
+    except Exception as error:
+        raise CommitStateUnknown(
+            "the commit landed, but the table can't be read now; do not repeat it",
+            table=entry.table,
+            request_id=run.attempt.request_id,
+            location=entry.metadata_location,
+        ) from error
+    return published(metadata, location, entry.snapshot_ids)
+
+
+def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
+    payload: Payload = plan.payload
+    own = payload.own
+    if run.attempt.repeatable:
+        _remember(run, journal_entry(run.attempt, own, verdict, run.attempt.request_id))
+    for path in (*payload.unused, *payload.superfluous):
+        delete_quietly(payload.io, path)
+    _delete_old_metadata(payload)
+    if not payload.carried:
+        return Committed(metadata=own.metadata, location=plan.location, snapshot_ids=own.snapshot_ids)
+    return published(payload.metadata, plan.location, own.snapshot_ids)
+
+
+def _remember(run: Run, entry: JournalEntry) -> None:
+    locks = run.services.locks
+    if not locks.guarantees.journal:
+        return
+    try:
+        locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)
+    except Exception:
+        # The commit has landed; its summary and file name still carry the request id.
+        logger.warning("the journal did not take request %s", entry.request_id, exc_info=True)
+
+
+def _facts(run: Run) -> dict[str, str]:
+    return {"table": table_name(run.attempt.table), "request_id": run.attempt.request_id}
+
+
+def _delete_old_metadata(payload: Payload) -> None:
+    """Delete the metadata files that fell out of the log, when the table's properties ask for it.
+
+    Nobody waits for it but the end of the process: to free the pages of a long history takes a sixth of an append, and
+    with an object store it is a round trip.
+    """
+    metadata = payload.metadata
+    if payload.base is None or not property_as_bool(
+        metadata.properties, "write.metadata.delete-after-commit.enabled", False
+    ):
+        return
+
+    kept = {entry.metadata_file for entry in metadata.metadata_log}
+    for path in [entry.metadata_file for entry in payload.base.metadata_log if entry.metadata_file not in kept]:
+        try:
+            ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
+        except RuntimeError:  # The interpreter is ending, and takes no more work.
+            delete_quietly(payload.io, path)

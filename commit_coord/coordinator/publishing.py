@@ -1,0 +1,175 @@
+"""Writes the files of a swap, swaps, and looks for what was swapped."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import wait
+
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from commit_coord.coordinator.payload import Payload
+from commit_coord.coordinator.run import Run
+from commit_coord.coordinator.stores import delete_quietly
+from commit_coord.events import SwapEnded
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.rebase import Rebased
+from commit_coord.protocol.commit import Planned, SwapResult, Where
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Publishes the plans of one run.
+
+    Args:
+        run: The run that it is a part of.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._services = run.services
+        self._drained: set[str] = set()
+        """Metadata files that were swapped in while another writer may have held the latch; that writer is done."""
+
+    # Files.
+
+    def write(self, plan: Planned) -> None:
+        """Write the files that the swap will refer to; attempts of others whose files can't be written are left out."""
+        payload: Payload = plan.payload
+        if len(payload.parts) == 1 and not payload.parts[0].members:
+            # The two do not read each other, and on an object store each is a round trip under the latch.
+            writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
+            try:
+                self._write_list(payload, payload.own)
+            finally:
+                # The threads are PyIceberg's, and may all be busy with a scan.
+                unused = writing.cancel()
+                if not unused:
+                    wait([writing])  # a file that appears after `discard` would stay
+            if unused:
+                self._write_metadata(payload, plan.location)
+            else:
+                writing.result()
+            return
+        for position, part in enumerate(tuple(payload.parts)):
+            try:
+                self._write_list(payload, part.rebased)
+            except Exception:
+                if not part.members:
+                    raise  # It is ours.
+                # Those behind it follow it, so they are left to their owners too.
+                ids = ", ".join(member.attempt.request_id for member in part.members)
+                logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
+                del payload.parts[position:]
+                break
+        if not payload.parts:
+            payload.parts.append(payload.alone)
+            self._write_list(payload, payload.own)
+        self._write_metadata(payload, plan.location)
+
+    def discard(self, plan: Planned) -> None:
+        """Delete what was written for *plan*: it is proven that nothing refers to it."""
+        payload: Payload = plan.payload
+        self._services.cache.drop(plan.location)
+        for path in payload.written:
+            delete_quietly(payload.io, path)
+
+    def _write_metadata(self, payload: Payload, location: str) -> None:
+        parts = fast_metadata.dump_parts(payload.metadata, location)
+        payload.written.append(location)
+        with payload.io.new_output(location).create() as output:
+            for part in parts:
+                output.write(part)
+        self._services.cache.put(location, payload.metadata, sum(map(len, parts)))
+
+    def _write_list(self, payload: Payload, rebased: Rebased) -> None:
+        listed = rebased.manifest_list
+        if listed is not None:
+            payload.written.append(listed.location)
+            merge = listed.merge
+            if merge is not None and merge.format_version != rebased.metadata.format_version:
+                merge = None  # the table was upgraded since it was prepared
+            used = manifest_list.write_appended(
+                payload.io,
+                listed.location,
+                head=listed.head,
+                added=listed.added,
+                merged=merge.merged if merge else None,
+                replaced=merge.replaced if merge else frozenset(),
+                clean=listed.clean,
+                metadata=rebased.metadata,
+                snapshot_id=listed.snapshot_id,
+                parent_snapshot_id=listed.parent_snapshot_id,
+                sequence_number=listed.sequence_number,
+                known=self._services.lists,
+            )
+            if listed.merge is not None and not (merge and used):
+                payload.unused.append(listed.merge.merged.manifest_path)
+
+    # The swap.
+
+    def swap(self, plan: Planned) -> SwapResult:
+        """Compare and set the pointer; under a fence, only while its lease is live.
+
+        Raises:
+            Exception: The swap was not carried out and never will be.
+        """
+        services, attempt = self._services, self._run.attempt
+        started, result = services.clock.now(), "REFUSED"
+        try:
+            swapped = self._compare_and_set(plan)
+            result = swapped.name
+            return swapped
+        finally:
+            if services.events.heard:
+                services.events.emit(
+                    SwapEnded(
+                        table=table_name(attempt.table),
+                        request_id=attempt.request_id,
+                        result=result,
+                        took_ms=(services.clock.now() - started) * 1000,
+                    )
+                )
+
+    def _compare_and_set(self, plan: Planned) -> SwapResult:
+        store, table, fence = self._services.store, self._run.attempt.table, self._run.fence
+        if fence is None:
+            return store.swap(table, plan.base, plan.location)
+        return store.swap_under_lease(fence, table, plan.base, plan.location)
+
+    def confirm(self, plan: Planned) -> Where:
+        """Find out whether a swap that was carried out stays.
+
+        Raises:
+            LockError: It is not known whether writers that do not compare are done.
+        """
+        if self._services.store.wait_for_unconditional_writers(self._run.attempt.table, plan.location, self._run.latch):
+            self._drained.add(plan.location)
+        return self.locate(plan) if plan.location in self._drained else Where.IN_LOG
+
+    def locate(self, plan: Planned) -> Where:
+        """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""
+        services, payload = self._services, plan.payload
+        assert isinstance(payload, Payload)
+        table_uuid = str(payload.metadata.table_uuid)
+        try:
+            pointer = services.store.pointer(self._run.attempt.table)
+            if pointer == plan.location:
+                return Where.IN_LOG
+            if pointer == plan.base:
+                return Where.STILL_BASE
+            while pointer is not None:
+                metadata = services.read(pointer)
+                log = [entry.metadata_file for entry in metadata.metadata_log]
+                if plan.location in log:
+                    return Where.IN_LOG
+                if plan.base in log:
+                    return Where.NOT_IN_LOG
+                if plan.base is None and (not log or str(metadata.table_uuid) != table_uuid):
+                    return Where.NOT_IN_LOG
+                pointer = log[0] if log and log[0] != pointer else None
+        except Exception:
+            logger.warning("the outcome of a commit could not be read yet", exc_info=True)
+        return Where.UNDECIDED

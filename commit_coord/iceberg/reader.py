@@ -1,0 +1,45 @@
+"""Reads the metadata of tables, each version once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.cache import MetadataCache
+
+Table = tuple[str, ...]
+
+
+class MetadataReader:
+    """Reads the metadata of one catalog's tables; what was read or written before comes from memory.
+
+    Args:
+        pointer: Returns the metadata location of a table, None when there is no such table.
+        file_io: Returns the file store for a table with these properties at that location.
+    """
+
+    def __init__(
+        self, pointer: Callable[[Table], str | None], file_io: Callable[[dict[str, str], str], FileIO]
+    ) -> None:
+        self._pointer, self._file_io = pointer, file_io
+        self.cache = MetadataCache()
+
+    def load(self, table: Table) -> tuple[TableMetadata, str]:
+        """Return the metadata of *table* and its location.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+        """
+        location = self._pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return self.read(location), location
+
+    def read(self, location: str) -> TableMetadata:
+        """Return the metadata in the file at *location*."""
+        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io({}, location), location, known))

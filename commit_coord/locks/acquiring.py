@@ -1,0 +1,349 @@
+"""How a request is acquired, for every manager whose service keeps queues.
+
+Theory of operation
+    The loop is the same everywhere: enter all queues in one step; while another request is in the way, wait;
+    return a lease; and on any other end take the request out again. A :class:`Queue` has the verbs.
+
+    Interrupts may come at any line (Ctrl-C, a SIGTERM handler that raises, a test that does so on purpose),
+    also between a step that entered the queues and the line that would have noted it. Therefore nothing
+    depends on what was noted: the way out removes *the request id*, whether it is there or not.
+
+    A thread that holds locks and waits for more looks now and then whether it waits in a circle: see
+    ``protocol.deadlock``. A thread that holds nothing can't, and looks for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from commit_coord.clock import Clock
+from commit_coord.errors import (
+    LockDeadlock,
+    LockError,
+    LockRefused,
+    LockServiceUnavailable,
+    LockTimeout,
+    OfferLost,
+)
+from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.blockers import Blocker, Holder
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.held import Held
+from commit_coord.model import JournalEntry, LeaseState, LockRequest
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
+
+ANSWER_LEASES = 10
+"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
+
+_LEAVING = 0.005
+"""Seconds between two looks whether those who waited have left."""
+
+_LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
+"""Between two looks for a deadlock."""
+
+_WATCHES = 0.5
+"""Seconds between two calls of what watches something else while a lock is waited for."""
+
+
+class Carried(Exception):
+    """Another holder has carried out what the request offered; the request is gone."""
+
+    def __init__(self, entry: JournalEntry) -> None:
+        super().__init__(entry)
+        self.entry = entry
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Acquire:
+    """One acquire: what is asked for, and for how long.
+
+    Args:
+        request: Resources and modes.
+        deadline: One point in time for all of it, on ``Clock.now``.
+        policy: Whether to wait, or to be denied and try again.
+        watch: Called now and then while a lock is waited for; what it raises ends the wait.
+        began: When it began, on ``Clock.now``.
+        thread: The thread that asks.
+        is_closed: Whether the client was closed since it began.
+    """
+
+    request: LockRequest
+    deadline: float
+    policy: Policy = field(default_factory=WaitPolicy)
+    watch: Callable[[], None] | None = None
+    began: float = 0.0
+    thread: int = field(default_factory=threading.get_ident)
+    is_closed: bool = False
+
+
+class Queue(Protocol):
+    """The queues of one lock service, as one client sees them."""
+
+    def knows(self, request_id: str) -> bool:
+        """Return whether this client has a request of that id already."""
+        ...
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """Put the request into the queues of all its resources in one atomic step; return what is in its way.
+
+        Raises:
+            LockRefused: The request id is in use.
+            OfferLost: It is not known whether the request entered, and its offer may have been taken.
+        """
+        ...
+
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """Block until *blocker* may have gone, at most until *until*; return what is in the way now.
+
+        Raises:
+            Carried: The request ended that way.
+            OfferLost: It is gone, and what became of its offer is not known.
+        """
+        ...
+
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """Return the lease of a request that nothing blocks."""
+        ...
+
+    def leave(self, request: LockRequest, *, for_good: bool) -> None:
+        """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt.
+
+        Args:
+            request: Which one.
+            for_good: Whether its acquire ends; else it will enter again.
+        """
+        ...
+
+    def retract(self, request: LockRequest) -> bool:
+        """Take back the offer of *request*; return whether it is certain that nobody has taken it or will.
+
+        True where the service carries no offers.
+        """
+        return True
+
+    def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
+        """Return what an error says about the lock holder that *request* waits for in the end."""
+        ...
+
+
+class Deadlocks(Protocol):
+    """What a service says of the requests that wait, where circles of them can be found."""
+
+    def waits(self, request: LockRequest) -> Sequence[Wait]:
+        """Return the wait of *request* and those that it may be waiting for in the end; not all of one moment."""
+        ...
+
+    def all_stand(self, places: Mapping[str, int]) -> bool:
+        """Return whether each of these requests is still at its place."""
+        ...
+
+
+class Acquirer:
+    """Acquires through a queue.
+
+    Args:
+        queue: Where requests enter.
+        deadlocks: Where circles of waits are found; None where the service does not tell.
+        held: What the threads of this process hold.
+        emitter: Tells what becomes of each request.
+        settings: Times.
+        clock: Where time and chance come from.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        deadlocks: Deadlocks | None,
+        held: Held,
+        emitter: LockEventEmitter,
+        settings: LockSettings,
+        clock: Clock,
+    ) -> None:
+        self.queue = queue
+        self._deadlocks = deadlocks
+        self._held = held
+        self._emitter = emitter
+        self._settings = settings
+        self._clock = clock
+        self.under_way: dict[str, Acquire] = {}
+        """The acquires that have not ended, by request id."""
+
+    def acquire(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`LockManager.acquire`."""
+        request = acquire.request
+        if self.queue.knows(request.request_id):
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        self._held.refuse_reentry(request)
+        acquire.began, attempt = self._emitter.asked(request), 0
+        lease: HandoverLease | None = None
+        try:
+            self.under_way[request.request_id] = acquire
+            while True:
+                lease, refused = self._try(acquire, attempt)
+                if lease is not None:
+                    return lease
+                assert isinstance(acquire.policy, DenyPolicy)
+                assert refused is not None
+                attempt = pause_before_retry(self._clock, acquire.policy, attempt, acquire.deadline, refused)
+                self._refuse_closed(acquire)
+        except Carried:
+            self._emitter.not_granted(request, acquire.began, "carried")
+            raise
+        except BaseException as error:
+            # Once more, for a Ctrl-C that came on the way out of _try, or between its return and ours.
+            self.give_up(request)
+            outcome = error.kind if isinstance(error, LockError) else "interrupted"
+            self._emitter.not_granted(request, acquire.began, outcome)
+            raise
+        finally:
+            self.under_way.pop(request.request_id, None)
+            # What a driver raised on the way may keep this frame alive, which must not keep the lease.
+            lease = None
+
+    def give_up(self, request: LockRequest) -> None:
+        """Leave nothing of *request*, wherever its acquire was interrupted."""
+        for lease in self._held.by_this_client():
+            if lease.request is request:
+                lease._transition(LeaseState.RELEASED)
+        self.queue.leave(request, for_good=True)
+
+    def end_waits(self) -> None:
+        """Have every other thread's request end that is under way, and return once they have left the queues.
+
+        1. A thread waits for a lock.   2. Its client is closed, because what it is for was cancelled.
+        3. The lock is granted, to somebody who does not want it any more: so it would stay until the process ends.
+        """
+        ending = list(self.under_way.values())
+        for one in ending:
+            one.is_closed = True
+        own, until = threading.get_ident(), self._clock.now() + BRIEFLY
+        others = [one for one in ending if one.thread != own]
+        while self._clock.now() < until and any(one in others for one in list(self.under_way.values())):
+            self._clock.sleep(_LEAVING)
+
+    def _try(self, acquire: Acquire, attempt: int) -> tuple[HandoverLease | None, LockRefused | None]:
+        """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
+        request, watch = acquire.request, acquire.watch
+        try:
+            blocker = self.queue.enter(acquire)
+            self._refuse_closed(acquire)
+            until, looks, look_at = acquire.deadline, 0, self._first_look()
+            watch_at = self._clock.now() + _WATCHES if watch is not None else math.inf
+            self._held.refuse_own(request, blocker)
+            while blocker is not None and not isinstance(acquire.policy, DenyPolicy):
+                if self._clock.now() >= until:
+                    until = self._after_deadline(acquire, blocker)
+                blocker = self._wait_on(acquire, blocker, min(until, look_at, watch_at))
+                self._refuse_closed(acquire)
+                self._held.refuse_own(request, blocker)
+                if blocker is not None and watch is not None and self._clock.now() >= watch_at:
+                    watch()
+                    watch_at = self._clock.now() + _WATCHES
+                if blocker is not None and (now := self._clock.now()) >= look_at:
+                    self._refuse_deadlock(request)
+                    # Nor does it look more than a tenth of the time.
+                    pause, took = next_wait(_LOOKS, looks, self._clock.random()), self._clock.now() - now
+                    looks, look_at = looks + 1, now + max(pause, 10 * took)
+            if blocker is None:
+                return self._granted(acquire), None
+            # Described while we still stand behind it: a moment later it may be gone.
+            holder = self.queue.holder(request, blocker)
+            refused = LockRefused("the lock is held", locks=request, tries=attempt + 1, **holder)
+            self.queue.leave(request, for_good=False)
+            return None, refused
+        except Carried:
+            raise
+        except BaseException:
+            self.give_up(request)
+            raise
+
+    def _first_look(self) -> float:
+        """Return when to look for a deadlock: never, unless somebody may be waiting for this thread."""
+        return self._clock.now() + _LOOKS.initial_ms / 1000 if self._held.by_any_client() else math.inf
+
+    def _refuse_deadlock(self, request: LockRequest) -> None:
+        """Raise when *request* is the youngest of a circle of waits."""
+        if self._deadlocks is None:
+            return
+        with contextlib.suppress(LockServiceUnavailable):  # The next look finds it.
+            cycle = find_cycle(request.request_id, self._deadlocks.waits(request))
+            if cycle is None or youngest(cycle).request_id != request.request_id:
+                return
+            if self._deadlocks.all_stand({one.request_id: one.place for pair in cycle for one in pair}):
+                raise LockDeadlock(
+                    "threads that hold locks wait for each other, and this request is the youngest of them",
+                    cycle=described(cycle),
+                    locks=request,
+                    holding="; ".join(str(lease.request) for lease in self._held.by_any_client()),
+                )
+
+    def _wait_on(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """Wait; before the service went away, another holder may have been given the offer."""
+        request = acquire.request
+        try:
+            return self.queue.wait(acquire, blocker, until)
+        except LockServiceUnavailable as error:
+            if not request.offer or self.queue.retract(request):
+                raise
+            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
+
+    def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
+        """Raise, or return until when to wait for the answer to an offer that another holder has taken.
+
+        That holder answers soon, or loses its lease and lets us in.
+        """
+        request = acquire.request
+        if not request.offer or self.queue.retract(request):
+            raise LockTimeout(
+                "the deadline passed while waiting for a lock",
+                locks=request,
+                waited_ms=f"{(self._clock.now() - acquire.began) * 1000:.0f}",
+                **self.queue.holder(request, blocker),
+            )
+        until = acquire.deadline + 2 * self._settings.lease_ms / 1000
+        if self._clock.now() >= until:
+            raise OfferLost("the holder that took the offer did not answer", locks=request)
+        return until
+
+    def _refuse_closed(self, acquire: Acquire) -> None:
+        if not acquire.is_closed:
+            return
+        request = acquire.request
+        if request.offer and not self.queue.retract(request):
+            raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
+        raise LockRefused("the client was closed while it waited", locks=request)
+
+    def _granted(self, acquire: Acquire) -> HandoverLease:
+        lease = self.queue.grant(acquire)
+        self._held.add(lease)
+        self._emitter.follow(lease, acquire.began)
+        return lease
+
+
+def pause_before_retry(clock: Clock, policy: DenyPolicy, attempt: int, deadline: float, refused: LockRefused) -> int:
+    """Sleep between two tries of the deny policy and return the number of the next one.
+
+    Raises:
+        LockRefused: There is no other try; it is *refused*.
+        LockTimeout: The deadline has passed.
+    """
+    if attempt >= policy.numretries:
+        raise refused
+    sleep_ms = policy.sleep_between_retries_ms
+    pause = Backoff(initial_ms=sleep_ms, maximum_ms=sleep_ms, jitter=DENY_JITTER)
+    now = clock.now()
+    if now >= deadline:
+        raise LockTimeout(
+            "the deadline passed between two tries",
+            **refused.details,
+            accepted=f"a longer lock.acquire-timeout-ms; lock.num-retries allows {policy.numretries + 1} tries",
+        )
+    clock.sleep(max(0.0, min(next_wait(pause, attempt, clock.random()), deadline - now)))
+    return attempt + 1

@@ -1,0 +1,182 @@
+"""Lock calls: each is sent until it is known to have one place, whatever becomes of its replies.
+
+A lost reply
+    1. The lock call is sent; the connection breaks. The request may be in the queue, or come later.
+    2. It is looked for by its ``agentInfo``. Found, it goes on from there; else it is sent again.
+    3. The first one comes after all: a second place for one request, which nobody would release.
+    4. So such a request is looked for in the background for one more lease, and what is not its place is released.
+       The same is done for a request whose acquire was interrupted while it was being sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.connection import LostReply, NoSuchLock, ServerFailed
+from commit_coord.locks.base import BRIEFLY, LockSettings
+from commit_coord.locks.held import Held
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.requests import REQUESTS, HmsTicket, Standing, grouped, is_operation, translated
+from commit_coord.locks.keeping import Tickets
+from commit_coord.locks.threads import Threads
+from commit_coord.model import LockRequest
+from commit_coord.protocol.backoff import Backoff, next_wait
+
+logger = logging.getLogger(__name__)
+
+_RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
+"""Between two tries of a lock call whose reply was lost."""
+
+_PART_MS = 50
+"""How much longer the answer to a lock call may take for each lock in it: on Derby a lock costs 10 to 34 ms."""
+
+_FAILURES = 3
+"""Times that a server may fail in a lock call; where it has no lock tables it always does."""
+
+
+class LockCalls:
+    """The lock calls of one client.
+
+    Args:
+        metastore: Where they go.
+        tickets: The client's.
+        held: Names the thread that asks.
+        settings: Times.
+        clock: Time and chance.
+        threads: How they wait for their turn.
+    """
+
+    def __init__(
+        self,
+        metastore: MetastoreClient,
+        tickets: Tickets[HmsTicket],
+        held: Held,
+        settings: LockSettings,
+        clock: Clock,
+        threads: Threads,
+    ) -> None:
+        self._metastore = metastore
+        self._tickets = tickets
+        self._held = held
+        self._settings = settings
+        self._clock = clock
+        self._threads = threads
+        self._first_sent: dict[str, float] = {}
+        """When each request that is under way was sent for the first time, on ``Clock.now``."""
+        self.sending: dict[str, LockRequest] = {}
+        """Requests that are being sent, or whose place is not noted yet."""
+        self.orphaned_lock_requests: dict[str, tuple[LockRequest, float]] = {}
+        """Requests that may have a second place, and until when to look for it."""
+
+    @property
+    def _lease_seconds(self) -> float:
+        return self._settings.lease_ms / 1000
+
+    def ended(self, request: LockRequest) -> None:
+        """The acquire of *request* has ended."""
+        self._first_sent.pop(request.request_id, None)
+
+    def look_for(self, request: LockRequest) -> None:
+        """Look for *request* in the background for a lease: it may be there, or come."""
+        self.orphaned_lock_requests[request.request_id] = request, self._clock.now() + self._lease_seconds
+
+    def send(self, request: LockRequest, deadline: float) -> tuple[HmsTicket, bool]:
+        """Send the lock call until it is known to have a place; return that, and whether it is granted."""
+        parts, owner = hms_names.parts(request), request.owner
+        agent = hms_names.agent(
+            request, client=self._tickets.client, requested_ms=self._clock.wall_ms(), lease_ms=self._settings.lease_ms
+        )
+        turn = self._threads.turn
+        started, tries = self._clock.now(), 0
+        first_sent = self._first_sent.setdefault(request.request_id, started)
+        until = min(deadline, started + self._lease_seconds)
+        with translated(request):
+            while True:
+                sent = self._clock.now()
+                try:
+                    left_ms = max(0, round((deadline - sent) * 1000))
+                    lock_id, acquired = self._metastore.lock(
+                        parts,
+                        user=hms_names.user(owner),
+                        host=hms_names.host(owner, self._held.agent),
+                        agent=agent,
+                        patience_ms=min(_PART_MS * len(parts), left_ms),
+                    )
+                    if (now := self._clock.now()) - sent > self._lease_seconds / 3:
+                        # A lease counts from what was sent last.
+                        try:
+                            self._metastore.heartbeat(lock_id)
+                        except NoSuchLock:
+                            acquired = False  # Freed since: the next question finds it gone, too.
+                        else:
+                            # For very many locks the server takes longer, and shows them to nobody before the end.
+                            many = _PART_MS * len(parts) >= self._settings.lease_ms
+                            if many or self._clock.now() - sent < self._lease_seconds:
+                                sent = now
+                            else:
+                                acquired = False  # It was silent for a lease: the next question gives it back.
+                except (LostReply, ServerFailed) as error:
+                    if isinstance(error, ServerFailed) and tries >= _FAILURES:
+                        raise
+                    failed = self._clock.now()
+                    self.orphaned_lock_requests[request.request_id] = request, failed + self._lease_seconds
+                    for own in self.own(request)[:1]:
+                        word = self._clock.now()
+                        with suppress(NoSuchLock):
+                            self._metastore.heartbeat(own.lock_id)
+                            if request.explicit or self._clock.now() - first_sent < self._lease_seconds:
+                                return HmsTicket(
+                                    request=request, lock_id=own.lock_id, last_confirmed_at=word, turn=turn()
+                                ), own.acquired
+                            # It may have been silent for a lease, and a waiter about to free it. Who answered is
+                            # asked again.
+                            self._metastore.unlock(own.lock_id)
+                            until = min(deadline, self._clock.now() + self._lease_seconds)
+                    # Whoever was away and answers now is asked again, however long it took to look.
+                    if failed >= until:
+                        raise
+                else:
+                    return HmsTicket(request=request, lock_id=lock_id, last_confirmed_at=sent, turn=turn()), acquired
+                self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
+                tries += 1
+
+    def own(self, request: LockRequest) -> list[Standing]:
+        """Return the places that *request* of this client has, first the first."""
+        found = grouped(
+            listed
+            for place in ([REQUESTS] if is_operation(request) else hms_names.places(request))
+            for listed in self._metastore.show_locks(*place)
+        )
+        return [
+            standing
+            for standing in found
+            if (said := standing.said) and (said.request_id, said.client) == (request.request_id, self._tickets.client)
+        ]
+
+    def release_orphaned(self) -> None:
+        """Release the second places that are there by now."""
+        for request_id, (request, until) in dict(self.orphaned_lock_requests).items():
+            try:
+                with translated(request), self._metastore.within(BRIEFLY):
+                    for standing in self.own(request):
+                        if not self._is_place(request_id, standing.lock_id):
+                            self._metastore.unlock(standing.lock_id)
+            except LockServiceUnavailable as error:
+                logger.warning("a lock whose reply was lost could not be looked for: %s", error)
+                break
+            if self._clock.now() >= until:
+                self.orphaned_lock_requests.pop(request_id, None)
+
+    def _is_place(self, request_id: str, lock_id: int) -> bool:
+        """Return whether a lock that was just listed is, or may be, the one that this client knows of.
+
+        Asked in this order: a request is noted as being sent before its lock is there, and until its ticket is.
+        """
+        if request_id in self.sending:
+            return True
+        ticket = self._tickets.get(request_id)
+        return ticket is not None and ticket.lock_id == lock_id

@@ -1,0 +1,183 @@
+"""The locks of a Hive Metastore.
+
+``queue`` says how a request gets its turn, ``calls`` how it is sent, ``turns`` how the threads of a process take turns,
+``service`` how a lease is extended and freed, ``names`` what is locked for what.
+"""
+
+from __future__ import annotations
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockError, LockRefused, OfferLost
+from commit_coord.events import Events
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.locks.acquiring import Acquire, Acquirer
+from commit_coord.locks.base import BRIEFLY, Lease, LockSettings
+from commit_coord.locks.blockers import Blocker, Holder
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.held import Held
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.queue import HmsQueue
+from commit_coord.locks.hms.requests import HmsTicket
+from commit_coord.locks.hms.service import HmsLeases
+from commit_coord.locks.hms.table import HmsLockTable
+from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.keeping import Keeper, Retries, Tickets
+from commit_coord.locks.memory import MemoryLockManager
+from commit_coord.locks.queue_manager import Parts, QueueLockManager
+from commit_coord.locks.threads import THREADS, Threads
+from commit_coord.model import Guarantees, LeaseState, LockRequest, LockScope, Resource
+from commit_coord.process import SYSTEM_HOST, Host
+
+_SHOWN = 200
+"""Characters of a name that a message shows."""
+
+
+class HmsAcquirer:
+    """Acquires within the time limits of the metastore's client.
+
+    Args:
+        inner: Acquires.
+        metastore: The client.
+        calls: Those that are sent.
+        turns: Where the threads of this process wait first.
+        clock: Time.
+    """
+
+    def __init__(
+        self, inner: Acquirer, metastore: MetastoreClient, calls: LockCalls, turns: Turns, clock: Clock
+    ) -> None:
+        self._inner, self._metastore, self._calls, self._turns, self._clock = inner, metastore, calls, turns, clock
+
+    def acquire(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`LockManager.acquire`."""
+        request = acquire.request
+        _refuse_unlockable(request)
+        try:
+            with self._metastore.within(max(0.0, acquire.deadline - self._clock.now()) + BRIEFLY):
+                return self._inner.acquire(acquire)
+        except LockError as error:
+            # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
+            # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
+            if not request.offer or self._turns.retract(request):
+                raise
+            raise OfferLost("the holder that took the offer did not answer", locks=request) from error
+        finally:
+            self._turns.ended(request)
+            self._calls.ended(request)
+
+    def give_up(self, request: LockRequest) -> None:
+        """See :meth:`Acquirer.give_up`."""
+        self._inner.give_up(request)
+
+    def end_waits(self) -> None:
+        """See :meth:`Acquirer.end_waits`."""
+        self._turns.end_waits()
+        self._inner.end_waits()
+
+
+class HmsLockManager(QueueLockManager[HmsQueue]):
+    """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
+
+    Args:
+        uri: ``thrift://host:port``, several separated by commas; how to talk to them behind a ``?``
+            (:attr:`MetastoreClient.service`).
+        space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Who is told.
+        threads: How they wait.
+        host: Names this process, and tells which others have ended.
+        metastore: The client; None makes one for *uri*.
+
+    Raises:
+        ConfigError: The URI is not one of a metastore.
+    """
+
+    name = "hms"
+    guarantees = Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=False,  # up to 2.3 a reader passes a writer that waits; it steps back, to the end of the queue
+        reach="network",
+        expiry=True,
+        survives_restart=True,
+        explicit_locks=True,
+        journal=False,
+        clock="client",
+        carries="process",
+        deadlocks=True,
+    )
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+        threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
+        metastore: MetastoreClient | None = None,
+    ) -> None:
+        settings, events = settings or LockSettings(), events or Events()
+        client = self.metastore = metastore or MetastoreClient.of(uri)
+
+        def made() -> Parts[HmsQueue]:
+            def holder(request: LockRequest, blocker: Blocker) -> Holder:
+                # The thread whose turn it is may itself be waiting for somebody elsewhere.
+                return queue.holder(request, blocker)
+
+            held, emitter = Held(threads, host), LockEventEmitter(events, clock)
+            tickets = Tickets[HmsTicket](host.new_id().hex[:8])  # The column is short.
+            retries = Retries(clock, lambda: settings.lease_ms / 1000)
+            queues = MemoryLockManager(
+                f"hms {client.service}",
+                settings=settings,
+                clock=clock,
+                threads=threads,
+                host=host,
+                holder=holder,
+            )
+            turns = Turns(queues)
+            calls = LockCalls(client, tickets, held, settings, clock, threads)
+            leases = HmsLeases(client, tickets, calls, settings, clock)
+            keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
+            queue = HmsQueue(tickets, calls, turns, leases, keeper, table, held, retries, settings, clock, host)
+            acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
+            return Parts(
+                queue=queue,
+                acquirer=HmsAcquirer(acquirer, client, calls, turns, clock),
+                held=held,
+                keeping=keeper,
+                table=table,
+            )
+
+        super().__init__(self.guarantees, settings, made)
+
+    @property
+    def client(self) -> str:
+        """The name by which this client's requests are told from others'."""
+        return self.parts.queue.tickets.client
+
+    def latch_of(self, table: Resource) -> Lease | None:
+        """Return the lease by which this client holds the commit latch of *table*."""
+        for ticket in list(self.parts.queue.tickets.values()):
+            if ticket.request.scope is LockScope.COMMIT and table in dict(ticket.request.locks):
+                lease = ticket.lease
+                return None if lease is not None and lease.state is LeaseState.LOST else lease
+        return None
+
+
+def _refuse_unlockable(request: LockRequest) -> None:
+    for part in hms_names.parts(request):
+        if (reason := part.refusal) is not None:
+            raise LockRefused(
+                f"the lock service can't lock this name: {reason}; nothing was locked",
+                manager=HmsLockManager.name,
+                name=".".join(filter(None, (part.db, part.table, part.partition)))[:_SHOWN],
+                accepted="another name, or another lock manager (zookeeper, lease)",
+            )

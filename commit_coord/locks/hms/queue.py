@@ -1,0 +1,413 @@
+"""The queues of a metastore.
+
+Theory of operation
+    A request is one ``lock`` call with many components; the server gives it a place and says whether it is granted.
+    A waiter asks with ``check_lock``; nobody is woken. ``names`` says what is locked for what.
+
+    Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
+    out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
+    as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
+    the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockRefused, LockServiceUnavailable
+from commit_coord.hms.connection import NoSuchLock
+from commit_coord.hms.locks import ListedLock
+from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker, Holder, holder_of
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.held import Held
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.heartbeat_log import is_over
+from commit_coord.locks.hms.requests import (
+    REQUESTS,
+    UNLISTED_BLOCKER,
+    Guarded,
+    HmsBlocker,
+    HmsTicket,
+    Standing,
+    grouped,
+    is_operation,
+    translated,
+    waits_among,
+)
+from commit_coord.locks.hms.service import HmsLeases
+from commit_coord.locks.hms.table import HmsLockTable
+from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
+from commit_coord.model import Generation, JournalEntry, LockMode, LockRequest, Offer
+from commit_coord.process import Host
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.deadlock import Wait
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 0.25
+"""The part of the time for which the queue has not moved that a waiter sleeps until it asks again."""
+
+_LOOK_AGAIN = 0.5
+"""Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
+
+_LAST = sys.maxsize
+"""The place of a request that has given back its place."""
+
+
+class HmsLease(HeartbeatLease):
+    """A lock in the metastore and, of a commit latch, this process's turn at it."""
+
+    def __init__(self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turn: HandoverLease | None) -> None:
+        super().__init__(keeper, ticket, Generation(ticket.lock_id))
+        self._turn = turn
+
+    def take(self, limit: int) -> Sequence[Offer]:
+        """See :meth:`HandoverLease.take`."""
+        return self._turn.take(limit) if self._turn is not None else ()
+
+    def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """See :meth:`HandoverLease.settle`."""
+        assert self._turn is not None, "only a latch takes offers"
+        self._turn.settle(done, returned)
+
+    def retract(self) -> bool:
+        """See :meth:`HandoverLease.retract`."""
+        return self._turn is None or self._turn.retract()
+
+    def release(self) -> None:
+        """See :meth:`Lease.release`."""
+        try:
+            super().release()
+        finally:
+            if self._turn is not None:
+                self._turn.release()
+
+
+class HmsQueue:
+    """The queues of a metastore, as one client sees them.
+
+    Args:
+        tickets: Those of this client.
+        calls: Those that are sent.
+        turns: Where the threads of this process wait first.
+        leases: What the metastore keeps, and what is known of it.
+        keeper: Extends the leases, and gives them back.
+        table: Says who holds a lock.
+        held: Names the thread that asks.
+        retries: For what is interrupted.
+        settings: Times.
+        clock: Time and chance.
+        host: Knows which processes have ended.
+    """
+
+    def __init__(
+        self,
+        tickets: Tickets[HmsTicket],
+        calls: LockCalls,
+        turns: Turns,
+        leases: HmsLeases,
+        keeper: Keeper[HmsTicket],
+        table: HmsLockTable,
+        held: Held,
+        retries: Retries,
+        settings: LockSettings,
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self.tickets = tickets
+        self.calls = calls
+        self.leases = leases
+        self._turns = turns
+        self._keeper = keeper
+        self.table = table
+        self._held = held
+        self._retries = retries
+        self._settings = settings
+        self._clock = clock
+        self._host = host
+        self._metastore = leases.metastore
+
+    def knows(self, request_id: str) -> bool:
+        """See :meth:`Queue.knows`."""
+        return request_id in self.tickets
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """See :meth:`Queue.enter`."""
+        self._turns.wait_for(acquire)
+        return self._enter(acquire.request, acquire.deadline)
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        self.calls.sending[request.request_id] = request
+        ticket, acquired = self.calls.send(request, deadline)
+        self.tickets[request.request_id] = ticket
+        self.calls.sending.pop(request.request_id, None)
+        if not request.explicit or self.calls.orphaned_lock_requests:
+            self._keeper.heartbeat.ensure_running()
+        if acquired:
+            return self._step_back(ticket)
+        return self._look(ticket, None) or self._ask(ticket, None, deadline)
+
+    def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
+        """Give back what was granted past somebody who waits, and return who that is; None if there is nobody.
+
+        Up to 2.3 a reader passes a writer that waits. That starves writers, and it is not safe: seen on 2.3.10,
+        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for who waits.
+        3. The server answers both side by side, and has granted both.
+        The older one of the two stands in the list when R looks, so R alone has to do something about it.
+        """
+        if LockMode.SHARED not in dict(ticket.request.locks).values():
+            return None
+        older = [one for one in self._in_the_way(ticket) if one.lock_id < ticket.lock_id]
+        if not older:
+            return None
+        with translated(ticket.request):
+            self._metastore.unlock(ticket.lock_id)
+        ticket.stepped_back = True
+        now = self._clock.now()
+        return self._blocker(older[-1], older, None, now=now)
+
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """See :meth:`Queue.wait`."""
+        request, deadline = acquire.request, until
+        assert isinstance(blocker, HmsBlocker)
+        ticket = self.tickets[request.request_id]
+        now = self._clock.now()
+        until = min(deadline, now + self._until_next(blocker, now))
+        if blocker.expires is not None:
+            until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
+        tick = self._settings.poll_interval_ms / 1000
+        ended = False
+        while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
+            ticket.turn.wait(min(left, tick))
+            ended = self._host.is_dead(blocker.owner.process)
+            if acquire.is_closed:
+                return blocker
+        ticket.turn.clear()
+        # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
+        if blocker.ahead > 1 or ended:
+            found = self._look(ticket, blocker)
+            if found is not None and found.ahead > 1:
+                return found
+            blocker = found or blocker
+        return self._ask(ticket, blocker, deadline)
+
+    def _until_next(self, blocker: HmsBlocker, now: float) -> float:
+        """Return the seconds until it makes sense to ask again; see the module."""
+        shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
+        # Those before us will take as long as we do. Half of that, since who comes too late keeps everybody waiting.
+        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.ahead / 2
+        wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
+        return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
+
+    def _queue_again(self, request: LockRequest, deadline: float) -> Blocker | None:
+        """Enter at the end: the place that *request* had is gone."""
+        del self.tickets[request.request_id]
+        return self._enter(request, deadline)
+
+    def _ask(self, ticket: HmsTicket, before: HmsBlocker | None, deadline: float) -> Blocker | None:
+        """Ask whether *ticket* is granted; return who is in the way."""
+        request, asked = ticket.request, self._clock.now()
+        if ticket.stepped_back:
+            found = self._look(ticket, before)
+            if found is not None:
+                return found
+            return self._queue_again(request, deadline)
+        # Twice: a look that freed somebody who had died may have made way.
+        for _ in range(2):
+            asked = self._clock.now()
+            try:
+                granted = self._retries.until(deadline, partial(self._checked, ticket))
+            except NoSuchLock:
+                # The answer may have come long after the question: the server was started again meanwhile.
+                if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
+                    raise LockRefused("the request was taken out of the queue by force", locks=request) from None
+                # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+                return self._queue_again(request, deadline)
+            if self.leases.was_silent(ticket):
+                with translated(request):
+                    self._metastore.unlock(ticket.lock_id)
+                return self._queue_again(request, deadline)
+            ticket.last_confirmed_at = max(ticket.last_confirmed_at, asked)
+            if granted:
+                return self._step_back(ticket)
+            if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
+                return before
+            found = self._look(ticket, before)
+            if found is not None:
+                return found
+        return before or UNLISTED_BLOCKER
+
+    def _checked(self, ticket: HmsTicket) -> bool:
+        """Return whether *ticket* is granted. That the service fails may pass: it had a place for the ticket."""
+        try:
+            with translated(ticket.request):
+                return self._metastore.check_lock(ticket.lock_id)
+        except LockServiceUnavailable as error:
+            raise Interrupted(error.message, **error.details) from error
+
+    def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
+        """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
+        request, now = ticket.request, self._clock.now()
+        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
+        with translated(request):
+            answered = self._clock.now()
+            for one in list(in_the_way):
+                said = one.said
+                if said is not None and said.request_id == request.request_id and said.client != self.tickets.client:
+                    raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+                if said is not None and said.guard:
+                    raise Guarded(
+                        "the table is guarded: its writers use another lock manager than the metastore's",
+                        locks=request,
+                        guard=said.request_id,
+                        statement=said.statement,
+                        accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
+                    )
+                if self._is_over(one, now, answered) or one.request_id == request.request_id:
+                    logger.info("freed a lock whose owner has ended: %s", one.listed[0])
+                    self._metastore.unlock(one.lock_id)
+                    in_the_way.remove(one)
+        if not in_the_way:
+            ticket.blocked_by = None
+            return None
+        nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
+        ticket.blocked_by = nearest.lock_id
+        return self._blocker(nearest, in_the_way, before, now=now)
+
+    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[Standing]:
+        """Return who conflicts with *ticket* and is before it, or granted; first the first.
+
+        Args:
+            ticket: Ours.
+            ids: Also whoever has its request id.
+        """
+        wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
+        if ids:
+            places = [*places, (hms_names.OPERATIONS, hms_names.REQUESTS)]
+        with translated(ticket.request):
+            return [
+                one
+                for one in grouped(listed for place in places for listed in self._metastore.show_locks(*place))
+                if one.lock_id != ticket.lock_id
+                and (one.acquired or one.lock_id < ticket.lock_id)
+                and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
+            ]
+
+    def waits(self, request: LockRequest) -> Sequence[Wait]:
+        """See :meth:`Deadlocks.waits`."""
+        if not is_operation(request):
+            return ()  # Whoever holds a latch waits for nothing.
+        with translated(request):
+            standing = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
+        ticket = self.tickets[request.request_id]
+        return waits_among([*standing, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else standing)
+
+    def _as_it_will_be_listed(self, ticket: HmsTicket) -> Standing:
+        """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
+        owner = ticket.request.owner
+        host, user = hms_names.host(owner, self._held.agent), hms_names.user(owner)
+        agent = hms_names.agent(
+            ticket.request, client=self.tickets.client, requested_ms=0, lease_ms=self._settings.lease_ms
+        )
+        return Standing(
+            _LAST,
+            [
+                ListedLock(
+                    lock_id=_LAST,
+                    part=part,
+                    acquired=False,
+                    heartbeat_ms=0,
+                    acquired_ms=None,
+                    user=user,
+                    host=host,
+                    agent=agent,
+                )
+                for part in hms_names.parts(ticket.request)
+            ],
+        )
+
+    def all_stand(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_stand`."""
+        with translated(None):
+            standing = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
+        return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
+
+    def _blocker(
+        self, standing: Standing, in_the_way: Sequence[Standing], before: HmsBlocker | None, *, now: float
+    ) -> HmsBlocker:
+        said, listed = standing.said, standing.listed[0]
+        first = in_the_way[0].lock_id
+        expires = None
+        if said is not None and said.lease_ms is not None:
+            expires = self.leases.heartbeats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
+        return HmsBlocker(
+            request_id=standing.request_id,
+            owner=hms_names.owner_of(listed, said),
+            requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+            ahead=len(in_the_way),
+            first=first,
+            since=before.since if before is not None and before.first == first else now,
+            looked=now,
+            expires=expires,
+        )
+
+    def _is_over(self, standing: Standing, asked: float, answered: float) -> bool:
+        """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
+
+        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
+        """
+        return is_over(
+            standing.listed[0],
+            standing.heartbeat_ms,
+            heartbeats=self.leases.heartbeats,
+            failures=self._metastore.failures,
+            asked=asked,
+            answered=answered,
+            host=self._host,
+        )
+
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`Queue.grant`."""
+        request = acquire.request
+        ticket = self.tickets[request.request_id]
+        ticket.granted = self._clock.now()
+        lease = HmsLease(self._keeper, ticket, self._turns.of(request))
+        ticket.lease = lease
+        return lease
+
+    def leave(self, request: LockRequest, *, for_good: bool) -> None:
+        """See :meth:`Queue.leave`."""
+        ticket = self.tickets.get(request.request_id)
+        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
+        if ticket is None or ticket.request is request:
+            self._withdraw(request, ticket)
+        if for_good:
+            self._turns.give_up(request)
+
+    def _withdraw(self, request: LockRequest, ticket: HmsTicket | None) -> None:
+        if ticket is not None:
+            self._keeper.give_back(ticket)
+        if request.request_id in self.calls.sending:
+            # Interrupted while it was sent.
+            self.calls.look_for(request)
+            self._keeper.heartbeat.ensure_running(now=True)
+            self.calls.sending.pop(request.request_id, None)
+            # Once here: a process that is being ended does not wait for its heartbeat.
+            self.calls.release_orphaned()
+
+    def retract(self, request: LockRequest) -> bool:
+        """See :meth:`Queue.retract`."""
+        return self._turns.retract(request)
+
+    def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
+        """See :meth:`Queue.holder`."""
+        return holder_of(self.table.look, request, blocker)

@@ -1,0 +1,191 @@
+"""Requests in a metastore: as tickets of ours, and as they are listed, each with all its components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.hms.connection import LostReply, MetaError, ServerFailed, UnknownMethod
+from commit_coord.hms.locks import ListedLock, LockPart
+from commit_coord.locks.blockers import Blocker
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.keeping import Ticket
+from commit_coord.locks.threads import Turn
+from commit_coord.model import LockRequest, LockScope, Owner
+from commit_coord.protocol.deadlock import Obstacle, Wait
+
+REQUESTS = (hms_names.OPERATIONS, hms_names.REQUESTS)
+"""Where every operation request is listed once."""
+
+
+class Guarded(LockRefused):
+    """The latch was refused: the table's guard is in the metastore."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HmsTicket(Ticket):
+    """A request in the metastore."""
+
+    lock_id: int
+    granted: float = 0.0
+    """When the lease began, on ``Clock.now``."""
+    blocked_by: int | None = None
+    stepped_back: bool = False
+    """Whether it was granted past somebody, and gave its place back."""
+    turn: Turn
+    """Set when this client releases what is in the way."""
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """One lock as it was listed, all its components together."""
+
+    lock_id: int
+    listed: list[ListedLock]
+
+    @property
+    def acquired(self) -> bool:
+        """Whether it is granted."""
+        return self.listed[0].acquired
+
+    @property
+    def heartbeat_ms(self) -> int:
+        """Its last heartbeat."""
+        return max(one.heartbeat_ms for one in self.listed)
+
+    @property
+    def said(self) -> hms_names.Agent | None:
+        """What its client says of it; None where that is not ours."""
+        return hms_names.Agent.parse(self.listed[0].agent)
+
+    @property
+    def agent(self) -> str:
+        """The thread that asked for it; what is not ours is nobody's who waits for anything else."""
+        return hms_names.thread_of(self.listed[0]) or self.request_id
+
+    @property
+    def request_id(self) -> str:
+        """Its request id; one of other programs is named by its lock."""
+        said = self.said
+        return said.request_id if said else f"hms-{self.lock_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HmsBlocker(Blocker):
+    """The nearest blocker, with what decides when to ask again."""
+
+    ahead: int
+    """How many requests stand in the way."""
+    first: int
+    """Lock id of the first request in the way: the queue has moved when it is another one."""
+    since: float
+    """When this client saw that one first in the way of this request."""
+    looked: float
+    """When the listing was asked for that it comes from."""
+    expires: float | None
+    """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
+
+
+UNLISTED_BLOCKER = HmsBlocker(
+    request_id="",
+    owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
+    requested_at_ms=0,
+    ahead=1,
+    first=0,
+    since=0.0,
+    looked=0.0,
+    expires=None,
+)
+"""Stands in the way when the metastore lets us wait and lists nobody."""
+
+
+def is_operation(request: LockRequest) -> bool:
+    """Return whether *request* is of the operation scope."""
+    return request.scope is LockScope.OPERATION
+
+
+def grouped(listed: Iterable[ListedLock]) -> list[Standing]:
+    """Return the locks that the components belong to, in the order of their arrival."""
+    found: dict[int, Standing] = {}
+    for one in listed:
+        found.setdefault(one.lock_id, Standing(one.lock_id, [])).listed.append(one)
+    return [found[lock_id] for lock_id in sorted(found)]
+
+
+def waits_among(standing: Sequence[Standing]) -> list[Wait]:
+    """Return the operation requests among *standing* that wait, each with what is in its way."""
+    index: dict[tuple[str, str | None], list[tuple[Standing, LockPart]]] = {}
+    for one in standing:
+        for listed in one.listed:
+            index.setdefault((listed.part.table, listed.part.partition), []).append((one, listed.part))
+    found: list[Wait] = []
+    for one in standing:
+        in_the_way = {
+            other.lock_id: (other, listed.part)
+            for listed in one.listed
+            for other, part in index[listed.part.table, listed.part.partition]
+            if other is not one
+            and (other.acquired or other.lock_id < one.lock_id)
+            and hms_names.conflict(listed.part, part)
+        }
+        said = one.said
+        if one.acquired or said is None or not in_the_way:
+            continue
+        _, wanted = in_the_way[max(in_the_way)]
+        found.append(
+            Wait(
+                request_id=one.request_id,
+                place=one.lock_id,
+                agent=one.agent,
+                owner=hms_names.owner_of(one.listed[0], said),
+                wanted=(hms_names.resource_of(wanted)[1], hms_names.mode_of(wanted)),
+                obstacles=[
+                    Obstacle(
+                        request_id=other.request_id,
+                        place=other.lock_id,
+                        agent=other.agent,
+                    )
+                    for other, _ in in_the_way.values()
+                ],
+            )
+        )
+    return found
+
+
+def nearest_to(waiting: Standing, by_table: dict[tuple[str, str], list[Standing]]) -> Standing | None:
+    """Return whom *waiting* waits for: of those before it the last one, else one that was let past it."""
+    nearest: tuple[bool, int] | None = None
+    found = None
+    for listed in waiting.listed:
+        part = listed.part
+        for other in by_table.get((part.db, part.table), []) + (by_table.get((part.db, ""), []) if part.table else []):
+            rank = (other.lock_id < waiting.lock_id, other.lock_id)
+            if (
+                other is not waiting
+                and (rank[0] or other.acquired)
+                and (nearest is None or rank > nearest)
+                and any(hms_names.conflict(part, one.part) for one in other.listed)
+            ):
+                nearest, found = rank, other
+    return found
+
+
+@contextmanager
+def translated(request: LockRequest | None) -> Iterator[None]:
+    """Raise what the metastore raises as errors of a lock service; that a lock is gone is for the caller."""
+    try:
+        yield
+    except MetastoreUnavailable as error:
+        message = "the metastore did not answer" if isinstance(error, LostReply) else "the metastore can't be reached"
+        raise LockServiceUnavailable(message, locks=request, cause=error) from error
+    except UnknownMethod as error:
+        raise LockServiceUnavailable("the metastore has no locks", locks=request, cause=error) from error
+    except (MetaError, ServerFailed) as error:
+        raise LockServiceUnavailable(
+            "the metastore's lock service failed; if its database has no lock tables (HIVE_LOCKS, TXNS), create them "
+            "with its schema tool",
+            locks=request,
+            cause=error,
+        ) from error

@@ -1,0 +1,113 @@
+"""Leases in a metastore: how they are extended and given back.
+
+Liveness
+    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
+    clock, or whose process has ended on this host:
+
+    1. The holder stalls; its last heartbeat was sent at 0 and received at 1.
+    2. Its own clock says LOST at 0 + lease.
+    3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
+
+    While the metastore is away nobody is heard: a waiter whom it did not answer counts from its next look.
+
+    Locks of LOCK statements and of other programs are left to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from commit_coord.clock import Clock
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.connection import NoSuchLock
+from commit_coord.locks.base import BRIEFLY, LockSettings
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.heartbeat_log import HeartbeatLog
+from commit_coord.locks.hms.requests import HmsTicket, translated
+from commit_coord.locks.keeping import LeaseService, Tickets
+from commit_coord.model import LockScope
+
+_ANSWERED = 2 / 3
+"""The part of a lease within which the metastore's servers have to answer a heartbeat, all of them together."""
+
+_LOOK_FOR_ORPHANS = 0.2
+"""Seconds between two looks for second places."""
+
+
+class HmsLeases(LeaseService[HmsTicket]):
+    """Keeps locks in a metastore.
+
+    Args:
+        metastore: Where they are.
+        tickets: Those of this client.
+        calls: Those that were sent.
+        settings: Times.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        metastore: MetastoreClient,
+        tickets: Tickets[HmsTicket],
+        calls: LockCalls,
+        settings: LockSettings,
+        clock: Clock,
+    ) -> None:
+        self.metastore = metastore
+        self._tickets = tickets
+        self._calls = calls
+        self.settings = settings
+        self._clock = clock
+        self.heartbeats: HeartbeatLog = {}
+        """What waiters of this client have seen of others' heartbeats."""
+        self.usual_hold = 0.0
+        """Seconds for which this client's latches are held, about."""
+
+    def renewed(self, tickets: Sequence[HmsTicket], *, thorough: bool) -> Collection[HmsTicket]:
+        """See :meth:`LeaseService.renewed`."""
+        return [ticket for ticket in tickets if self._is_renewed(ticket)]
+
+    def _is_renewed(self, ticket: HmsTicket) -> bool:
+        try:
+            # One server that hangs must not cost the lease: there is time left to ask the next.
+            with translated(ticket.request), self.metastore.within(self.lease_seconds * _ANSWERED):
+                self.metastore.heartbeat(ticket.lock_id)
+        except NoSuchLock:
+            return False
+        return not self.was_silent(ticket)
+
+    def was_silent(self, ticket: HmsTicket) -> bool:
+        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+
+        Then whatever it answered, the place is not to be relied on any more:
+
+        1. We are stalled.   2. A waiter looks, and finds our heartbeat a lease old.   3. We ask, and are answered.
+        4. The waiter frees us.
+        """
+        return not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at >= self.lease_seconds
+
+    def keeps_lost(self, ticket: HmsTicket) -> bool:
+        """Nobody frees it before a waiter comes, and it is no use to anybody."""
+        return True
+
+    def chores(self) -> float | None:
+        """Release second places; see :mod:`~commit_coord.locks.hms.calls`."""
+        if all(ticket.lease is not None for ticket in list(self._tickets.values())):
+            self.heartbeats.clear()
+        self._calls.release_orphaned()
+        return _LOOK_FOR_ORPHANS if self._calls.orphaned_lock_requests else None
+
+    def remove(self, ticket: HmsTicket) -> None:
+        """See :meth:`LeaseService.remove`."""
+        with translated(ticket.request), self.metastore.within(BRIEFLY):
+            self.metastore.unlock(ticket.lock_id)
+        if ticket.lease is not None and ticket.request.scope is LockScope.COMMIT:
+            self.usual_hold += (self._clock.now() - ticket.granted - self.usual_hold) / 4
+        for other in list(self._tickets.values()):
+            if other.blocked_by == ticket.lock_id:
+                other.turn.set()
+
+    def disconnect(self) -> None:
+        """See :meth:`LeaseService.disconnect`."""
+        self.metastore.close()

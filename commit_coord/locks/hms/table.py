@@ -1,0 +1,189 @@
+"""Who holds and waits for what in a metastore, and how that is ended by force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from commit_coord.clock import Clock
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
+from commit_coord.locks.hms.requests import HmsTicket, Standing, grouped, nearest_to, translated
+from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.keeping import Keeper, Tickets
+from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource
+from commit_coord.process import Host
+from commit_coord.protocol.lease import LeaseEvent
+
+_LOOK_AGAIN = 0.5
+"""Seconds between two looks whether heartbeats have moved."""
+
+_INTERNAL = "__"
+"""How the names of databases begin that Hive 4 locks for itself."""
+
+
+class HmsLockTable:
+    """The locks of a metastore, as an administrator sees them.
+
+    Args:
+        metastore: Where they are.
+        tickets: Those of this client.
+        calls: Those that are being sent.
+        turns: What waits in this process.
+        keeper: Learns of leases of this client that are ended here.
+        clock: Time.
+        host: Knows which processes have ended.
+    """
+
+    def __init__(
+        self,
+        metastore: MetastoreClient,
+        tickets: Tickets[HmsTicket],
+        calls: LockCalls,
+        turns: Turns,
+        keeper: Keeper[HmsTicket],
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self._metastore = metastore
+        self._tickets = tickets
+        self._calls = calls
+        self._turns = turns
+        self._keeper = keeper
+        self._clock = clock
+        self._host = host
+
+    def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
+        # Asked for first: who gets his turn in between shall be listed once, not never.
+        threads = self._turns.look(resource, scope)
+        listed = self._listed(resource, scope)
+        there = {entry.request_id for entry in listed}
+        return [*listed, *(entry for entry in threads if entry.request_id not in there)]
+
+    def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]] | None:
+        """See :meth:`LockTable.pages`."""
+        return None
+
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockTable.listed`."""
+        return hms_names.listed(resource)
+
+    def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.free`. Locks of other programs have the ids ``hms-<lock id>``."""
+        threads = self._turns.free(request_id, resource)
+        standing = self._listed()
+        named = (resource, self.listed(resource)) if resource is not None else ()
+        chosen = {
+            entry.generation
+            for entry in standing
+            if entry.request_id == request_id or (entry.resource in named and not entry.guard)
+        }
+        return [*self._free([entry for entry in standing if entry.generation in chosen]), *threads]
+
+    def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.reap`. Watches the heartbeats of those that are there now, until each has moved."""
+        over = self._watched()
+        dead = [entry for standing in over for entry in self._entries(standing, None)]
+        return dead if dry_run else self._free(dead)
+
+    def _listed(self, resource: Resource | None = None, scope: LockScope | None = None) -> list[LockEntry]:
+        paths = [one.path for one in (resource, self.listed(resource))] if resource is not None else [()]
+        return [
+            entry
+            for standing, blocked_by in self.standing(resource, scope)
+            for entry in self._entries(standing, blocked_by)
+            if scope in (None, entry.scope) and any(entry.resource.path[: len(path)] == path for path in paths)
+        ]
+
+    def standing(self, resource: Resource | None, scope: LockScope | None) -> list[tuple[Standing, Standing | None]]:
+        """Return the locks that may concern *resource*, each with the one that it waits for."""
+        places: list[tuple[str | None, str | None]] = []
+        if resource is None:
+            places = [(hms_names.OPERATIONS if scope is LockScope.OPERATION else None, None)]
+        else:
+            table = resource.path[1] if len(resource.path) > 1 else None
+            if scope is not LockScope.OPERATION:
+                places.append((resource.path[0], table))
+            if scope is not LockScope.COMMIT:
+                places.append((hms_names.OPERATIONS, hms_names.operation_table(resource) if table else None))
+        with translated(None):
+            standing = grouped(
+                one
+                for place in places
+                for one in self._metastore.show_locks(*place)
+                if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
+            )
+        # What this client is still sending has no place yet, as far as it knows: freed now, it would be sent again.
+        standing = [one for one in standing if one.request_id not in self._calls.sending]
+        by_table: dict[tuple[str, str], list[Standing]] = {}
+        for one in standing:
+            for key in {(listed.part.db, listed.part.table) for listed in one.listed}:
+                by_table.setdefault(key, []).append(one)
+        return [(one, None if one.acquired else nearest_to(one, by_table)) for one in standing]
+
+    def _entries(self, standing: Standing, blocker: Standing | None) -> Iterator[LockEntry]:
+        said = standing.said
+        left = None
+        if said is not None and said.lease_ms is not None:
+            # By the clocks of two machines: a hint for people, no more.
+            left = max(0, min(said.lease_ms, said.lease_ms - (self._clock.wall_ms() - standing.heartbeat_ms)))
+        for listed in sorted(standing.listed, key=lambda one: hms_names.resource_of(one.part)[1]):
+            scope, resource = hms_names.resource_of(listed.part)
+            yield LockEntry(
+                resource=resource,
+                mode=hms_names.mode_of(listed.part),
+                scope=scope,
+                state=LockState.ACQUIRED if standing.acquired else LockState.WAITING,
+                owner=hms_names.owner_of(listed, said),
+                request_id=standing.request_id,
+                generation=Generation(standing.lock_id),
+                requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+                expires_in_ms=left,
+                explicit=said is not None and said.lease_ms is None,
+                guard=said is not None and said.guard,
+                blocked_by=blocker.request_id if blocker else None,
+            )
+
+    def _watched(self) -> list[Standing]:
+        """Return who is dead; see the module."""
+        over: list[Standing] = []
+        heartbeats: HeartbeatLog = {}
+        first: dict[int, int] | None = None
+        while True:
+            asked = self._clock.now()
+            standing = [one for one, _ in self.standing(None, None)]
+            answered = self._clock.now()
+            if first is None:
+                own = {ticket.lock_id for ticket in list(self._tickets.values())}
+                leased = [one for one in standing if (said := one.said) is not None and said.lease_ms is not None]
+                first = {one.lock_id: one.heartbeat_ms for one in leased if one.lock_id not in own}
+            doubtful: list[Standing] = []
+            for one in standing:
+                if first.get(one.lock_id) != one.heartbeat_ms:
+                    continue  # It came later, it is not to be judged, or it lives.
+                gone = is_over(
+                    one.listed[0],
+                    one.heartbeat_ms,
+                    heartbeats=heartbeats,
+                    failures=self._metastore.failures,
+                    asked=asked,
+                    answered=answered,
+                    host=self._host,
+                )
+                (over if gone else doubtful).append(one)
+            if not doubtful:
+                return over
+            first = {one.lock_id: one.heartbeat_ms for one in doubtful}
+            self._clock.sleep(_LOOK_AGAIN)
+
+    def _free(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
+        freed = list(chosen)
+        with translated(None):
+            for lock_id in sorted({int(entry.generation or 0) for entry in freed}):
+                self._metastore.unlock(lock_id)
+                for ticket in list(self._tickets.values()):
+                    if ticket.lock_id == lock_id:
+                        self._keeper.observe(ticket, LeaseEvent.DENIED, "freed by force")
+        return freed

@@ -1,0 +1,246 @@
+"""The queues of one process, which all managers of one name share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from commit_coord.errors import LockRefused
+from commit_coord.locks.threads import Turn
+from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Offer, Resource
+from commit_coord.protocol.contention import nearest_blocker
+from commit_coord.protocol.deadlock import Obstacle, Wait
+from commit_coord.protocol.modes import compatible
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request with its place."""
+
+    request: LockRequest
+    place: int
+    requested_at_ms: int
+    lost: Callable[[], None]
+    agent: str
+    turn: Turn
+    blocker: int | None = None
+    taken: bool = False
+    retracted: bool = False
+
+
+class ExpiringEntries:
+    """Entries that all live for the same time, so the oldest expire first."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._entries: OrderedDict[str, tuple[float, JournalEntry]] = OrderedDict()
+
+    def put(self, entry: JournalEntry, now: float, lifetime_ms: int) -> None:
+        """Keep *entry* for *lifetime_ms* from *now*."""
+        with self._mutex:
+            self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
+            self._entries.move_to_end(entry.request_id)
+            while self._entries and next(iter(self._entries.values()))[0] <= now:
+                self._entries.popitem(last=False)
+
+    def get(self, request_id: str, now: float) -> JournalEntry | None:
+        """Return the entry of *request_id* unless it has expired."""
+        expires_at, entry = self._entries.get(request_id, (0.0, None))
+        return entry if expires_at > now else None
+
+
+class Space:
+    """The queues of both scopes. Every method takes the mutex; none blocks while it has it.
+
+    A Ctrl-C may end a method at any line. What is half entered is found by its request id, which is noted first and
+    forgotten last, and a removal can be repeated from any point.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._last_place = 0
+        self._tickets: dict[str, Ticket] = {}
+        self._by_place: dict[int, Ticket] = {}
+        self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
+        self._watchers: dict[int, set[int]] = {}
+        self.dropped: deque[tuple[Ticket, Callable[[], None]]] = deque()
+        """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
+        self.journal = ExpiringEntries()
+        self.answers = ExpiringEntries()
+        self.notes: dict[Resource, str] = {}
+
+    def enter(self, request: LockRequest, now_ms: int, agent: str, turn: Turn, lost: Callable[[], None]) -> Ticket:
+        """Put *request* of *agent* behind everyone, return its ticket.
+
+        Args:
+            request: What is asked for.
+            now_ms: When, since the epoch.
+            agent: The thread that asks.
+            turn: Given when nothing is in the way any more.
+            lost: Called when it is freed by force.
+        """
+        with self._mutex:
+            if request.request_id in self._tickets:
+                raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+            self._last_place += 1
+            ticket = Ticket(request, self._last_place, now_ms, lost, agent, turn)
+            self._tickets[request.request_id] = ticket
+            self._by_place[ticket.place] = ticket
+            queues = self._queues[request.scope]
+            for resource, mode in request.locks:
+                queues.setdefault(resource, {}).setdefault(mode, []).append(ticket.place)
+            self._look(ticket)
+            return ticket
+
+    def remove(self, ticket: Ticket) -> bool:
+        """Take *ticket* out, wake whom that grants; return whether it was there."""
+        try:
+            with self._mutex:
+                return self._remove(ticket)
+        except BaseException:
+            # Half a removal would block the queue for ever: finish it, then let the interrupt through.
+            with self._mutex:
+                self._remove(ticket)
+            raise
+
+    def take(self, ticket: Ticket, limit: int) -> list[Offer]:
+        """Take the offers that wait right behind *ticket*."""
+        with self._mutex:
+            if self._tickets.get(ticket.request.request_id) is not ticket:
+                return []
+            ((resource, mode),) = ticket.request.locks
+            offers: list[Offer] = []
+            for place in self._queues[ticket.request.scope][resource][mode]:
+                other = self._by_place[place]
+                if other is ticket:
+                    continue
+                if not other.request.offer or other.taken or other.retracted or len(offers) == limit:
+                    break
+                other.taken = True
+                offers.append(Offer(request_id=other.request.request_id, text=other.request.offer))
+            return offers
+
+    def retract(self, ticket: Ticket) -> bool:
+        """Let nobody take the offer of *ticket* from now on; return whether nobody has."""
+        with self._mutex:
+            ticket.retracted = not ticket.taken
+            return ticket.retracted
+
+    def settle(self, done: Iterable[str], returned: Iterable[str]) -> None:
+        """End the requests *done*, whose answers are there already; leave the *returned* ones to their owners."""
+        for request_id in done:
+            if ticket := self._tickets.get(request_id):
+                self.remove(ticket)
+                ticket.turn.set()
+        with self._mutex:
+            for request_id in returned:
+                if ticket := self._tickets.get(request_id):
+                    ticket.taken = False
+
+    def keep_note(self, table: Resource, note: str) -> None:
+        """Keep *note* for the next holder of the latch of *table*."""
+        if note:
+            self.notes[table] = note
+        else:
+            self.notes.pop(table, None)
+
+    def remove_dropped(self) -> None:
+        """Remove what was let go of without a release."""
+        while self.dropped:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                ticket, ended = self.dropped.popleft()
+                if self.remove(ticket):
+                    ended()
+
+    def find(self, request_id: str) -> Ticket | None:
+        """Return the ticket of a request."""
+        return self._tickets.get(request_id)
+
+    def blocker(self, ticket: Ticket) -> Ticket | None:
+        """Return whom *ticket* waits for."""
+        with self._mutex:
+            return self._by_place.get(ticket.blocker or 0)
+
+    def tickets(self) -> list[tuple[Ticket, str | None]]:
+        """Return all tickets in their order, each with the request id that blocks it."""
+        self.remove_dropped()
+        with self._mutex:
+            return [
+                (ticket, self._by_place[ticket.blocker].request.request_id if ticket.blocker else None)
+                for ticket in self._tickets.values()
+            ]
+
+    def waits(self) -> list[Wait]:
+        """Return everybody who waits, and for whom."""
+        with self._mutex:
+            return [self._wait_of(ticket) for ticket in self._tickets.values() if ticket.blocker is not None]
+
+    def _wait_of(self, ticket: Ticket) -> Wait:
+        queues = self._queues[ticket.request.scope]
+        before: dict[int, tuple[Resource, LockMode]] = {}
+        for resource, mode in ticket.request.locks:
+            for other, places in queues[resource].items():
+                if not compatible(mode, other):
+                    before |= dict.fromkeys(places[: bisect_left(places, ticket.place)], (resource, mode))
+        return Wait(
+            request_id=ticket.request.request_id,
+            place=ticket.place,
+            agent=ticket.agent,
+            owner=ticket.request.owner,
+            wanted=before[max(before)],
+            obstacles=[
+                Obstacle(request_id=one.request.request_id, place=one.place, agent=one.agent)
+                for one in map(self._by_place.__getitem__, before)
+            ],
+        )
+
+    def _look(self, ticket: Ticket) -> None:
+        """Find out whom *ticket* waits for and watch it, or give the turn."""
+        blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
+        # Noted first, so that a removal knows where to undo what follows.
+        ticket.blocker = blocker
+        if blocker is None:
+            ticket.turn.set()
+        else:
+            self._watchers.setdefault(blocker, set()).add(ticket.place)
+
+    def _remove(self, ticket: Ticket) -> bool:
+        if self._tickets.get(ticket.request.request_id) is not ticket:
+            return False
+        queues = self._queues[ticket.request.scope]
+        for resource, mode in ticket.request.locks:
+            places = queues.get(resource, {}).get(mode, [])
+            index = bisect_left(places, ticket.place)
+            if index < len(places) and places[index] == ticket.place:
+                del places[index]
+            if resource in queues and not places:
+                queues[resource].pop(mode, None)
+                if not queues[resource]:
+                    queues.pop(resource)
+        if ticket.blocker is not None:
+            self._watchers.get(ticket.blocker, set()).discard(ticket.place)
+        for place in self._watchers.get(ticket.place, ()):
+            self._look(self._by_place[place])
+        self._watchers.pop(ticket.place, None)
+        self._by_place.pop(ticket.place, None)
+        self._tickets.pop(ticket.request.request_id, None)
+        return True
+
+
+SPACES: dict[tuple[str, str], Space] = {}
+"""All that this process has."""
+
+
+def space_of(uri: str, space: str) -> Space:
+    """Return the queues of that name."""
+    # One step for the interpreter: two threads that ask at once get the same one.
+    return SPACES.setdefault((uri, space), Space())
+
+
+# In a forked child the holders are threads of the parent, and a mutex may have been copied locked.
+os.register_at_fork(after_in_child=SPACES.clear)

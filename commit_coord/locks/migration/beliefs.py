@@ -1,0 +1,74 @@
+"""What this client knows of the phases of tables."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from commit_coord.model import LockRequest, Resource
+from commit_coord.protocol.migration import Phase, State, locks_of
+
+logger = logging.getLogger(__name__)
+
+Phases = dict[Resource, Phase]
+
+
+class Beliefs:
+    """The state in which each table was seen last. It may be wrong: only what is read under the latch is certain.
+
+    Args:
+        state_of: Returns the state of a table as it is now; of one that is not there, as it would be made.
+        on_change: Called when a table was seen in another state than before.
+    """
+
+    def __init__(self, state_of: Callable[[Resource], State], on_change: Callable[[Resource], None]) -> None:
+        self._state_of, self._on_change = state_of, on_change
+        self.states: dict[Resource, State] = {}
+        self._thread = threading.local()
+
+    def seen(self, table: Resource, state: State) -> None:
+        """Note the state in which *table* was just seen."""
+        before = self.states.get(table)
+        if before != state:
+            self.states[table] = state
+            if before is not None:
+                logger.info("%s went from %s to %s", table, before, state)
+                self._on_change(table)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Have this thread's commits take what a change of the phase needs."""
+        self._thread.changing = True
+        try:
+            yield
+        finally:
+            self._thread.changing = False
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether this thread changes the phase of a table."""
+        return getattr(self._thread, "changing", False)
+
+    def now(self, table: Resource) -> Phase:
+        """Return the phase of *table* as it is now, and note it."""
+        state = self._state_of(table)
+        self.seen(table, state)
+        return state.phase
+
+    def of(self, request: LockRequest) -> Phases:
+        """Return the phases of the tables of *request*, as they were seen last."""
+        tables = {Resource(resource.path[:2]) for resource, _ in request.locks if len(resource.path) > 1}
+        return {
+            table: self.states[table].phase if table in self.states else self.now(table) for table in sorted(tables)
+        }
+
+    def have_changed(self, phases: Phases) -> bool:
+        """Return whether a table asks for other locks by now than those of *phases*."""
+        now = {table: self.now(table) for table in phases}
+        return any(self.managers_of(now[table]) != self.managers_of(phase) for table, phase in phases.items())
+
+    def managers_of(self, phase: Phase) -> tuple[str, ...]:
+        """Return the lock managers whose locks *phase* asks this thread for, by their names, in this order."""
+        return locks_of(phase, changing=self.is_changing)

@@ -1,0 +1,74 @@
+"""The public contract: all that a lock manager of another package is written against.
+
+``docs/write-a-lock-manager.md`` walks through a manager that imports nothing else of :mod:`commit_coord.locks`.
+"""
+
+from __future__ import annotations
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import LockRefused, LockServiceUnavailable
+from commit_coord.events import Events
+from commit_coord.locks.acquiring import Acquire, Acquirer, Queue
+from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.held import Held
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, LeaseService, Retries, Ticket, Tickets
+from commit_coord.locks.queue_manager import LockTable, Parts, QueueLockManager
+from commit_coord.locks.threads import THREADS, Threads
+from commit_coord.model import (
+    Generation,
+    Guarantees,
+    LockEntry,
+    LockMode,
+    LockRequest,
+    LockScope,
+    Owner,
+    Resource,
+)
+from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.protocol.modes import compatible
+
+__all__ = [
+    "SYSTEM_CLOCK",
+    "SYSTEM_HOST",
+    "THREADS",
+    "Acquire",
+    "Acquirer",
+    "Blocker",
+    "Clock",
+    "Events",
+    "Generation",
+    "Guarantees",
+    "HandoverLease",
+    "HandoverLockManager",
+    "HeartbeatLease",
+    "Held",
+    "Holder",
+    "Host",
+    "Interrupted",
+    "Keeper",
+    "LeaseService",
+    "LockEntry",
+    "LockEventEmitter",
+    "LockMode",
+    "LockRefused",
+    "LockRequest",
+    "LockScope",
+    "LockServiceUnavailable",
+    "LockSettings",
+    "LockTable",
+    "Owner",
+    "Parts",
+    "Queue",
+    "QueueLockManager",
+    "Resource",
+    "Retries",
+    "Threads",
+    "Ticket",
+    "Tickets",
+    "compatible",
+    "entries_of",
+    "holder_of",
+]

@@ -1,0 +1,112 @@
+"""Leases in a SQL database: SQLite by default, PostgreSQL for more than one host.
+
+``statements`` holds the tables and statements and says why they are correct, ``store`` the two databases, ``queue``
+how a request gets its turn, ``service`` how a lease is extended and given back.
+"""
+
+from __future__ import annotations
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.events import Events
+from commit_coord.locks.acquiring import Acquirer
+from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.held import Held
+from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
+from commit_coord.locks.queue_manager import Parts, QueueLockManager
+from commit_coord.locks.sql.journal import SqlJournal
+from commit_coord.locks.sql.opening import open_store
+from commit_coord.locks.sql.queue import SqlQueue
+from commit_coord.locks.sql.requests import SqlRequests, SqlTicket
+from commit_coord.locks.sql.service import SqlLeases
+from commit_coord.locks.sql.store import Store
+from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.locks.threads import THREADS, Threads
+from commit_coord.model import Guarantees, LockScope
+from commit_coord.process import SYSTEM_HOST, Host
+
+
+class LeaseLockManager(QueueLockManager[SqlQueue]):
+    """Locks as rows in a SQL database.
+
+    Args:
+        url: A SQLAlchemy URL of SQLite or PostgreSQL, as the catalog has it; whatever driver it names, PostgreSQL is
+            spoken to with psycopg 3. Opened when it is first needed.
+        space: Separates what does not concern each other in one database, as its catalogs.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Who is told.
+        threads: How they wait.
+        host: Names this process, and tells which others have ended.
+        store: The database itself; None opens the one at *url*.
+
+    Raises:
+        ConfigError: The URL is not one of such a database.
+    """
+
+    name = "lease"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+        threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
+        store: Store | None = None,
+    ) -> None:
+        settings, events = settings or LockSettings(), events or Events()
+        self.clock = clock
+        database = self.store = store or open_store(url, clock, settings.lease_ms)
+
+        def made() -> Parts[SqlQueue]:
+            held, emitter, tickets = (
+                Held(threads, host),
+                LockEventEmitter(events, clock),
+                Tickets[SqlTicket](host.new_id().hex),
+            )
+            retries = Retries(clock, lambda: settings.lease_ms / 1000)
+            requests = SqlRequests(database, space, tickets.client, settings.lease_ms, retries)
+            service = SqlLeases(requests, tickets.client, settings, clock)
+            keeper = Keeper(service, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets, host)
+            queue = SqlQueue(requests, tickets, keeper, journal, table, settings, clock, host)
+            acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
+            return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)
+
+        super().__init__(_guarantees(database), settings, made)
+
+    @property
+    def requests(self) -> SqlRequests:
+        """What is asked of the database."""
+        return self.parts.queue.requests
+
+    def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
+        """See :meth:`SqlLockTable.end`."""
+        return self.parts.queue.table.end(scope, request_id, place, forced=forced)
+
+    def detach(self, lease: Lease) -> None:
+        """Leave a granted request to itself: this client neither extends it nor gives it back."""
+        assert isinstance(lease, HeartbeatLease)
+        lease.keeper.detach(lease.ticket)
+
+
+def _guarantees(store: Store) -> Guarantees:
+    server = store.clock_name == "server"
+    return Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=True,
+        reach="network" if server else "host",
+        expiry=True,
+        survives_restart=True,
+        explicit_locks=True,
+        journal=True,
+        clock="server" if server else "host",
+        carries="network" if server else "host",
+        deadlocks=True,
+        notes=True,
+    )

@@ -1,0 +1,286 @@
+"""The queues in the database.
+
+Theory of operation
+    A request enters in one transaction and is granted by the same one when nothing is in its way. Else it
+    watches its nearest blocker: it asks again when a removal wakes it, and looks now and then whether the
+    blocker's lease or process has ended, in which case it removes it itself.
+
+    A waiter that offers something watches in the same way. When its request is gone, the journal says whether a holder
+    has carried the offer out.
+
+A lost reply
+    1. The enter transaction commits; the connection is cut before the answer arrives.
+    2. The same transaction is sent again and meets its own request id.
+    3. The row names this client: the request has its place already, and is looked up instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
+from commit_coord.locks.acquiring import Acquire, Carried
+from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.blockers import Blocker, Holder, holder_of
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.keeping import CarryingLease, Keeper, Tickets
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.journal import SqlJournal
+from commit_coord.locks.sql.requests import MODES, SqlBlocker, SqlRequests, SqlTicket, stored
+from commit_coord.locks.sql.store import DuplicateRequest, Rows, id_list
+from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
+from commit_coord.process import Host
+from commit_coord.protocol.deadlock import Obstacle, Wait
+
+_LOOK_AGAIN = 1.0
+"""Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+
+
+class SqlQueue:
+    """The queues of one catalog.
+
+    Args:
+        requests: Where they are.
+        tickets: Those of this client.
+        keeper: Extends them, and gives them back.
+        journal: Says what became of offers.
+        table: Says who holds a lock.
+        settings: Times.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        requests: SqlRequests,
+        tickets: Tickets[SqlTicket],
+        keeper: Keeper[SqlTicket],
+        journal: SqlJournal,
+        table: SqlLockTable,
+        settings: LockSettings,
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self._host = host
+        self.requests = requests
+        self.tickets = tickets
+        self._keeper = keeper
+        self._journal = journal
+        self.table = table
+        self._settings = settings
+        self._clock = clock
+
+    def knows(self, request_id: str) -> bool:
+        """See :meth:`Queue.knows`."""
+        return request_id in self.tickets
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """See :meth:`Queue.enter`."""
+        return self._enter(acquire.request, acquire.deadline)
+
+    def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
+        first = self._clock.now()
+        if not (request.offer and self.requests.store.remote):
+            return self.requests.retries.until(deadline, lambda: self._enter_once(request, first))
+        # Where no connection can be had, nothing is sent, and nobody can take the offer.
+        self.requests.retries.until(deadline, self.requests.store.connection.reach)
+        try:
+            return self._enter_once(request, first)
+        except Interrupted:
+            try:
+                return self.requests.retries.until(deadline, lambda: self._entered(request, first))
+            except LockServiceUnavailable as error:
+                raise OfferLost("whether the request entered is not known", locks=request) from error
+
+    def _enter_once(self, request: LockRequest, first: float) -> Blocker | None:
+        """Enter and look in one transaction; *first* is when the first try was sent."""
+        connection, sent = self.requests.store.connection, self._clock.now()
+        try:
+            rows = connection.run(self.requests.steps_to_enter(request, connection.wake))[-1]
+        except DuplicateRequest:
+            return self._entered(request, first)
+        return self._noted(request, rows, sent)
+
+    def _entered(self, request: LockRequest, first: float) -> Blocker | None:
+        """Return what stands in the way of *request*, which was sent at *first* and whose reply was lost.
+
+        A request with an offer is never sent a second time:
+
+        1. It enters; the reply is lost.   2. A holder carries its offer out, and ends it.
+        3. Sent again it would enter again, with an offer that is new to everybody, and be carried out twice.
+        """
+        rows = self.requests.store.connection.ask(lease_sql.LOOK, self.requests.look_values(request))
+        if not rows and request.offer:
+            raise self._gone(request)
+        if not rows:
+            raise Interrupted("the request came and went while its reply was lost", locks=request)
+        if rows[0][1] != self.tickets.client:
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        blocker = self._noted(request, rows, first)
+        # 1. It entered behind a holder; the reply was lost.   2. That one took its offer, and ended in doubt.
+        # 3. We look now, and nobody is in the way: that does not mean that nobody was.
+        self.tickets[request.request_id].was_contended = True
+        return blocker
+
+    def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
+        note = _note(request, rows)
+        self.tickets[request.request_id] = SqlTicket(
+            request=request, place=rows[0][0], last_confirmed_at=sent, handover_note=note
+        )
+        if not request.explicit:
+            self._keeper.heartbeat.ensure_running()
+        return self._seen(rows)
+
+    def _seen(self, rows: Rows) -> Blocker | None:
+        """Return the blocker in the answer to LOOK."""
+        _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left, _ = rows[0]
+        if request_id is None:
+            return None
+        owner = Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process)
+        return SqlBlocker(
+            request_id=request_id,
+            owner=owner,
+            requested_at_ms=since,
+            place=place,
+            explicit=bool(explicit),
+            expires_at=None if left is None else self._clock.now() + left / 1000,
+        )
+
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """See :meth:`Queue.wait`."""
+        request, deadline, retries = acquire.request, until, self.requests.retries
+        assert isinstance(blocker, SqlBlocker)
+        until = min(deadline, self._clock.now() + _LOOK_AGAIN)
+        if blocker.expires_at is not None:
+            until = min(until, blocker.expires_at)
+        tick = self._settings.poll_interval_ms / 1000
+        ticket = self.tickets[request.request_id]
+        ticket.was_contended = True
+        while not self._over(blocker):
+            connection = self.requests.store.connection
+            # Ask again before the first wait: a wake-up that was sent before found nobody. SQLite enters and removes
+            # one after the other, so there it is enough to have listened when it entered.
+            missed = retries.until(deadline, connection.listen) or (self.requests.store.concurrent and not ticket.waits)
+            ticket.waits = True
+            if missed or acquire.is_closed:
+                break
+            left = until - self._clock.now()
+            if left <= 0 or retries.until(deadline, partial(connection.wait, min(left, tick))):
+                break
+        else:
+            dead = self._host.is_dead(blocker.owner.process)
+            removal = partial(self.requests.remove, request.scope, blocker.request_id, blocker.place, forced=dead)
+            retries.until(deadline, removal)
+        return self._look(request, deadline)
+
+    def _over(self, blocker: SqlBlocker) -> bool:
+        """Return whether *blocker* may be removed: its lease or, in our reach, its process has ended."""
+        if blocker.explicit:
+            return False
+        expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
+        return expired or self._host.is_dead(blocker.owner.process)
+
+    def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
+        ticket = self.tickets[request.request_id]
+        values, requests = self.requests.look_values(request), self.requests
+        rows = requests.retries.until(deadline, lambda: requests.store.connection.ask(lease_sql.LOOK, values))
+        if rows:
+            ticket.handover_note = _note(request, rows)
+            return self._seen(rows)
+        if request.offer:
+            raise self._gone(request)
+        if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
+            raise LockRefused("the request was taken out of the queue by force", locks=request)
+        # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+        del self.tickets[request.request_id]
+        return self._enter(request, deadline)
+
+    def _gone(self, request: LockRequest) -> Exception:
+        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+
+        It is never entered again: the offer of the same id would be another one.
+        """
+        self.tickets.pop(request.request_id, None)
+        if entry := self._journal.recall(request.request_id):
+            return Carried(entry)
+        return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+
+    def waits(self, request: LockRequest) -> Sequence[Wait]:
+        """See :meth:`Deadlocks.waits`."""
+        found: list[Wait] = []
+        seen: set[str] = set()
+        agents = {self.requests.store.connection.wake}
+        while agents:
+            seen |= agents
+            made = {row[0]: row for row in self.requests.ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
+            in_the_way: dict[str, Rows] = {}
+            for row in self.requests.ask(lease_sql.OBSTACLES, {"ids": id_list(sorted(made))}):
+                in_the_way.setdefault(row[0], []).append(row)
+            for request_id, rows in in_the_way.items():
+                _, place, agent, user, host, pid, application, statement, process = made[request_id]
+                nearest = max(rows, key=lambda row: row[4])
+                found.append(
+                    Wait(
+                        request_id=request_id,
+                        place=place,
+                        agent=agent,
+                        owner=Owner(
+                            user=user, host=host, pid=pid, application=application, statement=statement, process=process
+                        ),
+                        wanted=(Resource.parse(nearest[1]), MODES[nearest[2]]),
+                        obstacles=[Obstacle(request_id=row[3], place=row[4], agent=row[5]) for row in rows],
+                    )
+                )
+            agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
+        return found
+
+    def all_stand(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_stand`."""
+        return dict(self.requests.ask(lease_sql.PLACES_OF, {"ids": id_list(sorted(places))})) == dict(places)
+
+    def retract(self, request: LockRequest) -> bool:
+        """See :meth:`Queue.retract`."""
+        if not request.offer:
+            return True
+        try:
+            return bool(self.requests.ask(lease_sql.RETRACT, {"request_id": request.request_id}))
+        except LockServiceUnavailable:
+            return False
+
+    def take(self, ticket: SqlTicket, limit: int) -> Sequence[Offer]:
+        """See :meth:`HandoverLease.take`."""
+        ((resource, _),) = ticket.request.locks
+        rows = self.requests.ask(
+            lease_sql.TAKE,
+            {
+                "scope": self.requests.scope(ticket.request.scope),
+                "resource": stored(resource),
+                "request_id": ticket.request.request_id,
+                "place": ticket.place,
+                "limit": limit,
+            },
+        )
+        return [Offer(request_id=request_id, text=text) for _, request_id, text in sorted(rows)]
+
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`Queue.grant`."""
+        ticket = self.tickets[acquire.request.request_id]
+        assert ticket.place is not None
+        lease = CarryingLease(self._keeper, self, ticket, Generation(ticket.place))
+        ticket.lease = lease
+        return lease
+
+    def leave(self, request: LockRequest, *, for_good: bool) -> None:
+        """See :meth:`Queue.leave`."""
+        self._keeper.leave(request, SqlTicket(request=request, place=None))
+
+    def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
+        """See :meth:`Queue.holder`."""
+        return holder_of(self.table.look, request, blocker)
+
+
+def _note(request: LockRequest, rows: Rows) -> str | None:
+    """Return the note in the answer to LOOK."""
+    return None if request.table is None else rows[0][-1] or ""

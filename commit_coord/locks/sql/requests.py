@@ -1,0 +1,214 @@
+"""What is asked of the database about requests: transactions of ``statements``, and how their rows are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from commit_coord.locks.blockers import Blocker
+from commit_coord.locks.keeping import Retries, Ticket
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.store import Rows, Step, Store, id_list
+from commit_coord.model import Generation, LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+
+_LONGEST = 1_500
+"""Characters of a resource that are stored as they are: its key also has the name of the catalog."""
+_LONGEST_NAME = 600
+"""Characters of one name in it."""
+_CUT = 400
+"""Characters that are left of a longer one, before its digest."""
+
+MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SqlTicket(Ticket):
+    """A request in the database."""
+
+    place: int | None
+    """Where it is; None when it was interrupted while it entered."""
+    waits: bool = False
+    """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlBlocker(Blocker):
+    """The nearest blocker, with what decides whether it may be removed."""
+
+    place: int
+    explicit: bool
+    expires_at: float | None
+    """On ``Clock.now``, as the service's remaining time said when it was asked."""
+
+
+class SqlRequests:
+    """The requests of one catalog in the database, as one client asks for them.
+
+    Args:
+        store: The database.
+        space: The name of the catalog.
+        client: The name of the client.
+        lease_ms: How long a request is kept without a heartbeat.
+        retries: For what is interrupted.
+    """
+
+    def __init__(self, store: Store, space: str, client: str, lease_ms: int, retries: Retries) -> None:
+        self.store = store
+        self.retries = retries
+        self._space = quote(space, safe="")
+        self._client = client
+        self._lease_ms = lease_ms
+
+    def scope(self, scope: LockScope) -> str:
+        """Return *scope* as the tables name it: each catalog has its own."""
+        return f"{self._space}:{scope.value}"
+
+    def queue(self, request: LockRequest) -> str:
+        """Return the queue of the latch that *request* asks for, "" where it asks for anything else."""
+        return "" if request.table is None else f"{self.scope(request.scope)}:{stored(request.table)}"
+
+    def look_values(self, request: LockRequest) -> dict[str, Any]:
+        """Return the values of LOOK."""
+        return {"request_id": request.request_id, "clock": self.store.clock_name, "queue": self.queue(request)}
+
+    def run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+        """Carry out *steps* in one transaction, and *then* after it."""
+        return self.retries.briefly(lambda: self.store.connection.run(steps, then))
+
+    def ask(self, text: str, values: dict[str, Any]) -> Rows:
+        """Return the rows of one statement."""
+        return self.retries.briefly(lambda: self.store.connection.ask(text, values))
+
+    def steps_to_enter(self, request: LockRequest, wake: str) -> list[Step]:
+        """Return the transaction that enters *request* for the thread that listens at *wake*, and looks."""
+        owner, clock, scope = request.owner, self.store.clock_name, self.scope(request.scope)
+        if request.scope is LockScope.OPERATION:
+            queues = [scope]
+        else:
+            queues = [f"{scope}:{stored(resource)}" for resource, _ in request.locks]
+        steps: list[Step] = [(lease_sql.TAKE_PLACE, {"queue": queue, "clock": clock}) for queue in sorted(queues)]
+        if len(queues) > 1:
+            steps.append((lease_sql.LEVEL_PLACES, {"ids": id_list(queues)}))
+        common = {"queue": queues[0], "scope": scope, "request_id": request.request_id}
+        steps.append(
+            (
+                lease_sql.ENTER_REQUEST,
+                {
+                    **common,
+                    "client": self._client,
+                    "wake": wake,
+                    "owner_user": owner.user,
+                    "owner_host": owner.host,
+                    "owner_pid": owner.pid,
+                    "owner_application": owner.application,
+                    "owner_statement": owner.statement,
+                    "owner_process": owner.process,
+                    "explicit": int(request.explicit),
+                    "lease_ms": self._lease_ms,
+                    "clock": clock,
+                },
+            )
+        )
+        for resource, mode in request.locks:
+            steps.append((lease_sql.ENTER_LOCK, {**common, "resource": stored(resource), "mode": mode.letter}))
+        if request.offer:
+            steps.append((lease_sql.ENTER_OFFER, {**common, "offer": request.offer}))
+        steps.append((lease_sql.LOOK, self.look_values(request)))
+        return steps
+
+    def remove(
+        self,
+        scope: LockScope,
+        request_id: str,
+        place: int,
+        *,
+        forced: bool,
+        named: Sequence[tuple[str, str]] | None = None,
+        waking: Sequence[Step] = (),
+        leaving: Sequence[Step] = (),
+        settling: Sequence[Step] = (),
+        locking: Sequence[str] = (),
+    ) -> bool:
+        """Delete a request and wake those that it kept waiting; return whether this call deleted it.
+
+        Args:
+            scope: The scope of the request.
+            request_id: Which one.
+            place: At which place.
+            forced: Whatever it is; else only if it has expired by the service's clock.
+            named: Its resources and modes; None looks them up.
+            waking: Chooses whom else to wake.
+            leaving: Done in the same transaction, before the request is gone.
+            settling: As *leaving*.
+            locking: All requests that it touches, where these are several.
+        """
+        connection, request = self.store.connection, {"request_id": request_id, "place": place}
+        if named is None:
+            named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
+        lock = {"scope": self.scope(scope), "place": place}
+        first: list[Step] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
+        results = connection.run(
+            [
+                *first,
+                *leaving,
+                *settling,
+                (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self.store.clock_name}),
+                (lease_sql.REMOVE_LOCKS, request),
+                (lease_sql.REMOVE_OFFER, request),
+            ],
+            then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
+            waking=waking,
+            durable=False,
+        )
+        return bool(results[len(first) + len(leaving) + len(settling)])
+
+
+def stored(resource: Resource) -> str:
+    """Return *resource* as the tables keep it.
+
+    An index of PostgreSQL takes 2,704 bytes. A name that is longer excludes as it should, by its digest, and is listed
+    cut off. Each name is cut by itself, so that what it lies in is still its beginning.
+    """
+    text = str(resource)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return _cut("/".join(_cut(name, _LONGEST_NAME) for name in text.split("/")), _LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:_CUT]}~{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def entries_of(rows: Rows) -> list[LockEntry]:
+    """Return the locks in the answer to LIST."""
+    # What a request's locks have in common is made once: of a large one there are thousands.
+    owners: dict[str, Owner] = {}
+    found = []
+    for resource, mode, place, request_id, scope, user, host, pid, application, statement, process, *rest in rows:
+        explicit, requested_at_ms, expires_in_ms, blocked_by = rest
+        owner = owners.get(request_id)
+        if owner is None:
+            owner = owners[request_id] = Owner(
+                user=user, host=host, pid=pid, application=application, statement=statement, process=process
+            )
+        found.append(
+            LockEntry(
+                resource=Resource.parse(resource),
+                mode=MODES[mode],
+                scope=LockScope(scope.rpartition(":")[2]),
+                state=LockState.WAITING if blocked_by else LockState.ACQUIRED,
+                owner=owner,
+                request_id=request_id,
+                generation=Generation(place),
+                requested_at_ms=requested_at_ms,
+                expires_in_ms=expires_in_ms,
+                explicit=bool(explicit),
+                blocked_by=blocked_by,
+            )
+        )
+    return found

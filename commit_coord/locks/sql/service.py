@@ -1,0 +1,124 @@
+"""Leases in the database: how they are extended, and given back with what is settled and left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.acquiring import ANSWER_LEASES
+from commit_coord.locks.base import LockSettings
+from commit_coord.locks.keeping import CarryingLease, LeaseService
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.journal import remembered
+from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, stored
+from commit_coord.locks.sql.store import Step, id_list
+from commit_coord.model import JournalEntry, LockScope
+
+_AT_ONCE = 100
+"""Expired requests that one beat removes: the next one must not be late."""
+
+
+class SqlLeases(LeaseService[SqlTicket]):
+    """Keeps requests in the database.
+
+    Args:
+        requests: Where they are.
+        client: The name of this client.
+        settings: Times.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, requests: SqlRequests, client: str, settings: LockSettings, clock: Clock) -> None:
+        self.requests = requests
+        self._client = client
+        self.settings = settings
+        self._clock = clock
+        self._cleaned_at = clock.now()
+
+    def renewed(self, tickets: Sequence[SqlTicket], *, thorough: bool) -> Collection[SqlTicket]:
+        """See :meth:`LeaseService.renewed`."""
+        ids = id_list([ticket.request.request_id for ticket in tickets])
+        if all(ticket.request.explicit for ticket in tickets):
+            rows = self.requests.ask(lease_sql.STANDING, {"ids": ids})
+        else:
+            (rows,) = self.requests.run([(lease_sql.RENEW, {"ids": ids, "clock": self.requests.store.clock_name})])
+        known = {row[0] for row in rows}
+        return [ticket for ticket in tickets if ticket.request.request_id in known]
+
+    def chores(self) -> float | None:
+        """Remove what has expired and nobody waits for, of any client: it would be listed until somebody reaps."""
+        if self._clock.now() - self._cleaned_at >= self.lease_seconds / 2:
+            self._cleaned_at = self._clock.now()
+            requests = self.requests
+            with suppress(LockServiceUnavailable):  # The next beat is as good.
+                ids = id_list([requests.scope(one) for one in LockScope])
+                values = {"ids": ids, "clock": requests.store.clock_name, "limit": _AT_ONCE}
+                for scope, request_id, place in requests.ask(lease_sql.EXPIRED, values):
+                    requests.remove(LockScope(scope.rpartition(":")[2]), request_id, place, forced=False)
+        return None
+
+    def remove(self, ticket: SqlTicket) -> None:
+        """See :meth:`LeaseService.remove`."""
+        request, requests = ticket.request, self.requests
+        if ticket.place is None:
+            found = requests.ask(lease_sql.FIND, {"request_id": request.request_id, "client": self._client})
+            for (place,) in found:
+                self.remove(SqlTicket(request=request, place=place))
+            return
+        named = [(stored(resource), mode.letter) for resource, mode in request.locks]
+        lease = ticket.lease
+        done, returned = lease.settled if isinstance(lease, CarryingLease) else ((), ())
+        requests.remove(
+            request.scope,
+            request.request_id,
+            ticket.place,
+            forced=True,
+            named=named,
+            waking=_waking(done),
+            leaving=self._leaving(ticket),
+            settling=[*self._answers(done, request.request_id, ticket.place), *_given_back(returned, ticket.place)],
+            locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
+        )
+
+    def disconnect(self) -> None:
+        """See :meth:`LeaseService.disconnect`."""
+        self.requests.store.close()
+
+    def _leaving(self, ticket: SqlTicket) -> list[Step]:
+        """Return what leaves the note of *ticket* for the next holder."""
+        if ticket.next_note is None or ticket.request.table is None:
+            return []
+        own = {
+            "request_id": ticket.request.request_id,
+            "place": ticket.place,
+            "queue": self.requests.queue(ticket.request),
+        }
+        return [
+            (lease_sql.LEAVE_NOTE, {**own, "note": ticket.next_note})
+            if ticket.next_note
+            else (lease_sql.TAKE_NOTE, own)
+        ]
+
+    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
+        """Return what leaves each of *done* an answer, and ends their requests while the one at *place* stands."""
+        if not done:
+            return []
+        ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
+        lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
+        return [
+            *((lease_sql.REMEMBER, remembered(entry, lifetime_ms)) for entry in done),
+            (lease_sql.END_REQUESTS, ids),
+            (lease_sql.END_LOCKS, ids),
+            (lease_sql.END_OFFERS, ids),
+            (lease_sql.FORGET, {}),
+        ]
+
+
+def _waking(done: Sequence[JournalEntry]) -> list[Step]:
+    return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
+
+
+def _given_back(request_ids: Sequence[str], place: int) -> list[Step]:
+    return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids), "place": place})] if request_ids else []

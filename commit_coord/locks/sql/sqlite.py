@@ -1,0 +1,277 @@
+"""Leases in a SQLite file: transactions, wake-ups by datagrams, and what a fork must not inherit."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy.engine import URL
+
+from commit_coord.clock import Clock
+from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.locks.base import Interrupted
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, living, shown
+from commit_coord.process import process_name
+
+logger = logging.getLogger(__name__)
+
+_PLACEHOLDERS = {
+    "{now}": ":now",
+    "{wall}": ":wall",
+    "{epoch}": ":epoch",
+    "{ids}": "(SELECT value FROM json_each(:ids))",
+    "{notify}": "r.wake",
+    "{text}": "TEXT",
+    "{for update}": "",
+}
+
+
+_SET_MS = 100
+"""Milliseconds by which two readings of the wall clock differ at most unless it was set."""
+
+
+@cache
+def sqlite_text(text: str) -> str:
+    """Return a statement of ``statements`` in SQLite's words."""
+    for word, meaning in _PLACEHOLDERS.items():
+        text = text.replace(word, meaning)
+    return text
+
+
+class SqliteStore(Store):
+    """A SQLite file. All its clients are on one host: SQLite's own locks do not reach further.
+
+    The time is the host's CLOCK_BOOTTIME, so that nobody gains or loses a lease when the wall clock is set; it
+    starts again with each boot, therefore each row says by which boot it counts.
+    """
+
+    remote = False
+    concurrent = False
+
+    def __init__(self, url: URL, clock: Clock) -> None:
+        arguments, options = url.get_dialect()().create_connect_args(url)
+        self.path: str = arguments[0]
+        self.shown = shown(url)
+        if self.path in ("", ":memory:") or "mode=memory" in self.path:
+            raise ConfigError(
+                "an in-memory database can't hold leases: no other client can open it",
+                key="lock.uri",
+                value=self.shown,
+                accepted="sqlite:///path/to/file.db, or lock-impl=memory",
+            )
+        self.uri = bool(options.get("uri"))
+        self.clock = clock
+        self._epoch = 0
+        self.clock_name = (process_name(os.getpid()) or socket.gethostname()).partition(":")[0]
+        super().__init__()
+
+    def _connect(self) -> Connection:
+        return SqliteConnection(self)
+
+    def bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return *values* with the times.
+
+        They are read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
+        """
+        now, wall = int(self.clock.now() * 1000), self.clock.wall_ms()
+        # Kept until the wall clock is set: the two are read and rounded one by one, and what ends would seem to move.
+        if abs(wall - now - self._epoch) > _SET_MS:
+            self._epoch = wall - now
+        return {**values, "now": now, "wall": wall, "epoch": self._epoch}
+
+    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+        """See :meth:`Store.portable`."""
+        return sqlite_text(text), self.bound(values)
+
+
+class SqliteConnection(Connection):
+    """A connection to a SQLite file, and a datagram socket on which this thread is woken.
+
+    SQLite tells nobody of a change, and to poll for it costs processor time that the holder needs. But all clients
+    are on one host, so whoever removes a request sends a datagram to those that it may grant. Names in Linux's
+    abstract namespace leave no file behind. Where a datagram does not arrive (containers that share a file and no
+    network namespace) the waiter's own tick finds out, and where there is no such namespace it ticks fast.
+    """
+
+    _DEAF_TICK = 0.003
+    """Seconds between two questions where nobody can wake us: small beside a commit, and 2 % of a core."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.wake = f"commit-coord.{store.host.new_id().hex}"
+        self._store = store
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._socket: socket.socket | None = None
+        self._listening = False
+        _CONNECTIONS[self] = None
+
+    def __del__(self) -> None:
+        """A thread ended."""
+        self._close_now()
+
+    def reach(self) -> None:
+        """See :meth:`Connection.reach`. A file is not away."""
+
+    def run(
+        self,
+        steps: Sequence[Step],
+        then: Sequence[Step] = (),
+        *,
+        waking: Sequence[Step] = (),
+        durable: bool = True,
+    ) -> list[Rows]:
+        """See :meth:`Connection.run`."""
+        with self._lock, self._translated():
+            db = self._open()
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                awake = [address for step in waking for (address,) in self._execute(db, *step)]
+                rows = [self._execute(db, *step) for step in steps]
+                db.execute("COMMIT")
+            except BaseException:
+                self._roll_back(db)
+                raise
+            for address in awake:
+                self._send(address)
+            for step in then:
+                for (address,) in self._execute(db, *step):
+                    self._send(address)
+            return rows
+
+    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+        """See :meth:`Connection.ask`."""
+        with self._lock, self._translated():
+            return self._execute(self._open(), text, values)
+
+    def listen(self) -> bool:
+        """See :meth:`Connection.listen`."""
+        if self._listening:
+            return False
+        # Linux alone has the abstract namespace; elsewhere the address would be refused and the tick is fast.
+        with self._lock, contextlib.suppress(OSError, AttributeError):
+            self._channel().bind("\0" + self.wake)
+            self._listening = True
+        return self._listening
+
+    def wait(self, seconds: float) -> bool:
+        """See :meth:`Connection.wait`."""
+        channel = self._socket
+        if channel is None or not self._listening:
+            self._store.clock.sleep(min(seconds, self._DEAF_TICK))
+            return True
+        # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
+        # 3. A wake-up that was sent meanwhile is gone. So whoever asked asks again, and listens anew before it waits.
+        with contextlib.suppress(OSError):
+            try:
+                channel.settimeout(max(seconds, 0.001))
+                channel.recv(1)
+            except TimeoutError:
+                return False
+        return True
+
+    def close(self) -> None:
+        """See :meth:`Connection.close`."""
+        with self._lock:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._db, self._socket, self._listening = None, None, False
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            with _OPENING:
+                # One second: what can wait is asked again by the manager, which knows the deadline.
+                db = sqlite3.connect(
+                    self._store.path, timeout=1.0, isolation_level=None, check_same_thread=False, uri=self._store.uri
+                )
+            try:
+                db.execute("PRAGMA journal_mode = WAL").fetchall()
+                # No fsync for each lock: after a power failure no holder is alive, and TAKE_PLACE skips the places
+                # that may have been forgotten. The database stays whole either way.
+                db.execute("PRAGMA synchronous = NORMAL")
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (lease_sql.CREATED,)).fetchall():
+                    db.execute("BEGIN IMMEDIATE")
+                    for text in lease_sql.CREATE:
+                        db.execute(sqlite_text(text))
+                    db.execute("COMMIT")
+            except BaseException:
+                db.close()
+                raise
+            self._db = db
+        elif self._db.in_transaction:  # Left behind by an interrupt that came twice.
+            self._roll_back(self._db)
+        return self._db
+
+    def _execute(self, db: sqlite3.Connection, text: str, values: Mapping[str, Any]) -> Rows:
+        return db.execute(sqlite_text(text), self._store.bound(values)).fetchall()
+
+    def _roll_back(self, db: sqlite3.Connection) -> None:
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            # What could not be rolled back ends with the connection.
+            self._close_now()
+
+    def _channel(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return self._socket
+
+    def _send(self, address: str) -> None:
+        # Nobody there any more, not there yet (it asks again once it listens), or its inbox is full of wake-ups.
+        with contextlib.suppress(OSError, AttributeError):
+            self._channel().sendto(b"", socket.MSG_DONTWAIT, "\0" + address)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours, here and nowhere else."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise DuplicateRequest from error
+        except sqlite3.Error as error:
+            busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            kind = Interrupted if busy else LockServiceUnavailable
+            raise kind("the lock database failed", url=self._store.shown, reason=error) from error
+
+
+_CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()
+_OPENING = threading.Lock()
+_QUIET: list[threading.Lock] = []
+
+
+def _before_fork() -> None:
+    """Close all connections to SQLite, as soon as each is between two transactions, and keep them closed.
+
+    SQLite's library notes in memory which file locks its process has. A forked child inherits the notes and not the
+    locks, and would read and write as if it had them, through new connections too. So none may be open.
+    """
+    for lock, connection in [(_OPENING, None), *((c._lock, c) for c in living(_CONNECTIONS))]:
+        if not lock.acquire(timeout=2.0):
+            logger.warning("forked while a transaction on a SQLite lock database was under way")
+            continue
+        _QUIET.append(lock)
+        if connection is not None:
+            connection._close_now()
+
+
+def _after_fork() -> None:
+    while _QUIET:
+        _QUIET.pop().release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

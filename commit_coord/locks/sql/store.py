@@ -1,0 +1,155 @@
+"""What the ``lease`` lock manager asks of a database: connections, transactions, wake-ups.
+
+Every database offers the same few verbs (:class:`Connection`), one connection a thread, and nothing here knows what a
+lock is. Plain DBAPI connections: a latch is taken and given back around every commit, and SQLAlchemy's part of a
+statement would cost several times what SQLite needs for it. SQLAlchemy reads the URL, so that one URL serves
+the catalog and the locks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import URL
+
+from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.redaction import without_passwords
+
+C = TypeVar("C", bound="Connection")
+
+Step = tuple[str, Mapping[str, Any]]
+Rows = list[tuple[Any, ...]]
+
+
+class DuplicateRequest(Exception):
+    """A request of this id has entered before: ours with a lost reply, or somebody else's."""
+
+
+class Connection(ABC):
+    """One thread's connection. Opens when it is used, and again when it was cut."""
+
+    wake: str
+    """Where a wake-up for this thread is sent to."""
+
+    @abstractmethod
+    def reach(self) -> None:
+        """Return once the database is open, as far as that can be told without asking it.
+
+        Raises:
+            LockServiceUnavailable: It can't be opened. Nothing was sent.
+        """
+
+    @abstractmethod
+    def run(
+        self,
+        steps: Sequence[Step],
+        then: Sequence[Step] = (),
+        *,
+        waking: Sequence[Step] = (),
+        durable: bool = True,
+    ) -> list[Rows]:
+        """Run *steps* in one transaction, commit, then run *then* behind it; return the rows of *steps*.
+
+        *then* and *waking* choose whom to wake, who is woken after the commit. *waking* is run before *steps*, in the
+        transaction: it finds those whom *steps* will delete.
+
+        What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
+        Removals are so: a request that comes back is extended by nobody and expires.
+
+        Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
+
+        Raises:
+            DuplicateRequest: A request id is there already.
+            Interrupted: Busy or cut.
+            LockServiceUnavailable: Anything else that the database refuses.
+        """
+
+    @abstractmethod
+    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+        """Run one statement by itself and return its rows."""
+
+    @abstractmethod
+    def listen(self) -> bool:
+        """Receive wake-ups from now on; return whether that is new, so that earlier ones were missed."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> bool:
+        """Block until a wake-up, at most *seconds*; return whether it is worth to ask again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; a later use opens it again."""
+
+
+class Store(ABC):
+    """A database, with one connection for each thread of this process."""
+
+    clock_name: str
+    """The clock that ``expires_at`` counts by. A row of another clock has expired."""
+    remote: bool
+    """Whether what was asked may have happened although no answer came."""
+    concurrent: bool
+    """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
+
+    host: Host = SYSTEM_HOST
+    """Makes the names under which waiters are woken."""
+
+    def __init__(self) -> None:
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pid = os.getpid()
+        self._thread = threading.local()
+        self._connections: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
+
+    @property
+    def connection(self) -> Connection:
+        """This thread's connection. A forked child never touches those of its parent."""
+        if self._pid != os.getpid():
+            # Kept for ever: to close one would say goodbye to the server on the socket that the parent still uses.
+            _INHERITED.append(self._thread)
+            _INHERITED.extend(living(self._connections))
+            self._start_over()
+        try:
+            return self._thread.connection  # type: ignore[no-any-return]
+        except AttributeError:
+            connection = self._thread.connection = self._connect()
+            self._connections[connection] = None
+            return connection
+
+    @abstractmethod
+    def _connect(self) -> Connection: ...
+
+    @abstractmethod
+    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+        """Return a statement as SQLAlchemy runs it in a transaction of its own on this database."""
+
+    def close(self) -> None:
+        """Close every connection; they open again when they are used."""
+        if self._pid == os.getpid():
+            for connection in living(self._connections):
+                connection.close()
+
+
+_INHERITED: list[object] = []
+
+
+def living(connections: weakref.WeakKeyDictionary[C, None]) -> list[C]:
+    """Return the connections that still exist, while other threads may open more."""
+    return [connection for ref in connections.keyrefs() if (connection := ref()) is not None]
+
+
+def id_list(request_ids: Sequence[str]) -> str:
+    """Return *request_ids* as the parameter ``:ids``."""
+    return json.dumps(list(request_ids))
+
+
+def shown(url: URL) -> str:
+    """Return *url* as anybody may read it."""
+    return without_passwords(url.render_as_string(hide_password=True))

@@ -1,0 +1,102 @@
+"""Who holds and waits for what in the database, and how that is ended by force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from commit_coord.locks.base import PAGE
+from commit_coord.locks.keeping import Keeper, Tickets
+from commit_coord.locks.sql import statements as lease_sql
+from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, entries_of, stored
+from commit_coord.locks.sql.store import id_list
+from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.process import Host
+from commit_coord.protocol.lease import LeaseEvent
+
+_LARGEST_PAGE = 32_000
+"""Locks of one page of a listing, at most."""
+
+
+class SqlLockTable:
+    """The requests of one catalog, as an administrator sees them.
+
+    Args:
+        requests: Where they are.
+        keeper: Learns of leases of this client that are ended here.
+        tickets: Those of this client.
+    """
+
+    def __init__(
+        self, requests: SqlRequests, keeper: Keeper[SqlTicket], tickets: Tickets[SqlTicket], host: Host
+    ) -> None:
+        self._host = host
+        self._requests = requests
+        self._keeper = keeper
+        self._tickets = tickets
+
+    def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.look`."""
+        scopes = [self._requests.scope(one) for one in ((scope,) if scope else LockScope)]
+        return entries_of(self._requests.ask(lease_sql.LIST, {**self._values(resource), "ids": id_list(scopes)}))
+
+    def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.pages`."""
+        for one in (scope,) if scope else LockScope:
+            values, limit = {**self._values(resource), "scope": self._requests.scope(one)}, PAGE
+            last: Sequence[Any] | None = ("", "", 0)
+            while last is not None:
+                after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
+                rows = self._requests.ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})
+                last = rows[-1][:3] if len(rows) == limit else None
+                # Whom a request waits for is worked out anew for each page: the first one is to come soon, later ones
+                # are to be few.
+                limit = min(2 * limit, _LARGEST_PAGE)
+                if rows:
+                    yield entries_of(rows)
+
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockTable.listed`."""
+        return Resource.parse(stored(resource))
+
+    def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.free`."""
+        standing = self.look(None, None)
+        named = (resource, self.listed(resource)) if resource is not None else ()
+        chosen = {entry.request_id for entry in standing if entry.request_id == request_id or entry.resource in named}
+        return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
+
+    def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.reap`."""
+        standing = [entry for entry in self.look(None, None) if not entry.explicit]
+        dead = [entry for entry in standing if self._host.is_dead(entry.owner.process)]
+        gone = {entry.request_id for entry in dead}
+        expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
+        if dry_run:
+            return [*dead, *expired]
+        return [*self._free(dead, forced=True), *self._free(expired, forced=False)]
+
+    def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
+        """Delete a request, of any owner; return whether this call deleted it. An owner of this client learns it."""
+        if not self._requests.remove(scope, request_id, place, forced=forced):
+            return False
+        own = self._tickets.get(request_id)
+        if own is not None:
+            self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
+        return True
+
+    def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
+        by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}
+        for entry in chosen:
+            by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
+        freed: list[LockEntry] = []
+        for (scope, request_id, place), entries in by_request.items():
+            if self.end(scope, request_id, place, forced=forced):
+                freed += entries
+        return freed
+
+    def _values(self, resource: Resource | None) -> dict[str, Any]:
+        path = "" if resource is None else stored(resource)
+        # '0' follows '/' in ASCII, so this is the range of everything below.
+        below = {"below_from": f"{path}/", "below_to": f"{path}0"}
+        return {"clock": self._requests.store.clock_name, "resource": path, **below}

@@ -1,0 +1,70 @@
+"""How the threads of a process wait, beat and note things: another way where threads are simulated."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from commit_coord.locks.base import Extension
+from commit_coord.locks.heartbeat import Heartbeat
+
+_THREADS: dict[int, threading.local] = {}
+"""Process → what each of its threads holds by any client. A forked child copies this, and holds none of it."""
+
+
+class Turn(Protocol):
+    """As :class:`threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Return whether it was given."""
+        ...
+
+    def set(self) -> None:
+        """Give it, and wake those that wait."""
+        ...
+
+    def clear(self) -> None:
+        """Take it back."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Return whether it is given, after *timeout* seconds at the latest."""
+        ...
+
+
+class HeartbeatMaker(Protocol):
+    """Makes the heartbeat of one client; as :class:`Heartbeat`."""
+
+    def __call__(
+        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+    ) -> Heartbeat:
+        """Return it; it does not run yet."""
+        ...
+
+
+def _of_this_process() -> Any:
+    return _THREADS.setdefault(os.getpid(), threading.local())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads:
+    """What a lock manager takes from the threads of its process.
+
+    Args:
+        turn: Returns what one thread waits for and another one gives.
+        heartbeat: Makes a heartbeat.
+        noted: Returns a place where each thread notes things of its own.
+        noted_anywhere: Returns the one that all clients of this process share.
+    """
+
+    turn: Callable[[], Turn] = threading.Event
+    heartbeat: HeartbeatMaker = Heartbeat
+    noted: Callable[[], Any] = threading.local
+    noted_anywhere: Callable[[], Any] = _of_this_process
+
+
+THREADS = Threads()
+"""The threads of the interpreter."""

@@ -1,0 +1,1 @@
+"""Locks in ZooKeeper: sequential nodes in Hive's layout."""

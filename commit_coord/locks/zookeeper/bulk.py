@@ -1,0 +1,145 @@
+"""Many reads of ZooKeeper in few packets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from commit_coord.locks.base import BRIEFLY
+from commit_coord.locks.zookeeper import queries
+from commit_coord.locks.zookeeper.connection import Connection
+from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, kazoo_errors, prefix_root, serialization
+from commit_coord.locks.zookeeper.nodes import Check, Listing, Node
+
+BUNCH = 1000
+"""Reads in one packet: some 100 kB of paths, well below what a server accepts."""
+
+
+class MultiRead:
+    """Many reads in one packet, as kazoo's own requests are made.
+
+    Source: ZooKeeper ``MultiOperationRecord``, ``MultiResponse``.
+    """
+
+    type = 22
+
+    def __init__(self, reads: Sequence[Any]) -> None:
+        self._reads = reads
+        self._chroot = ""
+
+    def send(self, client: Any) -> Any:
+        """Send it through *client*; return the asynchronous result."""
+        self._chroot, result = client.chroot, client.handler.async_result()
+        client._call(self, result)
+        return result
+
+    def serialize(self) -> bytes:
+        """Return the packet without its header."""
+        packet = bytearray()
+        for read in self._reads:
+            packet += serialization.MultiHeader(read.type, False, -1).serialize()
+            packet += read._replace(path=prefix_root(self._chroot, read.path)).serialize()
+        return bytes(packet + serialization.MultiHeader(-1, True, -1).serialize())
+
+    @staticmethod
+    def deserialize(packet: bytes, offset: int) -> list[Any]:
+        """Return for each read what kazoo's own request returns; None for a node that is not there, or its error."""
+        results: list[Any] = []
+        header, offset = serialization.MultiHeader.deserialize(packet, offset)
+        while not header.done:
+            if header.type == serialization.GetData.type:
+                data, offset = serialization.read_buffer(packet, offset)
+                stat = ZnodeStat._make(serialization.stat_struct.unpack_from(packet, offset))
+                offset += serialization.stat_struct.size
+                results.append((data, stat))
+            elif header.type == serialization.GetChildren.type:
+                (count,) = serialization.int_struct.unpack_from(packet, offset)
+                offset += serialization.int_struct.size
+                names = []
+                for _ in range(count):
+                    name, offset = serialization.read_string(packet, offset)
+                    names.append(name)
+                results.append(names)
+            else:
+                (code,) = serialization.int_struct.unpack_from(packet, offset)
+                offset += serialization.int_struct.size
+                gone = code == kazoo_errors.NoNodeError.code
+                results.append(None if gone else kazoo_errors.EXCEPTIONS[code]())
+            header, offset = serialization.MultiHeader.deserialize(packet, offset)
+        return results
+
+
+class BulkReader:
+    """Reads many nodes, in one packet each thousand where the servers know multiRead."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def nodes(self, paths: Sequence[str], patience: float) -> list[Node | None]:
+        """Return what each path holds, None where there is no such node."""
+        return [*map(queries.node, self._read([serialization.GetData(path, None) for path in paths], patience))]
+
+    def names(self, paths: Sequence[str], patience: float) -> list[list[str] | None]:
+        """Return the names of the children of each path, None where there is no such node."""
+        return self._read([serialization.GetChildren(path, None) for path in paths], patience)
+
+    def children(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
+        """Return the children of each path, None where there is no such node."""
+        # A multiRead can't tell names and node together. Where no child came or went between two looks at the node,
+        # the names between the two are those of that very transaction.
+        asked = [
+            read
+            for path in paths
+            for read in (
+                serialization.GetData(path, None),
+                serialization.GetChildren(path, None),
+                serialization.GetData(path, None),
+            )
+        ]
+        answers = self._read(asked, patience)
+        listings: list[Listing | None] = []
+        for path, before, names, after in zip(paths, answers[::3], answers[1::3], answers[2::3], strict=True):
+            if before and after and names is not None and before[1].pzxid == after[1].pzxid:
+                listings.append(Listing(names, queries.stat(after[1])))
+            else:
+                (answer,) = self._connection.ask([queries.children_of(path)], patience)
+                listings.append(queries.listing(queries.found(answer)))
+        return listings
+
+    def _read(self, reads: Sequence[Any], patience: float) -> list[Any]:
+        """Return the answer to each of *reads*, None where there is no such node; many in one packet."""
+        found: list[Any] = []
+        for start in range(0, len(reads), BUNCH):
+            bunch = reads[start : start + BUNCH]
+            if self._has_multi_read():
+                (answer,) = self._connection.ask([MultiRead(bunch).send], patience)
+                found += answer()
+            else:
+                found += [
+                    queries.found(answer)
+                    for answer in self._connection.ask([queries.alone(read) for read in bunch], patience)
+                ]
+        for read, result in zip(reads, found, strict=True):
+            if isinstance(result, kazoo_errors.NoAuthError):
+                raise self._connection.refusals.denied(read.path)
+            if isinstance(result, Exception):
+                raise self._connection.refusals.refused(0, Check(read.path), result)
+        return found
+
+    def _has_multi_read(self) -> bool:
+        """Return whether the servers know multiRead. Those before 3.6 close the session of whoever sends it.
+
+        So the first time it is tried in a session that is thrown away.
+        """
+        if self._connection.multi_read is None:
+            probe = self._connection.probe()
+            probe.done.wait()
+            if probe.client is not None:
+                with suppress(kazoo_errors.KazooException, KazooTimeoutError):
+                    self._connection.multi_read = False
+                    MultiRead([serialization.GetChildren("/", None)]).send(probe.client).get(timeout=BRIEFLY)
+                    self._connection.multi_read = True
+            threading.Thread(target=probe.close, name="commit-coord-zookeeper-close", daemon=True).start()
+        return self._connection.multi_read or False

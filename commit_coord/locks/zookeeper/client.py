@@ -1,0 +1,270 @@
+"""ZooKeeper's verbs, as far as the lock manager needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from commit_coord.clock import Clock
+from commit_coord.locks.base import BRIEFLY, Interrupted
+from commit_coord.locks.zookeeper import queries
+from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.bulk import BUNCH, BulkReader
+from commit_coord.locks.zookeeper.connection import Connection, SessionEvent
+from commit_coord.locks.zookeeper.driver import kazoo_errors
+from commit_coord.locks.zookeeper.nodes import (
+    Change,
+    Check,
+    Create,
+    Delete,
+    Listing,
+    MultiRefused,
+    Node,
+    Operation,
+    Reason,
+    Stat,
+    ancestors,
+)
+from commit_coord.locks.zookeeper.session_age import Heard
+
+_FAMILY = 32
+"""Children of one node that are asked about one by one; of more, their parent is listed."""
+
+_FEW = 16
+"""Reads that are asked one by one."""
+
+
+class Session:
+    """A client of the ensemble, with one session after the other.
+
+    Args:
+        access: Where and who.
+        timeout_ms: The session timeout that is asked for.
+        clock: Where time comes from.
+        listener: Told of every :class:`SessionEvent`, in kazoo's thread; must not block.
+        connect: Makes the connection.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        timeout_ms: int,
+        clock: Clock,
+        listener: Callable[[SessionEvent], None],
+        *,
+        connect: Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection] = Connection,
+    ) -> None:
+        self._clock = clock
+        self.connection = connect(access, timeout_ms, clock, listener)
+        self._bulk = BulkReader(self.connection)
+
+    @property
+    def id(self) -> int:
+        """The server's id of the present session, 0 when there is none."""
+        return self.connection.id
+
+    @property
+    def number(self) -> int:
+        """Which session this is; grows when one is lost."""
+        return self.connection.number
+
+    @property
+    def timeout_ms(self) -> int:
+        """What the servers agreed to."""
+        return self.connection.timeout_ms
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when there is no connection; None while there is one."""
+        return self.connection.silent_since
+
+    @property
+    def heard(self) -> Heard:
+        """From when the servers count the present session."""
+        return self.connection.heard
+
+    def hold(self) -> None:
+        """Send and receive nothing until :meth:`go_on`, as if the process was stopped."""
+        self.connection.hold()
+
+    def go_on(self) -> None:
+        """End what :meth:`hold` began."""
+        self.connection.go_on()
+
+    def abandon(self) -> None:
+        """Keep this process, a forked child, from touching the session of its parent when it exits."""
+        self.connection.abandon()
+
+    def close(self) -> None:
+        """End the session, and with it every ephemeral node. A later use begins another one."""
+        self.connection.close()
+
+    # Verbs. ``patience`` is how many seconds each bunch of answers may take.
+
+    def reach(self, patience: float = BRIEFLY) -> None:
+        """Return once there is a connection. Nothing is sent.
+
+        Raises:
+            LockServiceUnavailable: There is none.
+        """
+        self.connection.connected(self._clock.now() + patience)
+
+    def multi(
+        self,
+        operations: Sequence[Operation],
+        patience: float = BRIEFLY,
+        *,
+        then_list: Sequence[str] = (),
+        then_get: Sequence[str] = (),
+    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
+        """Do all *operations* or none; return the paths of the created nodes, and what is there after it.
+
+        That are the listings of *then_list* and the contents of *then_get*, which travel along.
+
+        Parents that are missing are created in the same step: nobody finds one that is about to be used empty.
+
+        Raises:
+            MultiRefused: Nothing was done, because of one of them.
+            Interrupted: No answer: it may have happened, also later within this session.
+            LockServiceUnavailable: The servers refuse it.
+        """
+        parents: list[str] = []
+        until = self._clock.now() + patience
+        while True:
+            try:
+                every = [*map(Create, parents), *operations]
+                created, listings, nodes = self._multi_once(every, patience, then_list, then_get)
+                return created[len(parents) :], listings, nodes
+            except MultiRefused as refused:
+                index = refused.index - len(parents)
+                if index >= 0 and not (refused.reason is Reason.MISSING and isinstance(operations[index], Create)):
+                    raise MultiRefused(index, refused.reason) from None
+                # A parent is missing, or somebody made or removed one since we looked: look which there are now.
+                if self._clock.now() >= until:
+                    raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
+            new = [one.path for one in operations if isinstance(one, Create)]
+            wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
+            parents = self._missing(wanted, patience)
+
+    def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
+        """Return those of *paths* that are not there, parents first."""
+        missing: dict[str, None] = {}
+        for _, level in groupby(sorted(paths, key=lambda path: (_depth(path), path)), key=_depth):
+            siblings: dict[str, list[str]] = {}
+            for path in level:
+                siblings.setdefault(path.rpartition("/")[0], []).append(path)
+            # What lies below nothing is not asked about, and thousands of partitions of one table are one question.
+            known = {parent: group for parent, group in siblings.items() if parent not in missing}
+            many = [parent for parent, group in known.items() if len(group) > _FAMILY]
+            few = [path for group in known.values() if len(group) <= _FAMILY for path in group]
+            there = {path for path, stat in zip(few, self.exists(few, patience), strict=True) if stat is not None}
+            for parent, listing in zip(many, self.children(many, patience), strict=True):
+                there.update(f"{parent}/{name}" for name in (listing.names if listing is not None else ()))
+            missing.update(dict.fromkeys(path for group in siblings.values() for path in group if path not in there))
+        return list(missing)
+
+    def _multi_once(
+        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str], then_get: Sequence[str]
+    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
+        number = self.connection.number
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            for operation in operations:
+                match operation:
+                    case Create(path, data, ephemeral, sequential):
+                        transaction.create(path, data, self.connection.rights, ephemeral, sequential)
+                    case Delete(path, version):
+                        transaction.delete(path, version)
+                    case Check(path):
+                        transaction.check(path, -1)
+                    case Change(path, data, version):
+                        transaction.set_data(path, data, version)
+            return transaction.commit_async()
+
+        reads = [*map(queries.children_of, then_list), *(queries.data_of(path, None) for path in then_get)]
+        done, *answers = self.connection.ask([commit, *reads], patience, of_leader=True)
+        results = queries.found(done)
+        for index, result in enumerate(results or ()):
+            if isinstance(result, Exception) and not isinstance(
+                result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+            ):
+                raise self.connection.refusals.refused(index, operations[index], result)
+        if number != self.connection.number:
+            raise Interrupted("the session was lost while it was being used")
+        created = [result for result in results if isinstance(result, str)]
+        found = [queries.found(answer) for answer in answers]
+        return created, [*map(queries.listing, found[: len(then_list)])], [*map(queries.node, found[len(then_list) :])]
+
+    def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
+        """Delete those of *paths* that are there and have no children, children before parents."""
+        for start in range(0, len(paths), BUNCH):
+            left = self._not_deleted(paths[start : start + BUNCH], patience)
+            self.connection.ask([queries.deletion_of(path) for path in left], patience, of_leader=True)
+
+    def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
+        """Delete *paths* in one step, without the first few that stand in the way; return what is left to try."""
+        left = list(paths)
+        refused = _FEW if len(left) > _FEW else 0
+        while refused and left:
+            try:
+                self.multi([*map(Delete, left)], patience)
+                return []
+            except MultiRefused as stopped:
+                del left[stopped.index]
+                refused -= 1
+        return left
+
+    def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
+        """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
+        if len(paths) > _FEW:
+            self.connection.ask([queries.sync] if sync else [], patience, of_leader=sync)
+            return self._bulk.children(paths, patience)
+        answers = self.connection.ask(
+            [*([queries.sync] if sync else []), *map(queries.children_of, paths)], patience, of_leader=sync
+        )
+        return [queries.listing(queries.found(answer)) for answer in answers[int(sync) :]]
+
+    def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
+        """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
+        _, listing, node = self.connection.ask(
+            [queries.sync, queries.children_of(path), queries.data_of(note, None)], patience, of_leader=True
+        )
+        return queries.listing(queries.found(listing)), queries.node(queries.found(node))
+
+    def get(
+        self, paths: Sequence[str], patience: float = BRIEFLY, *, watch: Callable[[str | None], None] | None = None
+    ) -> list[Node | None]:
+        """Return what each path holds, None where there is no such node.
+
+        *watch* is called once for each that was found, with its path when it changes or goes, and with None when the
+        connection is cut.
+        """
+        if watch is None and len(paths) > _FEW:
+            return self._bulk.nodes(paths, patience)
+        answers = self.connection.ask([queries.data_of(path, watch) for path in paths], patience)
+        return [queries.node(queries.found(answer)) for answer in answers]
+
+    def exists(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Stat | None]:
+        """Return what is known of each path, None where there is no such node.
+
+        With *sync* the leader was asked: a follower that was cut off from it would go on answering from what it has,
+        also after the leader has declared our session dead.
+        """
+        if len(paths) > _FEW:
+            self.connection.ask([queries.sync] if sync else [], patience, of_leader=sync)
+            return [None if node is None else node.stat for node in self.get(paths, patience)]
+        asked = [*([queries.sync] if sync else []), *map(queries.stat_of, paths)]
+        answers = [queries.found(answer) for answer in self.connection.ask(asked, patience, of_leader=sync)]
+        return [None if answer is None else queries.stat(answer) for answer in answers[int(sync) :]]
+
+    def names(self, paths: Sequence[str], patience: float = BRIEFLY) -> list[list[str] | None]:
+        """Return the names of the children of each path, None where there is no such node."""
+        if len(paths) > _FEW:
+            return self._bulk.names(paths, patience)
+        return [None if listing is None else listing.names for listing in self.children(paths, patience)]
+
+
+def _depth(path: str) -> int:
+    return path.count("/")

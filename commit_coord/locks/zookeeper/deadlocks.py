@@ -1,0 +1,107 @@
+"""Who waits for whom, as the waiting clients tell it in nodes.
+
+Nobody waits in a circle who holds nothing; so those alone who hold something tell whom they wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.held import Held
+from commit_coord.locks.keeping import Tickets
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.layout import (
+    Layout,
+    LockData,
+    RequestData,
+    blocks,
+    lock_nodes,
+    parse_wait,
+    wait_data,
+)
+from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
+from commit_coord.locks.zookeeper.tickets import Part, ZooKeeperTicket
+from commit_coord.model import LockRequest
+from commit_coord.protocol.deadlock import Obstacle, Wait
+
+
+class ToldWaits:
+    """The waits that clients have told of.
+
+    Args:
+        session: By which they are read and written.
+        layout: Where their nodes lie.
+        nodes: The nodes of requests.
+        tickets: The client's.
+        held: Names the thread that waits.
+    """
+
+    def __init__(
+        self, session: Session, layout: Layout, nodes: RequestNodes, tickets: Tickets[ZooKeeperTicket], held: Held
+    ) -> None:
+        self._session = session
+        self._layout = layout
+        self._nodes = nodes
+        self._tickets = tickets
+        self._held = held
+
+    def waits(self, request: LockRequest) -> Sequence[Wait]:
+        """See :meth:`Deadlocks.waits`."""
+        ticket = self._tickets[request.request_id]
+        first, path = ticket.parts[0], self._layout.wait(request.request_id)
+        (marker,) = self._session.exists([first.marker])
+        if marker is None or not first.unclear:
+            return ()
+        if ticket.tells != marker.created:
+            wait = self._wait_of(ticket, first, marker.created)
+            told = Create if ticket.tells is None else Change
+            ticket.tells = marker.created
+            with suppress(MultiRefused):  # Its reply was lost.
+                self._session.multi([told(path, wait_data(wait))])
+        # Behind our own: of two who tell at one time, the second one finds the first.
+        (names,) = self._session.names([self._layout.waits])
+        told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
+        return [parse_wait(node.data) for node in told_by if node is not None]
+
+    def _wait_of(self, ticket: ZooKeeperTicket, part: Part, place: int) -> Wait:
+        """Return all who stand in the way of *part* where it is not free yet."""
+        assert part.nodes is not None
+        request, paths = ticket.request, []
+        queues = [self._nodes.path(request, resource) for resource in part.unclear]
+        for resource, queue, listing in zip(part.unclear, queues, self._session.children(queues), strict=True):
+            nodes = lock_nodes(listing.names) if listing is not None else []
+            own = next((node for node in nodes if part.nodes[resource].endswith(f"/{node.name}")), None)
+            paths += [f"{queue}/{node.name}" for node in nodes if own is not None and blocks(node, own)]
+        ids = {LockData.parse(node.data).request_id for node in self._session.get(paths) if node is not None}
+        markers = self._session.get([self._layout.request(one) for one in sorted(ids)])
+        made = [
+            (one, node, RequestData.parse(node.data)) for one, node in zip(sorted(ids), markers, strict=True) if node
+        ]
+        return Wait(
+            request_id=request.request_id,
+            place=place,
+            agent=self._held.agent,
+            owner=request.owner,
+            wanted=(part.unclear[0], dict(part.locks)[part.unclear[0]]),
+            obstacles=[
+                Obstacle(request_id=one, place=node.stat.created, agent=data.agent)
+                for one, node, data in made
+                if data is not None
+            ],
+        )
+
+    def all_stand(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_stand`."""
+        stats = self._session.exists([self._layout.request(one) for one in places], sync=True)
+        return [None if stat is None else stat.created for stat in stats] == list(places.values())
+
+    def tell_no_more(self, ticket: ZooKeeperTicket) -> None:
+        """Take back what *ticket* has told of its wait."""
+        if ticket.tells is not None:
+            # One that is left says nothing: of whom it waited for somebody has gone.
+            with suppress(LockServiceUnavailable):
+                self._session.delete_each([self._layout.wait(ticket.request.request_id)])
+            ticket.tells = None

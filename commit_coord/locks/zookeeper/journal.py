@@ -1,0 +1,127 @@
+"""The journal of the ``zookeeper`` lock manager: what became of request ids, until each entry's time is over.
+
+ZooKeeper's own time-to-live is off unless the servers were told otherwise. So each entry stands once more, below the
+span of time in which it expires, and whoever writes looks now and then for spans that are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from commit_coord.clock import Clock
+from commit_coord.locks.base import Interrupted
+from commit_coord.locks.keeping import Retries
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.layout import Layout, journal_data, parse_journal, unescape
+from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
+from commit_coord.model import JournalEntry
+
+SPAN_MS = 300_000
+"""Entries that expire within the same span are listed together."""
+
+_TOGETHER = 50
+"""Entries that one multi deletes."""
+
+
+class Journal:
+    """The journal of one namespace. Every method may be repeated after :class:`Interrupted`."""
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+
+    def remember(self, entry: JournalEntry, expires_at_ms: int) -> None:
+        """Keep *entry*; one of the same id is replaced."""
+        path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
+        expiry = Create(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
+        # There already: the same id again, in another span or in the same one.
+        tries: tuple[list[Operation], ...] = (
+            [Create(path, data), expiry],
+            [Change(path, data), expiry],
+            [Change(path, data)],
+        )
+        for operations in tries:
+            with suppress(MultiRefused):
+                self._session.multi(operations)
+                return
+        raise Interrupted("the entry was removed while it was being written", request_id=entry.request_id)
+
+    def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[Operation]:
+        """Return what keeps *entries*, none of which may be there."""
+        span = expires_at_ms // SPAN_MS
+        return [
+            operation
+            for entry in entries
+            for operation in (
+                Create(self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)),
+                Create(self._layout.expiry(span, entry.request_id)),
+            )
+        ]
+
+    def recall(self, request_id: str, now_ms: int) -> JournalEntry | None:
+        """Return the entry of *request_id* unless it has expired."""
+        (node,) = self._session.get([self._layout.entry(request_id)])
+        if node is None:
+            return None
+        entry, expires_at_ms = parse_journal(node.data)
+        return entry if expires_at_ms > now_ms else None
+
+    def forget_expired(self, now_ms: int, at_most: int) -> bool:
+        """Delete *at_most* so many entries whose span is over; return whether there are more."""
+        (spans,) = self._session.children([self._layout.expiries])
+        over = [name for name in (spans.names if spans is not None else ()) if int(name) < now_ms // SPAN_MS]
+        for span in sorted(over, key=int):
+            folder = f"{self._layout.expiries}/{span}"
+            (listing,) = self._session.children([folder])
+            names = listing.names if listing is not None else ()
+            for first in range(0, min(len(names), at_most), _TOGETHER):
+                self._forget(folder, names[first : min(first + _TOGETHER, at_most)], now_ms)
+            at_most -= len(names)
+            if at_most < 0:
+                return True
+            self._session.delete_each([folder])
+        return False
+
+    def _forget(self, folder: str, names: Sequence[str], now_ms: int) -> None:
+        paths = [self._layout.entry(unescape(name)) for name in names]
+        deletes: list[list[Operation]] = []
+        for name, path, node in zip(names, paths, self._session.get(paths), strict=True):
+            deletes.append([Delete(f"{folder}/{name}")])
+            # An entry that was written again lives on under a later span.
+            if node is not None and parse_journal(node.data)[1] <= now_ms:
+                deletes[-1].append(Delete(path, node.stat.version))
+        try:
+            self._session.multi([operation for each in deletes for operation in each])
+        except MultiRefused:  # Another client cleans up too, or writes one of them again.
+            for each in deletes:
+                with suppress(MultiRefused):
+                    self._session.multi(each)
+
+
+class ClientJournal:
+    """The journal, as one client asks it.
+
+    Args:
+        entries: The journal.
+        retries: For what is interrupted.
+        clock: Where time comes from.
+    """
+
+    def __init__(self, entries: Journal, retries: Retries, clock: Clock) -> None:
+        self.entries = entries
+        self.was_written = False
+        """Whether this client has written entries: one that never lives through a span leaves them to others."""
+        self._retries = retries
+        self._clock = clock
+
+    def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
+        """See :meth:`HandoverLockManager.remember`."""
+        expires_at_ms = self._clock.wall_ms() + lifetime_ms
+        self._retries.briefly(lambda: self.entries.remember(entry, expires_at_ms))
+        self.was_written = True
+
+    def recall(self, request_id: str) -> JournalEntry | None:
+        """See :meth:`HandoverLockManager.recall`."""
+        now_ms = self._clock.wall_ms()
+        return self._retries.briefly(lambda: self.entries.recall(request_id, now_ms))

@@ -1,0 +1,172 @@
+"""Locks in ZooKeeper.
+
+``layout`` says which nodes there are and why, ``queue`` how a request gets its turn, ``entering`` how its nodes come to
+be, ``service`` how its session keeps a lease and how that is given back, ``client`` wraps the driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from commit_coord.clock import SYSTEM_CLOCK, Clock
+from commit_coord.errors import ConfigError
+from commit_coord.events import Events
+from commit_coord.locks.acquiring import Acquirer
+from commit_coord.locks.base import Extension, LockSettings
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.held import Held
+from commit_coord.locks.keeping import Keeper, Retries, Tickets
+from commit_coord.locks.queue_manager import Parts, QueueLockManager
+from commit_coord.locks.threads import THREADS, Threads
+from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import Connection, SessionEvent
+from commit_coord.locks.zookeeper.deadlocks import ToldWaits
+from commit_coord.locks.zookeeper.entering import Entering
+from commit_coord.locks.zookeeper.journal import ClientJournal, Journal
+from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
+from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
+from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
+from commit_coord.locks.zookeeper.view import View
+from commit_coord.model import Guarantees
+from commit_coord.process import SYSTEM_HOST, Host
+
+_INHERITED: list[Session] = []
+"""Sessions of parent processes, kept for ever: whatever kazoo did when one is collected, it would do to the connection
+of our parent."""
+
+Connect = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection]
+
+
+class _Pings(Extension):
+    """kazoo's own heartbeat."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def pause(self) -> None:
+        self._session.hold()
+
+    def resume(self) -> None:
+        self._session.go_on()
+
+
+class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
+    """Locks as nodes in ZooKeeper.
+
+    Args:
+        uri: ``host:port,host:port/chroot``. Connected to when it is first needed.
+        space: Separates what does not concern each other in one namespace. Empty shares the namespace with Hive.
+        settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
+        clock: Where time comes from.
+        events: Who is told.
+        threads: How they wait.
+        host: Names this process, and tells which others have ended.
+        connect: Makes the connection of a session.
+        namespace: ``hive.zookeeper.namespace``.
+        access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
+
+    Raises:
+        ConfigError: An argument makes no sense, or something is not installed.
+    """
+
+    name = "zookeeper"
+    guarantees = Guarantees(
+        mutual_exclusion=True,
+        hierarchy=True,
+        fifo=True,
+        reach="network",
+        expiry=True,
+        survives_restart=True,
+        explicit_locks=True,
+        journal=True,
+        clock="server",
+        carries="network",
+        deadlocks=True,
+        notes=True,
+    )
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        space: str = "",
+        settings: LockSettings | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events | None = None,
+        threads: Threads = THREADS,
+        host: Host = SYSTEM_HOST,
+        connect: Connect = Connection,
+        namespace: str = HIVE_NAMESPACE,
+        **access: Any,
+    ) -> None:
+        settings, events = settings or LockSettings(), events or Events()
+        way = self.access = Access(hosts=uri, **access)
+        namespace = namespace.strip("/")
+        if not re.fullmatch(r"[\w.-]+", namespace) or namespace in ("zookeeper", "commit-coord", ".", ".."):
+            raise ConfigError(
+                "invalid ZooKeeper node name",
+                key="lock.zk.namespace",
+                value=namespace,
+                accepted="letters, digits and ._-",
+            )
+        layout = self.layout = Layout(namespace, space)
+        made_before: list[Session] = []
+
+        def made() -> Parts[ZooKeeperQueue]:
+            def changed(event: SessionEvent) -> None:
+                queue.session_changed(event)
+
+            # A forked child neither uses nor ends the session of its parent.
+            for inherited in made_before:
+                _INHERITED.append(inherited)
+                inherited.abandon()
+            session = Session(way, settings.lease_ms, clock, changed, connect=connect)
+            made_before[:] = [session]
+            held, emitter, tickets = (
+                Held(threads, host),
+                LockEventEmitter(events, clock),
+                Tickets[ZooKeeperTicket](host.new_id().hex),
+            )
+            retries = Retries(clock, lambda: session.timeout_ms / 1000)
+            view, offers = View(session, layout), Offers(session, layout)
+            journal = ClientJournal(Journal(session, layout), retries, clock)
+            nodes = RequestNodes(session, layout, tickets, way.acl_size, clock)
+            leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)
+            heartbeat = partial(threads.heartbeat, also=_Pings(session))
+            keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, settings, clock)
+            table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock, host)
+            entering = Entering(session, layout, nodes, offers, journal, tickets, held, clock)
+            waits = ToldWaits(session, layout, nodes, tickets, held)
+            queue = ZooKeeperQueue(
+                session,
+                nodes,
+                entering,
+                offers,
+                view,
+                waits,
+                tickets,
+                leases,
+                keeper,
+                retries,
+                threads,
+                settings,
+                clock,
+                host,
+            )
+            acquirer = Acquirer(queue, waits, held, emitter, settings, clock)
+            return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)
+
+        super().__init__(self.guarantees, settings, made)
+
+    @property
+    def session(self) -> Session:
+        """The session of this process."""
+        return self.parts.queue.session

@@ -1,0 +1,133 @@
+"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by whoever holds.
+
+An offer is a node of its own, created and deleted by the same multis as its request. Its first line names the request
+that took it; writing that is a change of one version, and withdrawing it a deletion of one version, so that of a taker
+and an owner who changed its mind one comes first. Many are taken by one multi, which the taker's own node is part of.
+
+A holder's release deletes, in one multi with its own nodes, the requests that it carried, and writes their answers into
+the journal: whoever finds its request gone finds the answer, at whatever server it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.layout import Layout, LockData, lock_nodes
+from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Delete, MultiRefused, Operation
+from commit_coord.model import LockRequest, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An offer that was taken, and the nodes of its request.
+
+    Args:
+        offer: What its owner wrote.
+        nodes: The request's own node, its lock and its offer.
+        version: Of the offer's node since it was taken.
+    """
+
+    offer: Offer
+    nodes: tuple[str, str, str]
+    version: int
+
+
+class Offers:
+    """The offers of one namespace. Every method may be repeated after ``Interrupted``."""
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+
+    def entering(self, request: LockRequest) -> list[Operation]:
+        """Return what publishes the offer of *request*."""
+        return [Create(self._layout.offer(request.request_id), _data("", request.offer), ephemeral=True)]
+
+    def take(self, queue: str, own_lock: str, taker: str, limit: int) -> list[Taken]:
+        """Take what the requests right behind *own_lock* in *queue* offer, oldest first, at most *limit*.
+
+        Args:
+            queue: The node that their locks lie below.
+            own_lock: The name of the taker's lock.
+            taker: The taker's request id.
+            limit: At most so many.
+        """
+        (listing,) = self._session.children([queue])
+        nodes = lock_nodes(listing.names) if listing is not None else []
+        own = next((node for node in nodes if node.name == own_lock), None)
+        if own is None:
+            return []
+        locks = [f"{queue}/{node.name}" for node in nodes if own.before(node)][:limit]
+        held = takewhile(lambda lock: lock is not None, self._session.get(locks))
+        waiting = [LockData.parse(lock.data).request_id for lock in held if lock is not None]
+        offers = self._session.get([self._layout.offer(one) for one in waiting])
+        found: list[Taken] = []
+        marks: list[Operation] = []
+        for lock, request_id, node in zip(locks, waiting, offers, strict=False):
+            if node is None:
+                break
+            by, _, text = node.data.decode().partition("\n")
+            if by not in ("", taker):
+                break  # An earlier holder may still be carrying it out.
+            path = self._layout.offer(request_id)
+            if not by:
+                marks.append(Change(path, _data(taker, text), node.stat.version))
+            taken = Offer(request_id=request_id, text=text)
+            nodes_of_it = self._layout.request(request_id), lock, path
+            found.append(Taken(taken, nodes_of_it, node.stat.version + (0 if by else 1)))
+        return self._marked(found, marks, taker)
+
+    def _marked(self, found: list[Taken], marks: list[Operation], taker: str) -> list[Taken]:
+        """Mark all that can be, and return what was taken: up to the first whose owner withdrew it meanwhile."""
+        while marks:
+            try:
+                self._session.multi([Check(self._layout.request(taker)), *marks])
+                break
+            except MultiRefused as refused:
+                if refused.index == 0:
+                    return []  # We were freed by force.
+                lost = marks[refused.index - 1].path
+                found = found[: next(place for place, one in enumerate(found) if one.nodes[2] == lost)]
+                marks = marks[: refused.index - 1]
+        return found
+
+    def retract(self, request_id: str) -> bool:
+        """Withdraw an offer; return whether it is certain that nobody has taken it or will."""
+        path = self._layout.offer(request_id)
+        if self._is_deleted(path, 0):  # Nobody has ever marked it.
+            return True
+        (node,) = self._session.get([path])
+        return node is not None and node.data.startswith(b"\n") and self._is_deleted(path, node.stat.version)
+
+    def _is_deleted(self, path: str, version: int) -> bool:
+        try:
+            self._session.multi([Delete(path, version)])
+        except MultiRefused:
+            return False
+        return True
+
+    @staticmethod
+    def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
+        """Return what ends the requests of *done*: for each one its own.
+
+        The last comes first. So each owner hears that its request is gone before it hears that the one before it is,
+        and does not look into the queue for a place that it has lost.
+        """
+        return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
+
+    @staticmethod
+    def returning(taken: Mapping[str, Taken], returned: Iterable[str]) -> list[list[Operation]]:
+        """Return what gives back the offers of *returned*: for each one its own."""
+        return [
+            # Of that version alone: a release that is done again must not give back what the next holder has taken.
+            [Change(taken[one].nodes[2], _data("", taken[one].offer.text), taken[one].version)]
+            for one in returned
+            if one in taken
+        ]
+
+
+def _data(taker: str, text: str) -> bytes:
+    return f"{taker}\n{text}".encode()

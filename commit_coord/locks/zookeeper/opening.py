@@ -1,0 +1,204 @@
+"""The making of a client of kazoo."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from commit_coord.clock import Clock
+from commit_coord.config import ZooKeeperAuth
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.driver import Handler, KazooClient, KazooRetry, LastWarning, kazoo_errors
+from commit_coord.locks.zookeeper.session_age import Heard
+
+logger = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """What is told of a session."""
+
+    heard: Heard
+    """From when the servers count the session."""
+    timeout_ms: int
+    """What the servers agreed to."""
+    handler: Handler | None
+    """kazoo's threads and sockets."""
+
+    def changed(self, state: str) -> None:
+        """Note what kazoo says of the session; in its thread."""
+
+    def note_answer(self, sent: float) -> None:
+        """Note that what was *sent* is answered."""
+
+
+class Opening:
+    """The making of a client, in a thread of its own: no signal interrupts it half way.
+
+    ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
+
+    kazoo's threads refer to it as long as they run. So it knows its owner weakly: one that nobody uses any more, or
+    closed, goes to the collector, and takes the client and its threads with it.
+
+    Args:
+        access: Where and who.
+        asked_ms: The session timeout that is asked for.
+        clock: Where time comes from.
+        owner: What is told of the session; None for a session that is thrown away.
+    """
+
+    _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
+    _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
+    _UNAUTHENTICATED = (
+        "ZooKeeper refused to authenticate us",
+        "lock.zk.user and lock.zk.password as the servers know them",
+    )
+
+    def __init__(self, access: Access, asked_ms: int, clock: Clock, owner: Owner | None) -> None:
+        self.done = threading.Event()
+        self.client: Any = None
+        self._problem = self._UNREACHED
+        self.log = LastWarning()
+        self._owner: Callable[[], Owner | None] = (lambda: None) if owner is None else weakref.ref(owner)
+        self._access, self._asked_ms, self._clock = access, asked_ms, clock
+        self._made: Any = None
+        self._pid = os.getpid()
+        self._ending: Any = None
+        self._settled = threading.Event()
+        threading.Thread(target=self._run, name="commit-coord-zookeeper-open", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._made = client = self._make()
+            client.start_async()
+            # Not kazoo's own event: it is set before the authentication, and may be cleared before we look.
+            if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
+                self.client = client
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
+            if self._problem is not self._UNAUTHENTICATED:
+                self.log.last = str(error)
+        finally:
+            self.done.set()
+
+    def problem(self) -> LockServiceUnavailable:
+        """Return what keeps us from having a client."""
+        untrusted = self._access.tls and "certificate verify failed" in self.log.last.lower()
+        message, accepted = self._UNTRUSTED if untrusted else self._problem
+        return LockServiceUnavailable(
+            message,
+            servers=self._access.hosts,
+            auth=self._access.auth,
+            reason=self.log.last or None,
+            accepted=accepted,
+        )
+
+    def _settle(self, _: str) -> None:
+        self._settled.set()
+
+    def _chroot_is_there(self, client: Any) -> bool:
+        try:
+            found = client.exists_async("/").get(timeout=self._access.connection_timeout_ms / 1000)
+        except kazoo_errors.NoAuthError:
+            found = True
+        if not found:
+            self._problem = (
+                f"the chroot {client.chroot} does not exist on the servers",
+                "another lock.uri, or create it",
+            )
+        return bool(found)
+
+    def _make(self) -> Any:
+        access, handler = self._access, Handler(self._access)
+        sasl = None
+        if access.auth == ZooKeeperAuth.SASL:
+            sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
+        elif access.auth == ZooKeeperAuth.KERBEROS:
+            sasl = {"mechanism": "GSSAPI", "service": access.service}
+        client = KazooClient(
+            hosts=access.addresses,
+            timeout=self._asked_ms / 1000,
+            handler=handler,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, sleep_func=handler.sleep_func),
+            auth_data=[("digest", f"{access.user}:{access.password}")] if access.auth == ZooKeeperAuth.DIGEST else None,
+            sasl_options=sasl,
+            logger=self.log,
+        )
+        connect = client._connection._connect
+
+        def connected(*args: Any) -> Any:
+            if (owner := self._owner()) is not None:
+                owner.heard.connecting(self._clock.now())
+            try:
+                read_timeout, connect_timeout = connect(*args)
+            except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError):
+                raise
+            except kazoo_errors.KazooException as error:
+                # 1. kazoo says that it is connected, and then authenticates.   2. It is refused, and closes.   3. We
+                # ask for the chroot, and hear of a closed connection alone. So the refusal is noted here, at 2.
+                self._problem = self._UNAUTHENTICATED
+                # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
+                raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
+            if (owner := self._owner()) is not None:
+                # Two thirds of what was negotiated, in milliseconds.
+                owner.timeout_ms = round(read_timeout * 1.5)
+            return read_timeout, connect_timeout
+
+        client._connection._connect = connected
+        client.add_listener(self._settle)
+        if (owner := self._owner()) is not None:
+            client._connection.ping_outstanding = _Pings(self._owner, self._clock)
+            client.add_listener(self._tell)
+            owner.handler = handler
+        return client
+
+    def _tell(self, state: str) -> None:
+        if (owner := self._owner()) is not None:
+            owner.changed(state)
+
+    def ends_with(self, owner: Owner) -> None:
+        """Close when the collector has *owner*; not in its thread, which may be kazoo's own."""
+        self._ending = weakref.finalize(owner, self._collected)
+        self._ending.atexit = False
+
+    def _collected(self) -> None:
+        # A forked child that drops what it has of its parent's must not end it.
+        if self._pid == os.getpid():
+            threading.Thread(target=self.close, name="commit-coord-zookeeper-close", daemon=True).start()
+
+    def close(self) -> None:
+        """End the session, or the attempt to get one."""
+        if self._ending is not None:
+            self._ending.detach()
+        self.done.wait()
+        if self._made is not None:
+            try:
+                self._made.stop()
+                self._made.close()
+            except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
+                logger.debug("closing a ZooKeeper client failed: %s", error)
+
+
+class _Pings:
+    """What kazoo sets when it sends a ping, and clears when the answer has come, or the connection is cut."""
+
+    def __init__(self, owner: Callable[[], Owner | None], clock: Clock) -> None:
+        self._owner, self._clock = owner, clock
+        self._sent: float | None = None
+
+    def set(self) -> None:
+        # 1. A ping is slow.   2. The next one is sent.   3. The answer that comes is that of the first.
+        if self._sent is None:
+            self._sent = self._clock.now()
+
+    def clear(self) -> None:
+        sent, self._sent = self._sent, None
+        # A ping whose connection was cut is forgotten with it: see Heard.connected.
+        if sent is not None and (owner := self._owner()) is not None:
+            owner.note_answer(sent)
+
+    def is_set(self) -> bool:
+        return self._sent is not None

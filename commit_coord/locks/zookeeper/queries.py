@@ -1,0 +1,80 @@
+"""The requests that go through kazoo's client, and what is made of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from commit_coord.locks.zookeeper.driver import kazoo_errors, serialization
+from commit_coord.locks.zookeeper.nodes import Listing, Node, Stat
+
+Request = Callable[[Any], Any]
+"""Sends one request through kazoo's client and returns its asynchronous result."""
+
+
+def children_of(path: str) -> Request:
+    """Ask for the children of a node and the node itself."""
+    return lambda client: client.get_children_async(path, include_data=True)
+
+
+def data_of(path: str, watch: Callable[[str | None], None] | None) -> Request:
+    """Ask for what a node holds."""
+    watcher = None if watch is None else lambda event: watch(event.path)
+    return lambda client: client.get_async(path, watch=watcher)
+
+
+def stat_of(path: str) -> Request:
+    """Ask for what is known of a node."""
+    return lambda client: client.exists_async(path)
+
+
+def deletion_of(path: str) -> Request:
+    """Delete a node."""
+    return lambda client: client.delete_async(path)
+
+
+def sync(client: Any) -> Any:
+    """Ask the leader."""
+    return client.sync_async("/")
+
+
+def found(answer: Callable[[], Any]) -> Any:
+    """Return an answer, None for a node that is not there."""
+    try:
+        return answer()
+    except kazoo_errors.NoNodeError:
+        return None
+
+
+def listing(answer: Any) -> Listing | None:
+    """Return the answer to :func:`children_of`."""
+    return None if answer is None else Listing(answer[0], stat(answer[1]))
+
+
+def node(answer: Any) -> Node | None:
+    """Return the answer to :func:`data_of`."""
+    return None if answer is None else Node(answer[0], stat(answer[1]))
+
+
+def stat(of: Any) -> Stat:
+    """Return kazoo's stat as ours."""
+    return Stat(
+        created=of.czxid,
+        created_ms=of.ctime,
+        changed_below=of.pzxid,
+        version=of.version,
+        session=of.ephemeralOwner,
+    )
+
+
+def taken(pending: Any) -> Any:
+    """Return what was answered, or raise the error that was: another one, since kazoo keeps its own."""
+    if pending.exception is not None:
+        raise type(pending.exception)(*pending.exception.args)
+    return pending.value
+
+
+def alone(read: Any) -> Request:
+    """Ask for one of the reads of a multiRead by itself."""
+    get_children = isinstance(read, serialization.GetChildren)
+    return lambda client: client.get_children_async(read.path) if get_children else client.get_async(read.path)

@@ -1,0 +1,318 @@
+"""The queues in ZooKeeper: sequential nodes in Hive's layout, watches instead of questions.
+
+Theory of operation
+    ``layout`` says which nodes there are and why, ``client`` wraps the driver, ``entering`` creates the nodes. A
+    request that is blocked watches one node, the nearest one that blocks it in the first resource where any does, and
+    looks again when that has gone.
+
+Requests that don't fit into one multi
+    They are cut in parts. The first part may wait; from then on waiting would be waiting while holding, which can
+    deadlock. So a request that finds a later part blocked gives everything back, waits *apart*, in no queue, until the
+    blocker has gone, and enters anew. After some rounds its partitions are lifted to their prefixes, until all
+    fits into one multi and has its place again.
+
+Locks of Hive's own clients
+    Hive takes its locks one by one, and keeps those it has while it tries for more. A waiter of several locks could
+    be in its way there: so behind a lock of Hive's it withdraws and waits apart too, after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from commit_coord.clock import Clock
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, OfferLost
+from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.base import LockSettings
+from commit_coord.locks.blockers import Blocker, Holder, holder_facts
+from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
+from commit_coord.locks.threads import Threads
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.connection import SessionEvent
+from commit_coord.locks.zookeeper.deadlocks import ToldWaits
+from commit_coord.locks.zookeeper.entering import Entering
+from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
+from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.request_nodes import RequestNodes
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.session_age import RELAY
+from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, ZooKeeperTicket
+from commit_coord.locks.zookeeper.view import View
+from commit_coord.model import Generation, LockMode, LockRequest, Offer, Owner
+from commit_coord.process import Host
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.hierarchy import escalate
+from commit_coord.protocol.lease import OVERDUE
+
+_APART = Backoff(initial_ms=50, maximum_ms=1000)
+"""Before a request that was withdrawn enters anew: several that met would meet again."""
+
+_ROUNDS = 3
+"""So often is a request in parts withdrawn until its partitions are lifted to their prefixes."""
+
+_BESIDE_HIVE = 5.0
+"""Seconds for which a waiter keeps its place behind a lock of Hive's own."""
+
+
+class ZooKeeperQueue:
+    """The queues of one namespace, as one client sees them.
+
+    Args:
+        session: By which requests enter.
+        nodes: The nodes of requests.
+        entering: Enters their parts.
+        offers: What waiting requests offer.
+        view: Reads the requests of others.
+        deadlocks: Where this client tells of its waits.
+        tickets: Those of this client.
+        leases: What ZooKeeper keeps.
+        keeper: Extends the leases, and gives them back.
+        retries: For what is interrupted.
+        threads: How they wait.
+        settings: Times.
+        clock: Time and chance.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        nodes: RequestNodes,
+        entering: Entering,
+        offers: Offers,
+        view: View,
+        deadlocks: ToldWaits,
+        tickets: Tickets[ZooKeeperTicket],
+        leases: ZooKeeperLeases,
+        keeper: Keeper[ZooKeeperTicket],
+        retries: Retries,
+        threads: Threads,
+        settings: LockSettings,
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self._host = host
+        self.tickets = tickets
+        self.deadlocks = deadlocks
+        self.session = session
+        self._nodes = nodes
+        self._entering = entering
+        self._offers = offers
+        self._view = view
+        self.leases = leases
+        self._keeper = keeper
+        self._retries = retries
+        self._threads = threads
+        self._settings = settings
+        self._clock = clock
+
+    def knows(self, request_id: str) -> bool:
+        """See :meth:`Queue.knows`."""
+        return request_id in self.tickets
+
+    def enter(self, acquire: Acquire) -> Blocker | None:
+        """See :meth:`Queue.enter`."""
+        request = acquire.request
+        ticket = ZooKeeperTicket(
+            request=request,
+            parts=self._nodes.cut(request, request.locks),
+            offers=bool(request.offer),
+            turn=self._threads.turn(),
+        )
+        # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
+        if self.tickets.setdefault(request.request_id, ticket) is not ticket:
+            raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
+        try:
+            return self._advance(ticket, acquire.deadline)
+        except LockServiceUnavailable as error:
+            # 1. The multi is done, and its answer lost.   2. A holder takes the offer.   3. No server answers us.
+            # Where nothing was sent, nobody can have taken it.
+            sent = ticket.doubtful or any(part.sent for part in ticket.parts)
+            if not request.offer or not sent or self.retract(request):
+                raise
+            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
+
+    def _advance(self, ticket: ZooKeeperTicket, deadline: float) -> NodeBlocker | None:
+        """Enter what has not entered, as long as nobody is in the way; return who is."""
+        if ticket.ended and ticket.offers:
+            ticket.ended = False
+            self._entering.take_answer(ticket)
+        while True:
+            try:
+                for part in ticket.parts:
+                    blocker = self._retries.until(deadline, partial(self._entering.enter_part, ticket, part, deadline))
+                    if blocker is None:
+                        continue
+                    return blocker if part is ticket.parts[0] else self._withdraw_and_wait(ticket, blocker, deadline)
+                return None
+            except Gone:
+                if ticket.offers:
+                    self._entering.look_for_answer(ticket, entered=True)
+                if ticket.request.explicit or ticket.session == self.session.number:
+                    if ticket.doubtful:
+                        raise OfferLost("what became of its offer is not known", locks=ticket.request) from None
+                    raise LockRefused("the request was taken out of the queue by force", locks=ticket.request) from None
+                # The session was lost, and the servers removed our nodes: queue again, at the end.
+                self._begin_anew(ticket)
+
+    def _begin_anew(self, ticket: ZooKeeperTicket) -> None:
+        locks = tuple(lock for part in ticket.parts for lock in part.locks)
+        ticket.parts, ticket.generation = self._nodes.cut(ticket.request, locks), 0
+
+    def _withdraw_and_wait(self, ticket: ZooKeeperTicket, blocker: NodeBlocker, deadline: float) -> NodeBlocker:
+        """Give back all places, to wait for *blocker* in no queue; stay where somebody may have taken the offer.
+
+        1. A holder takes the offer; we give it back with our places, and publish it anew when we enter again.
+        2. The deadline passes. We withdraw it: nobody has marked the new one, so we call the commit a failure.
+        3. The holder has carried out the first one.
+        """
+        if ticket.offers and not self.retract(ticket.request):
+            ticket.behind = blocker.path, self._clock.now()  # asked again when it is time to step apart again
+            return blocker
+        self._retries.until(deadline, lambda: self.leases.remove(ticket))
+        self._begin_anew(ticket)
+        if len(ticket.parts) > 1:
+            ticket.rounds += 1
+            if ticket.rounds >= _ROUNDS:
+                self._lift(ticket)
+        return replace(blocker, apart=True)
+
+    def _lift(self, ticket: ZooKeeperTicket) -> None:
+        """Lock prefixes instead of partitions until one multi holds all."""
+        limit = len(ticket.request.locks) // 2
+        while limit and len(ticket.parts) > 1:
+            ticket.parts = self._nodes.cut(ticket.request, escalate(ticket.request.locks, limit))
+            limit //= 2
+
+    def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
+        """See :meth:`Queue.wait`."""
+        request, deadline = acquire.request, until
+        assert isinstance(blocker, NodeBlocker)
+        ticket = self.tickets[request.request_id]
+        ticket.was_contended = True
+        tick = self._settings.poll_interval_ms / 1000
+        if ticket.behind[0] != blocker.path:
+            ticket.behind = blocker.path, self._clock.now()
+        while not ticket.turn.is_set():
+            left = deadline - self._clock.now()
+            if left <= 0 or acquire.is_closed:
+                return blocker
+            # A tick looks at processes of this host; nothing is asked of ZooKeeper until the watch fires.
+            if ticket.turn.wait(min(left, tick)):
+                break
+            if not blocker.known:
+                blocker = self._identified(blocker, request, deadline)
+            foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
+                blocker = self._withdraw_and_wait(ticket, blocker, deadline)
+            if not blocker.explicit and self._host.is_dead(blocker.owner.process):
+                self._retries.until(deadline, partial(self._remove_dead, blocker))
+        if blocker.apart:
+            ticket.turn.clear()
+            self._clock.sleep(
+                min(next_wait(_APART, ticket.rounds, self._clock.random()), max(0.0, deadline - self._clock.now()))
+            )
+        return self._advance(ticket, deadline)
+
+    def _remove_dead(self, blocker: NodeBlocker) -> None:
+        self._view.remove(blocker.request_id, self._view.standing())
+
+    def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
+        """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
+        data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
+        return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
+
+    def grant(self, acquire: Acquire) -> HandoverLease:
+        """See :meth:`Queue.grant`."""
+        request = acquire.request
+        ticket = self.tickets[request.request_id]
+        self.deadlocks.tell_no_more(ticket)
+        if not request.explicit:
+            self._be_heard()
+        lease = CarryingLease(self._keeper, self, ticket, Generation(ticket.generation))
+        ticket.lease = lease
+        if not request.explicit:
+            self._keeper.heartbeat.ensure_running()
+        return lease
+
+    def _be_heard(self) -> None:
+        """Wait until the leader has heard of this client, if that may be so long ago that the lease is about to end.
+
+        1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
+        3. The leader is told of it with the next ping only: until then the session may end at any moment.
+        """
+        relay = self.leases.lease_seconds * RELAY
+        until = self._clock.now() + 2 * relay
+        with suppress(LockServiceUnavailable):  # Then the lease ends when it ends.
+            while self._clock.now() - self.session.heard.since >= self.leases.lease_seconds * OVERDUE:
+                if self._clock.now() >= until:
+                    return
+                self._clock.sleep(relay / 4)
+                self.session.exists([], sync=True)
+
+    def take(self, ticket: ZooKeeperTicket, limit: int) -> Sequence[Offer]:
+        """See :meth:`HandoverLease.take`."""
+        request, nodes = ticket.request, ticket.parts[0].nodes
+        ((resource, _),) = request.locks
+        assert nodes is not None
+        own = nodes[resource].rpartition("/")[2]
+        queue = self._nodes.path(request, resource)
+        taken = self._retries.briefly(partial(self._offers.take, queue, own, request.request_id, limit))
+        ticket.taken = {one.offer.request_id: one for one in taken}
+        return [one.offer for one in taken]
+
+    def retract(self, request: LockRequest) -> bool:
+        """See :meth:`Queue.retract`."""
+        ticket = self.tickets.get(request.request_id)
+        if ticket is None or not ticket.offers:
+            return not (request.offer and (ticket is None or ticket.doubtful))
+        try:
+            if not self._retries.briefly(partial(self._offers.retract, request.request_id)):
+                return False
+        except LockServiceUnavailable:
+            return False
+        ticket.offers = False
+        return True
+
+    def leave(self, request: LockRequest, *, for_good: bool) -> None:
+        """See :meth:`Queue.leave`."""
+        ticket = self.tickets.get(request.request_id)
+        if ticket is not None and ticket.request is request:
+            self.deadlocks.tell_no_more(ticket)
+            self._keeper.give_back(ticket)
+
+    def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
+        """Return what an error says about the oldest request in the way on the resource where we are blocked.
+
+        Not by a listing of everything, which may be long: one queue is looked at, and one request.
+        """
+        assert isinstance(blocker, NodeBlocker)
+        mode = dict(request.locks).get(blocker.resource, LockMode.SHARED)
+        facts: dict[str, object] = {
+            "resource": blocker.resource,
+            **holder_facts(blocker.owner, blocker.requested_at_ms, blocker.request_id),
+        }
+        with suppress(LockError):  # A courtesy: the blocker alone names somebody too.
+            (listing,) = self.session.children([self._nodes.path(request, blocker.resource)])
+            queue = lock_nodes(listing.names) if listing is not None else []
+            head = next((n for n in queue if LockMode.EXCLUSIVE in (mode, n.mode)), None)
+            if head is not None:
+                (node,) = self.session.get([f"{self._nodes.path(request, blocker.resource)}/{head.name}"])
+                if node is not None:
+                    data = LockData.parse(node.data)
+                    known = self._view.requests([data.request_id])[data.request_id]
+                    owner: Owner = known.owner if known is not None else data.owner
+                    facts |= {"mode": head.mode.value, **holder_facts(owner, node.stat.created_ms, data.request_id)}
+        return facts
+
+    def session_changed(self, event: SessionEvent) -> None:
+        """Have everybody look again; called in kazoo's thread, which must not wait."""
+        if event is not SessionEvent.SUSPENDED:
+            # The watches went with the connection.
+            for ticket in list(self.tickets.values()):
+                ticket.turn.set()
+        if self.tickets or self.tickets.unreleased:
+            self._keeper.heartbeat.ensure_running(now=True)

@@ -1,0 +1,98 @@
+"""kazoo's errors, turned into ours here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.base import Interrupted
+from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.driver import KazooTimeoutError, LastWarning, kazoo_errors
+from commit_coord.locks.zookeeper.nodes import MultiRefused, Operation, Reason
+
+
+class Refusals:
+    """What the servers at *access* answer when they do not do what is asked, as our errors."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def unanswered(self, log: LastWarning) -> Interrupted:
+        """Return what to raise when there is no connection in time."""
+        return Interrupted("ZooKeeper did not answer", servers=self._access.hosts, last_word=log.last or None)
+
+    def closed(self) -> Interrupted:
+        """Return what to raise when the connection was closed while it was being used."""
+        return Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts)
+
+    @contextmanager
+    def translated(self, client: Any) -> Iterator[None]:
+        """Turn kazoo's errors into ours."""
+        try:
+            yield
+        except kazoo_errors.ConnectionClosedError as error:
+            # Also what kazoo makes of a signal handler that raised while it wrote into its pipe.
+            raise self.closed() from error
+        except (
+            KazooTimeoutError,
+            kazoo_errors.ConnectionLoss,
+            kazoo_errors.OperationTimeoutError,
+            kazoo_errors.SessionExpiredError,
+            kazoo_errors.SessionMovedError,
+        ) as error:
+            raise Interrupted(
+                "ZooKeeper did not answer",
+                servers=self._access.hosts,
+                reason=type(error).__name__,
+                last_word=client.logger.last or None,
+            ) from error
+        except kazoo_errors.AuthFailedError as error:
+            raise LockServiceUnavailable(
+                "ZooKeeper refused to authenticate us",
+                servers=self._access.hosts,
+                auth=self._access.auth,
+                reason=client.logger.last or error,
+                accepted="lock.zk.user and lock.zk.password as the servers know them",
+            ) from error
+        except kazoo_errors.NoAuthError as error:
+            raise self.denied(None) from error
+        except kazoo_errors.KazooException as error:
+            raise LockServiceUnavailable(
+                "ZooKeeper refused a request",
+                servers=self._access.hosts,
+                reason=f"{type(error).__name__} {error}".strip(),
+            ) from error
+
+    def refused(self, index: int, operation: Operation, error: Exception) -> Exception:
+        """Return what to raise for *error*, the answer to *operation*, number *index* of its multi."""
+        match error:
+            case kazoo_errors.NodeExistsError():
+                return MultiRefused(index, Reason.EXISTS)
+            case kazoo_errors.NoNodeError():
+                return MultiRefused(index, Reason.MISSING)
+            case kazoo_errors.NotEmptyError():
+                return MultiRefused(index, Reason.NOT_EMPTY)
+            case kazoo_errors.BadVersionError():
+                return MultiRefused(index, Reason.VERSION)
+            case kazoo_errors.NoAuthError():
+                return self.denied(operation.path)
+            case _:
+                return LockServiceUnavailable(
+                    "ZooKeeper refused a request",
+                    servers=self._access.hosts,
+                    path=operation.path,
+                    reason=f"{type(error).__name__} {error}".strip(),
+                )
+
+    def denied(self, path: str | None) -> LockServiceUnavailable:
+        """Return what to raise when the ACL of the node at *path* does not name us."""
+        return LockServiceUnavailable(
+            "ZooKeeper denies access: the ACL of a node does not name us",
+            servers=self._access.hosts,
+            path=path,
+            auth=self._access.auth,
+            user=self._access.user or None,
+            accepted="the lock.zk.auth of whoever created the nodes, or a lock.zk.acl there that names us",
+        )

@@ -1,0 +1,115 @@
+"""Who holds and waits for what in ZooKeeper, and how that is ended by force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from commit_coord.clock import Clock
+from commit_coord.locks.keeping import Keeper, Retries, Tickets
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.service import ZooKeeperLeases
+from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
+from commit_coord.locks.zookeeper.view import Known, View
+from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.process import Host
+from commit_coord.protocol.lease import LeaseEvent
+
+
+class ZooKeeperLockTable:
+    """The locks of one namespace, as an administrator sees them.
+
+    Args:
+        session: By which they are read.
+        view: Reads them.
+        tickets: Those of this client.
+        leases: Removes the parents that are not used any more.
+        keeper: Learns of leases of this client that are ended here.
+        retries: For what is interrupted.
+        clock: Where time comes from.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        view: View,
+        tickets: Tickets[ZooKeeperTicket],
+        leases: ZooKeeperLeases,
+        keeper: Keeper[ZooKeeperTicket],
+        retries: Retries,
+        clock: Clock,
+        host: Host,
+    ) -> None:
+        self._host = host
+        self._session = session
+        self._view = view
+        self._tickets = tickets
+        self._leases = leases
+        self._keeper = keeper
+        self._retries = retries
+        self._clock = clock
+
+    def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.look`."""
+        depth = len(resource.path) if resource else 0
+        return [
+            entry
+            for entry in self._retries.briefly(lambda: self._view.entries(self._view.standing()))
+            if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
+        ]
+
+    def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.pages`."""
+        known = Known()
+        for one in (scope,) if scope else LockScope:
+            left = self._view.top(one, resource)
+            while left:
+                standing, left = self._retries.briefly(partial(self._view.page, one, left))
+                if standing:
+                    yield self._retries.briefly(partial(self._view.entries, standing, known))
+
+    def listed(self, resource: Resource) -> Resource:
+        """See :meth:`LockTable.listed`."""
+        return resource
+
+    def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.free`."""
+        return self._free(
+            lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
+        )
+
+    def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
+        """See :meth:`LockTable.reap`. What expired the servers have removed; empty parents go too."""
+        if dry_run:
+            return [entry for entry in self.look(None, None) if self._is_left(entry)]
+        freed = self._free(self._is_left)
+        self._retries.briefly(self._view.clear_orphans)
+        for scope in LockScope:
+            self._retries.briefly(partial(self._clear, scope))
+        return freed
+
+    def _clear(self, scope: LockScope) -> None:
+        self._session.delete_each(self._view.empty(scope))
+
+    def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
+        """Remove every request that has an entry which is *chosen*, and return all its entries."""
+        standing = self._retries.briefly(self._view.standing)
+        entries = self._retries.briefly(partial(self._view.entries, standing))
+        wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))
+        freed: list[LockEntry] = []
+        for request_id in wanted:
+            if self._retries.briefly(partial(self._view.remove, request_id, standing)):
+                of_one = [entry for entry in entries if entry.request_id == request_id]
+                freed += of_one
+                self._leases.unused_parents.update(
+                    ((entry.scope, entry.resource), self._clock.now()) for entry in of_one
+                )
+                own = self._tickets.get(request_id)
+                if own is not None:
+                    own.turn.set()
+                    self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
+        return freed
+
+    def _is_left(self, entry: LockEntry) -> bool:
+        """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+        return not entry.explicit and self._host.is_dead(entry.owner.process)

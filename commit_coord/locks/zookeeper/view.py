@@ -1,0 +1,209 @@
+"""Who holds and who waits in ZooKeeper, and freeing it by force: what an administrator sees and does.
+
+Looks at everything that stands, so it is not for the path of an acquire, except where a dead owner has to be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from commit_coord.locks.base import PAGE
+from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
+from commit_coord.locks.zookeeper.nodes import Delete, MultiRefused, Stat
+from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
+from commit_coord.protocol.contention import nearest_blocker
+
+_TABLE_DEPTH = 2
+
+_TABLES = 16
+"""Tables or databases that a page looks at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """A lock node as a listing found it."""
+
+    path: str
+    scope: LockScope
+    resource: Resource
+    node: LockNode
+    data: LockData
+    stat: Stat
+
+
+@dataclass(slots=True)
+class Known:
+    """What the pages of a listing have told so far."""
+
+    requests: dict[str, RequestData | None] = field(default_factory=dict)
+    blocked_by: dict[str, str] = field(default_factory=dict)
+
+
+class View:
+    """All locks of one namespace, ours and Hive's. Every method may be repeated after ``Interrupted``."""
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+
+    def standing(self) -> list[ListedNode]:
+        """Return every lock node, oldest first."""
+        found = [lock for scope in LockScope for lock in self._read(scope, self._walk(scope))]
+        return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
+
+    def top(self, scope: LockScope, resource: Resource | None) -> list[str]:
+        """Return where :meth:`page` begins, for what is on *resource* and below it."""
+        return [self._layout.root(scope) if resource is None else self._layout.resource(scope, resource)]
+
+    def page(self, scope: LockScope, left: Sequence[str]) -> tuple[list[ListedNode], list[str]]:
+        """Return lock nodes, all of some resources, and what is left to look at after them.
+
+        Args:
+            scope: Whose.
+            left: What the page before left, or the :meth:`top`.
+        """
+        found: list[tuple[str, list[str]]] = []
+        stack = list(reversed(left))
+        depth = self._layout.root(scope).count("/") + _TABLE_DEPTH
+        while stack and sum(len(lock_nodes(names)) for _, names in found) < PAGE:
+            # Tables may have 100,000 children each, and partitions hardly any.
+            some = [stack.pop() for _ in range(min(len(stack), _TABLES if stack[-1].count("/") <= depth else PAGE))]
+            below = []
+            for path, names in zip(some, self._session.names(some), strict=True):
+                found.append((path, names or []))
+                below += [f"{path}/{name}" for name in sorted(names or ()) if LockNode.parse(name) is None]
+            stack += reversed(below)
+        return self._read(scope, found), stack[::-1]
+
+    def _read(self, scope: LockScope, listed: Iterable[tuple[str, list[str]]]) -> list[ListedNode]:
+        """Return the locks among the children of nodes that were listed."""
+        root, found = self._layout.root(scope), []
+        nodes = [(path, node) for path, names in listed for node in lock_nodes(names)]
+        held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
+        for (path, node), content in zip(nodes, held, strict=True):
+            if content is not None:
+                resource = Resource(tuple(map(unescape, path.removeprefix(root + "/").split("/"))))
+                data = LockData.parse(content.data)
+                found.append(ListedNode(f"{path}/{node.name}", scope, resource, node, data, content.stat))
+        return found
+
+    def entries(self, listed: Sequence[ListedNode], known: Known | None = None) -> list[LockEntry]:
+        """Return what a listing shows of *listed*; *known* is what earlier pages of it have told."""
+        known = known or Known()
+        asked = dict.fromkeys(lock.data.request_id for lock in listed)
+        known.requests |= self.requests(one for one in asked if one not in known.requests)
+        known.blocked_by |= _blocked(listed)
+        requests, blocked_by = known.requests, known.blocked_by
+        entries = []
+        for lock in listed:
+            request_id = lock.data.request_id
+            data = requests[request_id]
+            entries.append(
+                LockEntry(
+                    resource=lock.resource,
+                    mode=lock.node.mode,
+                    scope=lock.scope,
+                    state=LockState.WAITING if request_id in blocked_by else LockState.ACQUIRED,
+                    owner=data.owner if data is not None else lock.data.owner,
+                    request_id=request_id,
+                    generation=Generation(lock.stat.created),
+                    requested_at_ms=lock.stat.created_ms,
+                    # The servers tell nobody when they last heard of a session: at most this is left.
+                    expires_in_ms=data.lease_ms if data is not None else None,
+                    explicit=lock.data.explicit,
+                    blocked_by=blocked_by.get(request_id),
+                )
+            )
+        return entries
+
+    def requests(self, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
+        """Return what the nodes of requests say; None for those of Hive's own."""
+        asked = list(request_ids)
+        nodes = self._session.get([self._layout.request(one or "-") for one in asked])
+        return {
+            one: RequestData.parse(node.data) if node is not None else None
+            for one, node in zip(asked, nodes, strict=True)
+        }
+
+    def remove(self, request_id: str, listed: Sequence[ListedNode]) -> bool:
+        """Delete all nodes of a request that are among *listed*; return whether this call deleted any."""
+        locks = [lock for lock in listed if lock.data.request_id == request_id]
+        created = {lock.stat.created for lock in locks}
+        markers = [self._layout.request(request_id, part) for part in range(len(created))]
+        removed = False
+        for marker, stat in zip(markers, self._session.exists(markers), strict=True):
+            if stat is not None:
+                created.discard(stat.created)
+                removed |= self._remove_part(marker, [lock.path for lock in locks if lock.stat.created == stat.created])
+        # What has no marker is Hive's own. Its name alone says too little: look once more that it is the same node.
+        foreign = [lock for lock in locks if lock.stat.created in created]
+        now = self._session.exists([lock.path for lock in foreign])
+        same = [
+            lock.path
+            for lock, stat in zip(foreign, now, strict=True)
+            if stat is not None and stat.created == lock.stat.created
+        ]
+        self._session.delete_each(same)
+        return removed or bool(same)
+
+    def empty(self, scope: LockScope) -> list[str]:
+        """Return the resources' nodes that hold no lock, children before their parents."""
+        return [path for path, names in reversed(self._walk(scope)) if not lock_nodes(names)]
+
+    def clear_orphans(self) -> None:
+        """Delete the nodes of LOCK statements whose locks Hive's UNLOCK removed: nothing else ends them."""
+        (names,) = self._session.names([self._layout.requests])
+        markers = [f"{self._layout.requests}/{name}" for name in names or ()]
+        persistent = [
+            marker
+            for marker, stat in zip(markers, self._session.exists(markers), strict=True)
+            if stat is not None and stat.session == 0
+        ]
+        if persistent:
+            # Looked for behind that: whoever has a marker by now had its locks before.
+            standing = self.standing()
+            created = {lock.stat.created for lock in standing}
+            stats = zip(persistent, self._session.exists(persistent), strict=True)
+            self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
+
+    def _remove_part(self, marker: str, paths: list[str]) -> bool:
+        while True:
+            try:
+                self._session.multi([Delete(marker), *map(Delete, paths)])
+                return True
+            except MultiRefused as refused:
+                if refused.index == 0:
+                    return False  # Its owner was faster.
+                del paths[refused.index - 1]  # Hive's UNLOCK was here.
+
+    def _walk(self, scope: LockScope) -> list[tuple[str, list[str]]]:
+        """Return every resource's node of *scope* with the names of its children, parents first."""
+        root = self._layout.root(scope)
+        level, found = [root], []
+        while level:
+            below = []
+            for path, names in zip(level, self._session.names(level), strict=True):
+                if names is not None:
+                    if path != root:
+                        found.append((path, names))
+                    below += [f"{path}/{name}" for name in names if LockNode.parse(name) is None]
+            level = below
+        return found
+
+
+def _blocked(listed: Sequence[ListedNode]) -> dict[str, str]:
+    """Return who waits for whom, by request id."""
+    # The transaction that created a node is its place: it grows along every queue.
+    queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
+    at_place: dict[int, str] = {}
+    for lock in listed:
+        queues[lock.scope].setdefault(lock.resource, {}).setdefault(lock.node.mode, []).append(lock.stat.created)
+        at_place[lock.stat.created] = lock.data.request_id
+    nearest: dict[str, int] = {}
+    for lock in listed:
+        before = nearest_blocker(lock.stat.created, [(lock.resource, lock.node.mode)], queues[lock.scope])
+        if before is not None:
+            nearest[lock.data.request_id] = max(before, nearest.get(lock.data.request_id, 0))
+    return {request_id: at_place[place] for request_id, place in nearest.items()}

@@ -1,0 +1,130 @@
+"""Batches of streams, each written once however often Spark repeats it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from commit_coord.errors import CommitNotApplied, ConfigError
+from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.spark.tables import TableOrName, resolve
+from commit_coord.spark.write import write_table
+
+if TYPE_CHECKING:
+    from commit_coord.table import CoordinatedTable
+
+logger = logging.getLogger(__name__)
+
+WRITER_PROPERTY = "commit-coord.stream."
+"""Table property of a streaming writer: its last batch id. The writer's id follows the prefix."""
+
+QUERY_ID = "sql.streaming.queryId"
+"""Property that Spark gives to the jobs of a streaming query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a stream.
+
+    Args:
+        writer_id: Names the stream.
+        query_id: Of the streaming query. Spark keeps it in the checkpoint, so a checkpoint that was deleted has
+            another one; empty when no query runs.
+        number: Counts from 0 in each checkpoint.
+        former_id: How older versions named the stream, where that was not *writer_id*.
+    """
+
+    writer_id: str
+    query_id: str
+    number: int
+    former_id: str = ""
+
+    @property
+    def request_id(self) -> str:
+        """The same for every replay of this batch."""
+        return request_uuid(f"{self.writer_id}/{self.query_id}/{self.number}")
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What the snapshot says of it."""
+        return {"commit-coord.writer-id": self.writer_id, "commit-coord.batch-id": str(self.number)}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The mark: a table property that outlives the snapshot."""
+        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {self.query_id}".strip()}
+
+    def done(self, table: CoordinatedTable) -> bool:
+        """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
+
+        Raises:
+            CommitNotApplied: The mark says so, and it is not certain. The rows may be others than those that were
+                written under this number, so they are neither dropped nor written twice.
+        """
+        mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
+        former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
+        if mark is None and former == str(self.number):
+            mark = former  # of another number it is no replay: Spark repeats the last batch alone
+        if mark is None:
+            return table.find_commit(self.request_id) is not None
+        last, _, query = mark.partition(" ")
+        # A mark without a query is of an older version, or no query ran. A checkpoint that starts anew starts with 0.
+        if query in ("", self.query_id) and int(last) < self.number:
+            return False
+        if int(last) == self.number and self._is_last(table, query):
+            return True
+        if table.find_commit(self.request_id) is not None:
+            return True
+        raise CommitNotApplied(
+            "nothing was written: the table has later batches of this stream, or batches from another checkpoint, "
+            "and none that is known to be this one. Give the stream another writer id if it starts anew",
+            writer_id=self.writer_id,
+            batch=self.number,
+            query=self.query_id or None,
+            mark=mark,
+        )
+
+    def _is_last(self, table: CoordinatedTable, query: str) -> bool:
+        """Return whether the mark that *query* left with this number is known to be of this batch."""
+        if known := query or (self.query_id if self.writer_id == self.query_id else ""):
+            return known == self.query_id
+        # 0 is also the first batch after the checkpoint was deleted, and an older version named both alike.
+        former = request_uuid(f"{self.former_id or self.writer_id}/{self.number}")
+        return self.number > 0 and table.find_commit(former) is not None
+
+
+def foreach_batch(
+    table: TableOrName, *, writer_id: str | None = None, **arguments: Any
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``writeStream.foreachBatch`` that writes every batch exactly once, replays included.
+
+    Args:
+        table: As for :func:`write_table`.
+        writer_id: Names the stream. None takes the id of the streaming query, which its checkpoint keeps. One name
+            must not be used by two streams, nor again after the checkpoint was deleted: such batches are refused.
+        arguments: Of :func:`write_table`, without ``request_id``.
+
+    The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
+    """
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        name = writer_id or query
+        if not name:
+            raise ConfigError("no streaming query runs this function: give it a writer_id")
+        given = dict(arguments)
+        source = df.schema if given.pop("create", False) else None
+        found = resolve(table, source, given.pop("partition_by", ()), given.pop("properties", None) or {})
+        batch = Batch(name, query or "", batch_id)
+        if batch.done(found):
+            logger.info("batch %d of %s was written before", batch_id, name)
+            return
+        given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | batch.summary
+        given["table_properties"] = (given.get("table_properties") or {}) | batch.properties
+        write_table(df, found, **given, request_id=batch.request_id)
+
+    return write

@@ -1,0 +1,38 @@
+"""The commit of one transaction, as the coordinator is asked for it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from commit_coord.errors import CommitConflict
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.locks.base import Lease
+
+
+class CommitRequest:
+    """Names the commit of a transaction, and knows how far it has come.
+
+    Args:
+        table: The name of the table.
+    """
+
+    def __init__(self, table: Iterable[str]) -> None:
+        self.table = tuple(table)
+        self.id = str(uuid.uuid4())
+        self.repeatable = False
+        """Whether the caller chose the id, and may ask for the same commit again."""
+        self.operation_lease: Lease | None = None
+        """Must still be held when the commit is published; None asks for nothing."""
+        self.sent = False
+        """Whether the coordinator was asked to land the changes."""
+        self.answered = False
+        """Whether the id had landed before, so that nothing was done now."""
+
+    def renew(self) -> None:
+        """Name another commit: this one has landed."""
+        self.id, self.repeatable, self.sent = str(uuid.uuid4()), False, False
+
+    def conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
+        """Return the error that refuses the commit for *reason*."""
+        return kind(f"the commit did not land: {reason}", table=table_name(self.table), request_id=self.id)

@@ -1,0 +1,127 @@
+"""The end of a transaction: what it asks the coordinator for, and what becomes of its files and its lock."""
+
+from __future__ import annotations
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID
+
+from commit_coord.errors import CommitNotApplied, StatementError
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.iceberg.attempt import Attempt
+from commit_coord.table.calls import Calls
+from commit_coord.table.commit_request import CommitRequest
+from commit_coord.table.ports import TableCatalog
+from commit_coord.table.replanning import Replanner
+from commit_coord.table.staged import Staged, StagingTransaction
+
+
+class Committing:
+    """Commits one transaction.
+
+    Args:
+        catalog: Whose coordinator lands it.
+        calls: What was called, and what that holds.
+        replanner: Follows the head.
+        request: The commit.
+    """
+
+    def __init__(self, catalog: TableCatalog, calls: Calls, replanner: Replanner, request: CommitRequest) -> None:
+        self._catalog = catalog
+        self._calls = calls
+        self._draft, self._basis = calls.draft, calls.basis
+        self._replanner = replanner
+        self._request = request
+
+    def commit(self, transaction: StagingTransaction) -> None:
+        """Land the staged changes, and begin a new transaction; see :meth:`CoordinatedTransaction.commit_transaction`.
+
+        Raises:
+            RuntimeError: The transaction has failed before.
+        """
+        draft, basis, calls = self._draft, self._basis, self._calls
+        if transaction._failed:
+            raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
+        try:
+            with basis.files_may_be_gone():
+                self._refuse_what_has_changed(transaction)
+                attempt = self.attempt() if draft.staged.stages else None
+        except BaseException:
+            calls.abandon(transaction)
+            raise
+        try:
+            if attempt is not None:
+                self._land(transaction, attempt)
+            elif basis.has_moved:
+                basis.show(*basis.planned_on)
+        except (CommitNotApplied, StatementError):  # the second one while it was planned again
+            calls.abandon(transaction)
+            raise
+        except BaseException:
+            transaction._failed = True
+            calls.lock.release()
+            raise
+        calls.lock.release()
+        draft.staged = Staged()
+        transaction.created.forget()
+        basis.begin_anew()
+        self._request.renew()
+
+    def attempt(self) -> Attempt:
+        """Return what the staged changes ask for."""
+        draft, request = self._draft, self._request
+        base, staged = draft.table.metadata, draft.staged
+        # While the append is prepared its transaction is looked at, which would make a snapshot of it.
+        draft.note(pending=None)
+        append = staged.pending.prepare() if staged.pending is not None else None
+        draft.staged = staged
+        reads = staged.reads or bool(staged.depended) or staged.evolves or not staged.only_appends
+        return Attempt(
+            request_id=request.id,
+            table=request.table,
+            table_uuid=str(base.table_uuid),
+            base_location=draft.table.metadata_location,
+            base_sequence_number=fast_metadata.sequence_number(base),
+            requirements=(*staged.requirements, AssertTableUUID(uuid=base.table_uuid)),
+            updates=staged.updates,
+            append=append,
+            reads_data=reads,
+            properties_read={key: base.properties.get(key) for key in staged.property_keys},
+        )
+
+    def _refuse_what_has_changed(self, transaction: StagingTransaction) -> None:
+        """Raise ``CommitConflict`` when the base shows it; ask the head where the calls have staged nothing."""
+        draft, basis = self._draft, self._basis
+        if not draft.staged.stages and (draft.staged.reads or draft.staged.producers):
+            self._look_again(transaction)
+        if basis.has_moved:
+            self._replanner.refuse_overlap(basis.planned_on[0])
+            self._calls.dependencies.refuse_stale(basis.planned_on[0], draft.staged.dependencies)
+
+    def _look_again(self, transaction: StagingTransaction) -> None:
+        """Plan again if the table has moved: what found nothing to do on an old one may find something by now.
+
+        1. We load the table, to delete the rows with k = 7. There are none.   2. Another client appends k = 7, and
+        the commit is acknowledged.   3. We would report a success, and the row stays. The same with a column that we
+        make the first one, and that was the first one when we loaded the table.
+        """
+        if (newer := self._basis.newer_head()) is not None:
+            self._replanner.follow(transaction, *newer)
+
+    def _land(self, transaction: StagingTransaction, attempt: Attempt) -> None:
+        def replan(head: TableMetadata, location: str) -> Attempt:
+            """Plan the staged changes again on *head*, and return what they ask for there."""
+            with self._basis.files_may_be_gone():
+                self._replanner.follow(transaction, head, location)
+                return self.attempt()
+
+        request = self._request
+        request.sent = True
+        (committed,) = self._catalog.coordinator.commit(
+            [attempt], replan=replan, repeatable=request.repeatable, operation_lease=request.operation_lease
+        )
+        self._basis.show(committed.metadata, committed.location)
+        request.answered = committed.answered
+        if committed.answered:
+            transaction.created.delete(self._draft.table.io)
+        else:
+            transaction._cleanup_uncommitted_manifests()  # of earlier plans

@@ -1,0 +1,92 @@
+"""Whether an earlier commit of the same files or request has landed: asked before a commit, and after its refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from commit_coord.errors import CommitCoordError, CommitLockFailed, CommitStateUnknown, FileInTable
+from commit_coord.iceberg.attempt import request_uuid, table_name
+from commit_coord.table.live_files import live_among
+from commit_coord.table.ports import catalog_of
+
+
+class EarlierCommit:
+    """The commits that were made before with the same request id, or the same files.
+
+    Args:
+        table: Shows what is there when the request is found to have landed.
+        request_id: What the caller calls it; None where it can't be asked for.
+    """
+
+    def __init__(self, table: Table, request_id: str | None) -> None:
+        self._table = table
+        self._coordinator = catalog_of(table).coordinator
+        self._id = None if request_id is None else request_uuid(request_id)
+
+    def has_landed(self, refused: Exception | None = None) -> bool:
+        """Return whether an earlier commit of this request has landed.
+
+        1. A commit overwrites rows and lands; its answer is lost.   2. The caller repeats it. What it has read has
+        changed since: through itself.   So the request is looked up before anything is called stale.
+
+        Args:
+            refused: What this commit ended with, before it was sent.
+
+        Raises:
+            CommitStateUnknown: *refused* says nothing of an earlier commit, and one may still land.
+        """
+        if self._id is None:
+            return False
+        try:
+            metadata, location = self._coordinator.load(self._table.name())
+            landed = self._coordinator.recall(self._table.name(), metadata, location, self._id) is not None
+        except NoSuchTableError:
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            if refused is None:
+                return False  # it is asked again at the latch, or when it is refused
+            raise self._unknown("whether an earlier one has landed could not be found out", error) from refused
+        if landed:
+            self._table.metadata, self._table.metadata_location = metadata.model_copy(deep=True), location
+        # 1. An earlier one is planned, and its swap is late.   2. We fail: no space, or no lock.   3. It lands.
+        # What is refused for what the head is like, or for its arguments, was refused of an earlier one, too: that was
+        # planned on an older head, and can't land any more.
+        elif isinstance(refused, CommitLockFailed) or (
+            isinstance(refused, OSError) and not isinstance(refused, CommitCoordError)
+        ):
+            raise self._unknown("an earlier one of this request may still land", refused) from refused
+        return landed
+
+    def refuse_live(self, paths: Sequence[str], refused: Exception) -> None:
+        """Return if no branch and no tag has one of the files at *paths*: they may be deleted.
+
+        Args:
+            paths: The files.
+            refused: What this commit ended with.
+
+        Raises:
+            FileInTable: One has. It came with an earlier commit, of which the caller may not know.
+            CommitStateUnknown: It could not be found out.
+        """
+        try:
+            metadata, _ = self._coordinator.load(self._table.name())
+            heads = {ref.snapshot_id: metadata.snapshot_by_id(ref.snapshot_id) for ref in metadata.refs.values()}
+            there = live_among(paths, self._table.io, [snapshot for snapshot in heads.values() if snapshot is not None])
+        except NoSuchTableError:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            raise self._unknown("whether its files are in the table could not be found out", error) from refused
+        if there and not isinstance(refused, FileInTable):
+            raise FileInTable(
+                f"a file is in the table already, so nothing was committed: keep the file ({refused})",
+                table=table_name(self._table.name()),
+                file=", ".join(there),
+            ) from refused
+
+    def _unknown(self, doubt: str, error: Exception) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"this commit did not land; {doubt}: {error}", table=table_name(self._table.name()), request_id=self._id
+        )

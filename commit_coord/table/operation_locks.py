@@ -1,0 +1,115 @@
+"""Which operation locks a call takes, and what its thread holds of them. Tables, catalogs and Spark jobs ask here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from commit_coord.errors import LockReentered
+from commit_coord.locks.base import Lease
+from commit_coord.model import LockMode, Resource
+from commit_coord.protocol.hierarchy import Operation, Partition, calls_take, operation_locks
+from commit_coord.protocol.modes import compatible
+from commit_coord.table.ports import LockingCatalog
+
+logger = logging.getLogger(__name__)
+
+
+class Held(Enum):
+    """What a thread holds of the locks that a call takes."""
+
+    NOTHING = auto()
+    PART = auto()
+    """Some of them, or a weaker mode: if the thread asked for the rest it would wait for itself."""
+    ALL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NeededLocks:
+    """The operation locks of one call.
+
+    Args:
+        locks: Resources and modes, without parents; empty when the call takes none.
+        held: What this thread holds of them, by a lock of its own or by a lease that fences it.
+    """
+
+    locks: tuple[tuple[Resource, LockMode], ...]
+    held: Held
+
+
+def needed_locks(
+    catalog: LockingCatalog,
+    operation: Operation,
+    on: Resource,
+    partitions: Iterable[Partition] = (),
+    live_specs: int = 1,
+) -> NeededLocks:
+    """Return which locks *operation* takes when it is called from Python, and what this thread holds of them.
+
+    Args:
+        catalog: Its settings say whether the call takes any, and how many partitions are locked one by one.
+        operation: What is called.
+        on: The table or database.
+        partitions: The partitions of the table that are named.
+        live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
+    """
+    if not calls_take(operation, catalog.settings.operation_locks):
+        return NeededLocks((), Held.ALL)
+    planned = operation_locks(
+        operation, on, partitions, live_specs=live_specs, escalate_above=catalog.settings.lock_max_partitions
+    )
+    locks = tuple((catalog.spelled(resource), mode) for resource, mode in planned)
+    return NeededLocks(locks, _held(catalog, locks))
+
+
+def acquire(catalog: LockingCatalog, needed: NeededLocks, statement: str) -> Lease | None:
+    """Take the locks that are *needed*; None when this thread holds all of them, or the call takes none.
+
+    Args:
+        catalog: Takes them.
+        needed: From :func:`needed_locks`.
+        statement: Shown to those that wait for the locks.
+
+    Raises:
+        CommitLockFailed: The lock service could not be reached. Nothing was changed.
+        LockReentered: This thread holds a part of them.
+        LockError: They were not granted.
+    """
+    return catalog.lock_change(needed.locks, statement=statement) if needed.held is not Held.ALL else None
+
+
+def acquire_unless_held(catalog: LockingCatalog, needed: NeededLocks, statement: str) -> Lease | None:
+    """Do :func:`acquire`; return None also when this thread holds a part of the locks.
+
+    To wait for the rest would never end. The call goes on without them: the check at the commit finds every conflict.
+
+    Raises:
+        CommitLockFailed: The lock service could not be reached. Nothing was changed.
+        LockError: They were not granted.
+    """
+    if needed.held is not Held.NOTHING:
+        return None
+    try:
+        return acquire(catalog, needed, statement)
+    except LockReentered:
+        # This thread holds them by another catalog of the same lock service. Only the queue of the service shows that.
+        logger.debug("this thread holds locks of %s by another catalog", statement)
+        return None
+
+
+def _held(catalog: LockingCatalog, locks: tuple[tuple[Resource, LockMode], ...]) -> Held:
+    lease_on = catalog.locks.lease_on
+    if all(lease_on(resource, mode) is not None for resource, mode in locks):
+        return Held.ALL
+    near = {one for resource, _ in locks for one in (resource, *resource.ancestors)}
+    if all(lease_on(one, LockMode.SHARED) is None for one in near):
+        return Held.NOTHING
+    for resource, mode in catalog.lock_request(locks).locks:
+        lease = lease_on(resource, LockMode.SHARED)
+        mine = dict(lease.request.locks).get(resource) if lease is not None else None
+        # Only UNLOCK ends the lock of a LOCK statement, so a compatible lock may be taken while it is held.
+        if lease is not None and mine is not None and not (lease.request.explicit and compatible(mode, mine)):
+            return Held.PART
+    return Held.NOTHING

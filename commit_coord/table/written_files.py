@@ -1,0 +1,216 @@
+"""What a transaction does with data files that are written already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.table import DataScan
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import EMPTY_DICT
+
+from commit_coord.errors import FileInTable
+from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.written import Written, has_partitions, mark
+from commit_coord.protocol.hierarchy import Operation as Operates
+from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
+from commit_coord.table.calls import Calls
+from commit_coord.table.commit_request import CommitRequest
+from commit_coord.table.live_files import live_among
+from commit_coord.table.replaced import replaced
+from commit_coord.table.staged import StagingTransaction
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _replayable(method: F) -> F:
+    """Record outermost calls of *method*, to be made again on a newer head."""
+
+    @wraps(method)
+    def call(self: WrittenFiles, *args: Any, **kwargs: Any) -> Any:
+        calls, request = self._calls, self._request
+
+        def again(transaction: StagingTransaction) -> None:
+            method(WrittenFiles(transaction, calls, request), *args, **kwargs)
+
+        with calls.call(self._transaction, again):
+            return method(self, *args, **kwargs)
+
+    return cast(F, call)
+
+
+class WrittenFiles:
+    """Stages data files in one transaction.
+
+    Args:
+        transaction: Where they are staged.
+        calls: Runs the calls on it.
+        request: The commit, which conflicts name.
+    """
+
+    def __init__(self, transaction: StagingTransaction, calls: Calls, request: CommitRequest) -> None:
+        self._transaction = transaction
+        self._table = calls.draft.table
+        self._calls = calls
+        self._request = request
+
+    def written(self, data_files: Sequence[DataFile], schema_id: int | None) -> Written:
+        """Return what *data_files* were written for: what they do not say is what the transaction shows now.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more.
+            ValueError: A file is given twice.
+        """
+        if len({data_file.file_path for data_file in data_files}) < len(data_files):
+            raise ValueError("a data file is given twice")
+        shown = self._transaction.table_metadata
+        mark(shown, data_files)
+        schema_id = shown.current_schema_id if schema_id is None else schema_id
+        try:
+            if not self._calls.stack.begun and not Written.known(shown, data_files, schema_id):
+                # They may have been written for what others have changed meanwhile.
+                self._calls.basis.see_the_head()
+            return Written.of(self._transaction.table_metadata, data_files, schema_id, shown=shown)
+        except ValueError as error:
+            raise self._request.conflict(str(error)) from error
+
+    def append(
+        self,
+        data_files: Sequence[DataFile],
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        schema_id: int | None = None,
+        *,
+        reads: BooleanExpression | str | None = None,
+    ) -> None:
+        """Append files whose metrics are known.
+
+        Args:
+            data_files: Each of the partition spec that it says (``DataFile.spec_id``).
+            snapshot_properties: Go into the snapshot's summary.
+            branch: Where the snapshot goes.
+            schema_id: The schema that the files were written with; None means the current one, as of this call.
+            reads: As for :meth:`CoordinatedTransaction.append`.
+
+        Raises:
+            CommitConflict: The table does not have that schema or a spec any more, or requires a value that the files
+                may lack. Nothing was committed.
+        """
+        self.append_written(data_files, self.written(data_files, schema_id), snapshot_properties, branch, reads=reads)
+
+    @_replayable
+    def append_written(
+        self,
+        data_files: Sequence[DataFile],
+        written: Written,
+        snapshot_properties: dict[str, str],
+        branch: str | None,
+        *,
+        reads: BooleanExpression | str | None = None,
+        check_duplicate_files: bool = False,
+    ) -> None:
+        """Append files that were *written* for a schema and specs that the table still has, by :meth:`written`.
+
+        With *check_duplicate_files* the commit depends on what the table holds: none of them must be in it.
+        """
+        self._calls.dependencies.brings_rows(reads, branch)
+        if check_duplicate_files and data_files:
+            self.refuse_live([data_file.file_path for data_file in data_files], branch)
+        with self._transaction._append_snapshot_producer(snapshot_properties, branch=branch) as producer:
+            cast(PureAppend, producer).written = written
+            for data_file in data_files:
+                producer.append_data_file(data_file)
+
+    @_replayable
+    def delete_partitions(
+        self, data_files: Iterable[DataFile], snapshot_properties: dict[str, str], branch: str | None
+    ) -> None:
+        """Delete the rows that lie in a partition of one of *data_files*, whatever its transforms.
+
+        Rows that are stored under other partition specs are replaced too: what else their files hold is written anew.
+        """
+        transaction = self._transaction
+        self._calls.lock_operation(transaction, Operates.OVERWRITE)
+        self._calls.draft.note(reads=True)
+        metadata, files = transaction.table_metadata, list(data_files)
+        specs = metadata.specs()
+        if not files and has_partitions(metadata.spec()):
+            return
+        if not files or not all(has_partitions(specs[data_file.spec_id]) for data_file in files):
+            overwrites = Operation.OVERWRITE
+            transaction.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=overwrites)
+            return
+        snapshot = metadata.snapshot_by_name(branch)
+        if snapshot is None:
+            return
+        scan = DataScan(metadata, self._table.io, snapshot_id=snapshot.snapshot_id)
+        found = replaced(metadata, self._table.io, scan.plan_files(), files)
+        if found.gone:
+            with transaction.update_snapshot(snapshot_properties, branch).overwrite() as producer:
+                for data_file in found.gone:
+                    producer.delete_data_file(data_file)
+                for data_file in found.rest:
+                    producer.append_data_file(data_file)
+
+    @_replayable
+    def rewrite(
+        self,
+        old: Sequence[DataFile],
+        new: Sequence[DataFile],
+        read_at: int,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Put *new* in the place of *old*, which held the same rows at the sequence number *read_at*.
+
+        On another head than the one that *old* was read from it is tried again, as long as they are all there and
+        nobody has deleted rows meanwhile: such a delete would not reach *new*.
+
+        Raises:
+            ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
+        """
+        self._calls.draft.note(reads=True)
+        metadata = self._transaction.table_metadata
+        snapshot = metadata.snapshot_by_name(branch)
+        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
+            if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:
+                raise ValidationException("rows were deleted while files were being rewritten")
+        builder = CoordinatedUpdateSnapshot(
+            self._transaction, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
+        )
+        with builder.rewrite() as producer:
+            for data_file in old:
+                producer.delete_data_file(data_file)
+            for data_file in new:
+                producer.append_data_file(data_file)
+
+    def refuse_live(self, paths: Sequence[str], branch: str | None) -> None:
+        """Return if *branch* has none of the files at *paths*; the commit depends on that.
+
+        Raises:
+            FileInTable: It has one. Nothing was committed.
+        """
+        there = self._live_among(paths, branch)
+        # 1. The coordinator looks at the head, and has this planned again on it.   2. Another commit lands.
+        # 3. A look from here would plan on that one, and the coordinator swaps the first. So only a first plan looks.
+        if there and not self._calls.stack.repeating and not self._calls.stack.begun:
+            self._calls.basis.see_the_head()
+            there = self._live_among(paths, branch)
+        self._calls.draft.note(reads=True)
+        if there:
+            # No CommitNotApplied: after one of these the files may be deleted.
+            raise FileInTable(
+                "a file is already referenced by the table, so nothing was committed: keep the file",
+                table=table_name(self._request.table),
+                file=", ".join(there),
+            )
+
+    def _live_among(self, paths: Sequence[str], branch: str | None) -> list[str]:
+        snapshot = self._transaction.table_metadata.snapshot_by_name(branch)
+        return live_among(paths, self._table.io, [snapshot] if snapshot is not None else [])

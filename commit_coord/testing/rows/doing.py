@@ -1,0 +1,250 @@
+"""What clients do: the operations of programs, performed through tables, transactions and statements."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+import commit_coord
+from commit_coord import sql
+from commit_coord.table.data_files import data_files
+from commit_coord.testing.rows.model.operations import (
+    STATEMENTS,
+    AddColumn,
+    AddFiles,
+    AddPartition,
+    Append,
+    CommitFiles,
+    Compact,
+    Delete,
+    DropColumn,
+    DropPartition,
+    DropRef,
+    DynamicOverwrite,
+    Expire,
+    ExpireOne,
+    MakeRef,
+    MoveFirst,
+    Orphans,
+    Overwrite,
+    Promote,
+    Refresh,
+    RenameColumn,
+    Require,
+    Rollback,
+    SetProperty,
+    Single,
+    SortBy,
+    SwapColumns,
+    Transact,
+    UpdateRows,
+    Upgrade,
+    Upsert,
+    WriteFiles,
+)
+from commit_coord.testing.rows.model.values import Named, Row, canonical, complete
+from commit_coord.testing.rows.read import readers
+from commit_coord.testing.rows.read.observed import Files
+from commit_coord.testing.rows.statements import text_of
+
+NAMESPACE = "db"
+_numbers = itertools.count(1)
+
+
+def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
+    """Return rows as a user would pass them: with the columns of *schema*, nullable where a value is missing."""
+    made = schema_to_pyarrow(schema, include_field_ids=False)
+    fields = schema.as_struct()
+    named = [dict(row) for row in rows]
+    if not all(complete(canonical(row, fields), fields) for row in named):
+        made = pa.schema([f.with_nullable(True) for f in made])
+    return pa.Table.from_pylist(named, schema=made)
+
+
+Written = tuple[list[Any], int]
+"""Data files, and the id of the schema that they were written with."""
+
+
+@dataclass
+class Doing:
+    """What operations need beside the table.
+
+    Args:
+        folder: For files that lie outside of the table.
+        files: Learns what files hold that name no field ids.
+        slots: What was written for a later commit, by name.
+    """
+
+    folder: Path
+    files: Files
+    slots: dict[str, Written] = field(default_factory=dict)
+    between: Callable[[], None] = lambda: None
+    """Called behind the first call of a transaction."""
+
+    def __call__(self, operation: Single, table: Table) -> None:
+        """Do *operation* on *table*, as its client sees it."""
+        match operation:
+            case Refresh():
+                table.refresh()
+            case Transact(calls=calls):
+                with table.transaction() as transaction:
+                    for at, call in enumerate(calls):
+                        if at == 1:
+                            self.between()
+                        self.call(call, transaction, table.schema())
+            case WriteFiles(rows=rows, slot=slot):
+                made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
+                for file in made:
+                    file.spec_id = table.metadata.default_spec_id  # as whoever commits files of others must say
+                self.slots[slot] = made, table.schema().schema_id
+            case CommitFiles(slot=slot, mode=mode, where=where):
+                ours: Any = table
+                files, written = self.slots[slot]
+                request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
+                condition, said = readers.expression(where), written if operation.told else None
+                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=said, **request)
+            case Compact():
+                ours = table
+                ours.compact()
+            case Orphans():
+                keeper: Any = table.catalog
+                keeper.delete_orphans(keeper.find_orphans(table.name(), older_than_ms=0, force=True))
+            case UpdateRows() | SetProperty() | Upgrade():
+                with table.transaction() as transaction:
+                    self.call(operation, transaction, table.schema())
+            case _ if isinstance(operation, STATEMENTS):
+                catalog: Any = table.catalog
+                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=NAMESPACE)
+            case _:
+                self.call(operation, table, table.schema())
+
+    def call(self, operation: Any, target: Any, schema: Schema) -> None:
+        """Do *operation* through *target*, a table or a transaction."""
+        match operation:
+            case Append(rows=rows, branch=branch):
+                target.append(arrow(rows, schema), branch=branch)
+            case Overwrite(rows=rows, where=where, branch=branch, given=given):
+                reads = {"reads": commit_coord.NOTHING} if given else {}
+                target.overwrite(arrow(rows, schema), readers.expression(where), branch=branch, **reads)
+            case Delete(where=where, branch=branch):
+                target.delete(readers.expression(where), branch=branch)
+            case Upsert(rows=rows, keys=keys):
+                target.upsert(arrow(rows, schema), join_cols=list(keys))
+            case DynamicOverwrite(rows=rows):
+                target.dynamic_partition_overwrite(arrow(rows, schema))
+            case AddFiles(rows=rows):
+                target.add_files([self._foreign(rows, schema)])
+            case UpdateRows(where=where, sets=sets, branch=branch):
+                target.update_rows(readers.expression(where), lambda found: _set(found, dict(sets)), branch=branch)
+            case SetProperty(key=key, value=value):
+                target.set_properties({key: value})
+            case Upgrade():
+                target.upgrade_table_version(2)
+            case _:
+                _change(operation, target)
+
+    def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
+        path = self.folder / f"foreign-{next(_numbers)}.parquet"
+        pq.write_table(arrow(rows, schema), path)
+        made: list[Row] = [canonical(row, schema.as_struct()) for row in rows]
+        self.files.rows[str(path)] = made
+        return str(path)
+
+
+def settle() -> None:
+    """Wait until PyIceberg's threads have nothing to do: when one of them fails, it does not wait for the others."""
+    pool: Any = ExecutorFactory.get_or_create()
+    together = threading.Barrier(pool._max_workers)
+    for done in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
+        done.result()
+
+
+def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
+    for column, value in sets.items():
+        index = rows.schema.get_field_index(column)
+        try:
+            made = pa.array([value] * rows.num_rows, rows.schema.field(index).type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            # Under a lock the function is given the table as it is, where the name may be another column's.
+            raise ValueError(f"the column {column} can't have {value!r}") from error
+        rows = rows.set_column(index, rows.schema.field(index), made)
+    return rows
+
+
+def _change(operation: Any, target: Any) -> None:
+    match operation:
+        case AddColumn(column=column, kind=kind):
+            with target.update_schema() as update:
+                update.add_column(tuple(column.split(".")), kind)
+        case DropColumn(column=column):
+            with target.update_schema(allow_incompatible_changes=True) as update:
+                update.delete_column(tuple(column.split(".")))
+        case RenameColumn(column=column, to=to):
+            with target.update_schema() as update:
+                update.rename_column(tuple(column.split(".")), to)
+        case SwapColumns(one=one, other=other):
+            with target.transaction() as transaction:
+                for old, new in ((one, "__swap"), (other, one), ("__swap", other)):
+                    with transaction.update_schema() as update:
+                        update.rename_column(old, new)
+        case Promote(column=column, kind=kind):
+            with target.update_schema() as update:
+                update.update_column(column, kind)
+        case Require(column=column, required=required):
+            with target.update_schema(allow_incompatible_changes=True) as update:
+                update.update_column(column, required=required)
+        case MoveFirst(column=column):
+            with target.update_schema() as update:
+                update.move_first(column)
+        case AddPartition(column=column, transform=transform, name=name):
+            with target.update_spec() as update:
+                update.add_field(column, parse_transform(transform), name)
+        case DropPartition(name=name):
+            with target.update_spec() as update:
+                update.remove_field(name)
+        case SortBy(column=column):
+            with target.update_sort_order() as update:
+                update.asc(column, parse_transform("identity"))
+        case MakeRef(name=name, kind=kind):
+            at = target.current_snapshot().snapshot_id
+            make = target.manage_snapshots()
+            (make.create_tag if kind == "tag" else make.create_branch)(at, name).commit()
+        case DropRef(name=name, kind=kind):
+            make = target.manage_snapshots()
+            (make.remove_tag if kind == "tag" else make.remove_branch)(name).commit()
+        case Expire():
+            soon = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - PyIceberg takes local time
+            target.maintenance.expire_snapshots().older_than(soon).commit()
+        case ExpireOne(back=back):
+            target.maintenance.expire_snapshots().by_id(_ancestor(target, back)).commit()
+        case Rollback(back=back):
+            target.manage_snapshots().rollback_to_snapshot(_ancestor(target, back)).commit()
+        case _:
+            raise TypeError(operation)
+
+
+def _ancestor(table: Table, back: int) -> int:
+    """Return the snapshot that is so many behind the head of the main branch.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = table.current_snapshot()
+    for _ in range(back):
+        found = table.snapshot_by_id(found.parent_snapshot_id) if found and found.parent_snapshot_id else None
+    if found is None:
+        raise ValueError("there are not so many snapshots")
+    return found.snapshot_id

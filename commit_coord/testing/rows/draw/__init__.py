@@ -1,0 +1,1 @@
+"""What programs do, drawn by dice: tables, conditions and steps."""

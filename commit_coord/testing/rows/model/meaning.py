@@ -1,0 +1,230 @@
+"""What each operation means: which states a serial order allows after it.
+
+``meaning(operation, base, head)`` answers for an operation by a client that had seen *base* and lands on *head*:
+
+* Names of columns in rows and conditions stand for columns of what the client saw, or of the head. Either is a serial
+  order; a mixture is none.
+* What depends on nothing but its arguments (an append; a deletion by a condition) applies to the head.
+* An overwrite brings rows that its caller computed. It lands only if no row that it replaces has changed since the
+  caller looked: serializable, Iceberg's default.
+* A change of a column must not land if its name stands for another column by now.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.types import StructType
+
+from commit_coord.testing.rows.model.operations import (
+    AddColumn,
+    AddFiles,
+    Append,
+    Call,
+    CommitFiles,
+    Compact,
+    Concatenate,
+    Delete,
+    DropColumn,
+    DynamicOverwrite,
+    Elsewhere,
+    Expected,
+    Insert,
+    InsertSelect,
+    Orphans,
+    Overwrite,
+    Recreate,
+    Refresh,
+    RenameColumn,
+    Single,
+    Slots,
+    SqlDelete,
+    SqlUpdate,
+    Transact,
+    Truncate,
+    UpdateRows,
+    Upsert,
+    WriteFiles,
+)
+from commit_coord.testing.rows.model.row_changes import (
+    appended,
+    by_snapshot,
+    distinct,
+    files_committed,
+    has_columns,
+    has_twice,
+    inserted,
+    on_snapshot,
+    overwritten,
+    partitions_changed,
+    partitions_of,
+    partitions_replaced,
+    rows_conflict,
+    same_kinds,
+    selected,
+    updated,
+    upserted,
+    without_rows,
+)
+from commit_coord.testing.rows.model.state import State, misled, rows_of
+from commit_coord.testing.rows.model.structure import structure_changed
+from commit_coord.testing.rows.model.values import MAIN
+
+_NEWEST_VERSION = 2
+"""Of the format, of tables that can be written."""
+
+
+def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
+    """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
+    found = _meaning(operation, base, head, slots)
+    if found.refusable or all(_is_of(base.fields, name, value) for name, value in _values(operation)):
+        return found
+    return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
+
+
+def _values(operation: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the column and the value of each that *operation* writes."""
+    match operation:
+        case Transact(calls=calls):
+            for call in calls:
+                yield from _values(call)
+        case Insert(columns=columns, values=lines):
+            for line in lines:
+                yield from zip(columns, line, strict=True)
+        case SqlUpdate(sets=sets) | UpdateRows(sets=sets):
+            yield from sets
+        case _:
+            for row in getattr(operation, "rows", ()):
+                yield from row.items()
+
+
+def _is_of(fields: StructType, name: str, value: Any) -> bool:
+    kinds = [str(f.field_type).partition("(")[0].partition("[")[0] for f in fields.fields if f.name == name]
+    if value is None or not kinds or kinds[0] not in _PYTHON:
+        return True
+    zoned = getattr(value, "tzinfo", None) is not None
+    return type(value) in _PYTHON[kinds[0]] and zoned == (kinds[0] == "timestamptz")
+
+
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (float, int),
+    "double": (float, int),
+    "decimal": (Decimal, int),
+    "string": (str,),
+    "binary": (bytes,),
+    "date": (dt.date,),
+    "time": (dt.time,),
+    "timestamp": (dt.datetime,),
+    "timestamptz": (dt.datetime,),
+    "uuid": (UUID,),
+}
+"""Whose values fit a column: a whole number fits every column of numbers, so it must land."""
+
+
+def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
+    if isinstance(operation, WriteFiles | Refresh):
+        return Expected((head,))
+    if base.uuid != head.uuid and not isinstance(operation, Recreate):
+        return Expected((), "the table was dropped")
+    if isinstance(operation, Elsewhere):
+        return operation.meaning(base, head)
+    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):
+        return Expected((head,), "tables of its version can only be read")
+    evolved = not base.same_structure(head)
+    kept = all(column in head.fields.fields for column in base.fields.fields)
+    changed = "" if kept else "columns that its client saw are others by now"
+    late = "" if base.is_like(head) else "the table has changed"
+    # A statement is text, which is read again on the head.
+    anew = isinstance(operation, InsertSelect | SqlUpdate | SqlDelete) or same_kinds(base, head)
+    views = (base, head) if evolved and anew else (base,)
+    match operation:
+        case AddFiles(rows=rows) if same_kinds(base, head) and len(set(partitions_of(rows, head))) > 1:
+            # A file lies in one partition, whatever its bounds say.
+            return Expected((), "the rows of the file lie in several partitions")
+        case AddFiles() if misled(base.fields, base.mapping) or misled(head.fields, head.mapping):
+            return Expected((), "the name mapping has a name for another column")
+        case Append() | AddFiles():
+            branch = operation.branch if isinstance(operation, Append) else MAIN
+            return Expected(distinct(appended(operation.rows, view, head, branch) for view in views), changed)
+        case Delete(branch=branch) if branch not in {MAIN, *head.rows}:
+            return Expected((head,), "there is no such branch")
+        case Delete(where=where, branch=branch):
+            return Expected(distinct(without_rows(where, view, head, branch) for view in views), changed)
+        case Overwrite(rows=rows, where=where, branch=branch, given=given):
+            if by_snapshot(base, head) and not given:
+                serial = distinct(overwritten(rows, where, view, head, branch) for view in views)
+                return on_snapshot(overwritten(rows, where, base, base, branch), serial, base, head, branch)
+            if not given and rows_conflict(where, base, head, branch):
+                return Expected((), "rows that it replaces have changed")
+            return Expected(distinct(overwritten(rows, where, view, head, branch) for view in views), late)
+        case Upsert(rows=rows, keys=keys):
+            # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
+            other = "" if base.fields == head.fields else _ALL_COLUMNS
+            why = other or has_twice(rows, keys, base) or has_twice(rows, keys, head)
+            return Expected(distinct(state for view in views for state in upserted(rows, keys, view, head)), why)
+        case DynamicOverwrite(rows=rows):
+            if by_snapshot(base, head):
+                serial = distinct(partitions_replaced(rows, view, head) for view in views)
+                return on_snapshot(partitions_replaced(rows, base, base), serial, base, head, MAIN)
+            if partitions_changed(rows_of(rows, base.fields) or [], base, head):
+                return Expected((), "rows that it replaces have changed")
+            return Expected(distinct(partitions_replaced(rows, view, head) for view in views), late)
+        case UpdateRows(where=where, sets=sets, branch=branch):
+            return Expected(distinct(updated(where, dict(sets), view, head, branch) for view in views), changed)
+        case SqlUpdate(sets=sets) if not has_columns(dict(sets), head):
+            return Expected((), "a column is not there, which the statement names also where there is no row")
+        case SqlUpdate(sets=sets) if any(value is None and head.named(column).required for column, value in sets):
+            return Expected((), "a required column is set to NULL, which the statement says also where there is no row")
+        case SqlUpdate(where=where, sets=sets):
+            return Expected(distinct(updated(where, dict(sets), view, head, MAIN) for view in views), changed)
+        case SqlDelete(where=where):
+            return Expected(distinct(without_rows(where, view, head, MAIN) for view in views), changed)
+        case Truncate():
+            return Expected((head.with_rows(()),))
+        case Compact() | Concatenate():
+            return Expected((head,), late)
+        case Insert(columns=columns, values=values, overwrite=overwrite):
+            rows = tuple(dict(zip(columns, line, strict=True)) for line in values)
+            return Expected(distinct(inserted(rows, view, head, overwrite) for view in views), changed)
+        case InsertSelect(where=where, overwrite=overwrite):
+            return Expected(distinct(selected(where, view, head, overwrite) for view in views), changed)
+        case CommitFiles():
+            return files_committed(operation, base, head, slots)
+        case Transact(calls=calls):
+            return _transacted(calls, base, head, slots)
+    return structure_changed(operation, base, head, late)
+
+
+_ALL_COLUMNS = "an upsert takes rows of all columns alone"
+
+
+def _transacted(calls: tuple[Call, ...], base: State, head: State, slots: Slots) -> Expected:
+    pairs = [(base, head)]
+    # Rows that are put in the place of others were computed, by whatever calls.
+    replaces = any(isinstance(call, Delete) for call in calls) and any(isinstance(call, Append) for call in calls)
+    refusable = "it replaces rows, and the table has changed" if replaces and base is not head else ""
+    if any(isinstance(call, Upsert) for call in calls) and any(
+        isinstance(call, AddColumn | DropColumn | RenameColumn) for call in calls
+    ):
+        refusable = _ALL_COLUMNS
+    if any(isinstance(call, Append) and call.rows for call in calls) and base.same_structure(head):
+        deletes = (call for call in calls if isinstance(call, Delete))
+        if any(rows_conflict(delete.where, base, head, delete.branch) for delete in deletes):
+            return Expected((), "rows that it replaces have changed")
+    for call in calls:
+        found = []
+        for before, now in pairs:
+            expected = meaning(call, before, now, slots)
+            refusable = refusable or expected.refusable
+            alone = expected if before is now else meaning(call, before, before, slots)
+            found += [(after if before is now else (alone.states or (before,))[0], after) for after in expected.states]
+        pairs = found
+    return Expected(tuple(after for _, after in pairs), refusable)

@@ -1,0 +1,1 @@
+"""Tables as their files say, and as readers show them."""

@@ -1,0 +1,236 @@
+"""A table's files, read by code that nothing else uses.
+
+``Files`` reads metadata files, manifest lists, manifests and data files, each once: they never change. ``Observed``
+makes of them the state that a table is in.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from commit_coord.testing.rows.model.state import Partition, State
+from commit_coord.testing.rows.model.values import MAIN, Row, Value
+
+Json = dict[str, Any]
+
+
+def local(location: str) -> str:
+    """Return the path in *location*."""
+    return location.removeprefix("file://").removeprefix("file:")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest: what its file says of itself, and its entries."""
+
+    about: Mapping[str, str]
+    entries: Sequence[Json]
+
+
+@dataclass
+class Files:
+    """Files of tables, read once each."""
+
+    tables: dict[str, Json] = field(default_factory=dict)
+    lists: dict[str, list[Json]] = field(default_factory=dict)
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """Of data files by path; whoever writes files without field ids says here what they hold."""
+
+    def read(self, location: str) -> bytes:
+        """Return what a file holds."""
+        return Path(local(location)).read_bytes()
+
+    def exists(self, location: str) -> bool:
+        """Return whether there is such a file."""
+        return Path(local(location)).exists()
+
+    def size(self, location: str) -> int:
+        """Return the length of a file in bytes."""
+        return Path(local(location)).stat().st_size
+
+    def table(self, location: str) -> Json:
+        """Return a metadata file."""
+        if location not in self.tables:
+            self.tables[location] = json.loads(self.read(location))
+        return self.tables[location]
+
+    def manifest_list(self, location: str) -> list[Json]:
+        """Return the manifests in a list."""
+        if location not in self.lists:
+            reader = fastavro.reader(io.BytesIO(self.read(location)))
+            self.lists[location] = [cast(Json, entry) for entry in reader]
+        return self.lists[location]
+
+    def manifest(self, location: str) -> Manifest:
+        """Return a manifest."""
+        if location not in self.manifests:
+            reader = fastavro.reader(io.BytesIO(self.read(location)))
+            self.manifests[location] = Manifest(dict(reader.metadata), [cast(Json, entry) for entry in reader])
+        return self.manifests[location]
+
+    def data(self, location: str) -> list[Row]:
+        """Return the rows of a data file, by field ids."""
+        if location not in self.rows:
+            table = pq.ParquetFile(pa.BufferReader(self.read(location))).read(use_threads=False)
+            columns = [(_field_id(f), f.type, table.column(i).to_pylist()) for i, f in enumerate(table.schema)]
+            self.rows[location] = [
+                tuple(sorted((key, _by_id(values[i], kind)) for key, kind, values in columns if values[i] is not None))
+                for i in range(table.num_rows)
+            ]
+        return self.rows[location]
+
+
+def _field_id(field: pa.Field) -> int:
+    return int((field.metadata or {})[b"PARQUET:field_id"])
+
+
+def _by_id(value: Any, kind: pa.DataType) -> Value:
+    """Return a value as Arrow gives it, with field ids for names."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        found = [(_field_id(f), _by_id(value[f.name], f.type)) for f in kind]
+        return tuple(sorted((key, item) for key, item in found if item is not None))
+    if pa.types.is_map(kind):
+        return tuple(sorted(((_by_id(k, kind.key_type), _by_id(v, kind.item_type)) for k, v in value), key=repr))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return tuple(_by_id(item, kind.value_type) for item in value)
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class Live:
+    """A data file of a snapshot, and the manifest that lists it."""
+
+    manifest: Json
+    entry: Json
+
+    @property
+    def file(self) -> Json:
+        """Return what the manifest says of the file."""
+        found: Json = self.entry["data_file"]
+        return found
+
+    @property
+    def path(self) -> str:
+        """Return where it lies."""
+        found: str = self.file["file_path"]
+        return found
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A table as one metadata file says."""
+
+    location: str
+    files: Files
+
+    @cached_property
+    def raw(self) -> Json:
+        """Return the metadata file."""
+        return self.files.table(self.location)
+
+    @cached_property
+    def snapshots(self) -> dict[int, Json]:
+        """Return the snapshots by id."""
+        return {s["snapshot-id"]: s for s in self.raw.get("snapshots", [])}
+
+    @cached_property
+    def schemas(self) -> dict[int, Schema]:
+        """Return the schemas by id."""
+        return {s["schema-id"]: Schema.model_validate(s) for s in self.raw["schemas"]}
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Return the present schema."""
+        return self.schemas[self.raw["current-schema-id"]]
+
+    @cached_property
+    def specs(self) -> dict[int, tuple[Partition, ...]]:
+        """Return the specs by id, void fields with them."""
+        return {
+            spec["spec-id"]: tuple(Partition(f["source-id"], f["transform"], f["name"]) for f in spec["fields"])
+            for spec in self.raw["partition-specs"]
+        }
+
+    def live(self, snapshot_id: int) -> Iterator[Live]:
+        """Yield the data files of a snapshot."""
+        for manifest in self.files.manifest_list(self.snapshots[snapshot_id]["manifest-list"]):
+            for entry in self.files.manifest(manifest["manifest_path"]).entries:
+                if entry["status"] != 2:
+                    yield Live(manifest, entry)
+
+    def rows(self, snapshot_id: int) -> tuple[Row, ...]:
+        """Return the rows of a snapshot."""
+        return tuple(row for file in self.live(snapshot_id) for row in self.files.data(file.path))
+
+    def history(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Row, ...]]]:
+        """Yield the snapshots behind the one with *snapshot_id*, itself first, as far as they are there."""
+        while snapshot_id in self.snapshots:
+            assert snapshot_id is not None
+            yield snapshot_id, self.rows(snapshot_id)
+            snapshot_id = self.snapshots[snapshot_id].get("parent-snapshot-id")
+
+    def written(self, snapshot_id: int | None) -> int | None:
+        """Return the newest snapshot from *snapshot_id* back that is no compaction; None if it is gone."""
+        while snapshot_id in self.snapshots:
+            assert snapshot_id is not None
+            snapshot = self.snapshots[snapshot_id]
+            if snapshot.get("summary", {}).get("operation") != "replace":
+                return snapshot_id
+            snapshot_id = snapshot.get("parent-snapshot-id")
+        return None
+
+    @cached_property
+    def state(self) -> State:
+        """Return the state that the table is in."""
+        raw = self.raw
+        refs = {name: ref for name, ref in raw.get("refs", {}).items() if ref["snapshot-id"] in self.snapshots}
+        head = refs.get(MAIN, {}).get("snapshot-id")
+        order = next(o for o in raw["sort-orders"] if o["order-id"] == raw["default-sort-order-id"])
+        properties = raw.get("properties", {})
+        return State(
+            uuid=raw["table-uuid"],
+            fields=self.schema.as_struct(),
+            rows={name: self.rows(ref["snapshot-id"]) for name, ref in refs.items()},
+            tags=frozenset(name for name, ref in refs.items() if ref["type"] == "tag"),
+            spec=tuple(p for p in self.specs[raw["default-spec-id"]] if p.transform != "void"),
+            void=frozenset(p.name for p in self.specs[raw["default-spec-id"]] if p.transform == "void"),
+            order=tuple((f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]),
+            properties={
+                k: v
+                for k, v in properties.items()
+                if k != "schema.name-mapping.default" and not k.startswith("commit-coord.stream.")
+            },
+            version=raw["format-version"],
+            last_id=raw["last-column-id"],
+            spec_id=raw["default-spec-id"],
+            history=tuple(itertools.islice(self.history(head), 4)),
+            written={name: self.written(ref["snapshot-id"]) for name, ref in refs.items()},
+            mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
+            files=tuple(
+                (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))
+                for f in (self.live(head) if head is not None else ())
+            ),
+        )
+
+
+def _mapped(fields: Sequence[Json], around: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        for name in one["names"]:
+            yield around + name, one.get("field-id", -1)
+            yield from _mapped(one.get("fields", ()), f"{around}{name}.")

@@ -1,0 +1,65 @@
+"""The manager that ``examples/`` has for etcd keeps the contract: it is written against the public contract alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commit_coord.testing.carrying import NotCarryingContract
+from commit_coord.testing.contract import LockContract, Service
+from commit_coord.testing.hammer import hammer
+from commit_coord.testing.servers import running
+from tests.etcd import EtcdServer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "etcd_locks.py"
+MANAGER = "examples.etcd_locks:EtcdLockManager"
+
+
+@pytest.fixture(scope="module")
+def etcd(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
+    """One server for all tests."""
+    yield from running(pytestconfig, "etcd", EtcdServer)
+
+
+@pytest.fixture
+def service(etcd: EtcdServer) -> Iterator[Service]:
+    """The server, with a space of its own for each test."""
+    with Service(MANAGER, etcd.url, ends_sessions=True) as service:
+        yield service
+
+
+class TestEtcdLocks(LockContract):
+    """See ``commit_coord.testing.contract``."""
+
+
+class TestEtcdLocksDoNotCarry(NotCarryingContract):
+    """See ``commit_coord.testing.carrying``."""
+
+
+def test_the_example_is_short_and_imports_the_public_contract_alone() -> None:
+    text = EXAMPLE.read_text()
+    imported = [
+        node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+    assert len(text.splitlines()) < 300
+    assert {"commit_coord.locks", "commit_coord.locks.public"} == {
+        name for name in imported if name.startswith("commit_coord")
+    }
+
+
+@pytest.mark.parametrize("appends", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_eight_processes_that_lock_in_etcd_make_one_chain_of_snapshots(
+    etcd: EtcdServer, appends: int, tmp_path: Path
+) -> None:
+    properties = {"lock-impl": MANAGER, "lock.uri": etcd.url}
+    report = hammer(tmp_path, writers=8, appends=appends, properties=properties, timeout_s=600)
+
+    expected = replace(report, acknowledged=8 * appends, snapshots=8 * appends, failures={}, locks_left=0, broken=())
+    assert expected == report

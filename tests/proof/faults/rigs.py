@@ -1,0 +1,165 @@
+"""The configurations: which servers, which properties a writer's catalog has, and who writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from commit_coord.config import COORDINATED_URI_PREFIX
+from commit_coord.local import HiveMetastore, LocalServer, PostgresServer, ZooKeeperEnsemble
+from commit_coord.local.zookeeper import ZooKeeperServer
+from tests.proof.faults.proxy import Proxy
+from tests.proof.faults.world import World
+
+LEASE_S = 5.0
+CLIENT_TIMEOUT_S = 4.0
+CONNECTIONS_MAX = 60
+"""Of PostgreSQL, and of one ZooKeeper server from one address."""
+
+_LOCKS = {
+    "lock.heartbeat-timeout-ms": str(int(LEASE_S * 1000)),
+    "lock.heartbeat-interval-ms": "1000",
+    "lock.acquire-timeout-ms": "30000",
+}
+_HIVE = {"hive.client-timeout-ms": str(int(CLIENT_TIMEOUT_S * 1000))}
+
+_TUNED = {"lock-check-max-wait-time": "0.1", "lock-check-retries": "1000"}
+"""PyIceberg's own with short waits and many tries: with its defaults eight writers get one commit in seconds."""
+
+_WAREHOUSE_MB, _SERVERS_MB = 3000, 1500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One column of the page.
+
+    Args:
+        name: As in ``--on``.
+        title: On the page.
+        ours: Coordinated, or PyIceberg's own.
+        locks: The lock manager, ours.
+        store: ``sqlite``, ``postgres`` or ``hms``.
+    """
+
+    name: str
+    title: str
+    ours: bool
+    locks: str
+    store: str
+
+    @property
+    def threads(self) -> bool:
+        """Whether all writers are threads of one process."""
+        return self.locks == "memory"
+
+
+CONFIGURATIONS = {
+    one.name: one
+    for one in (
+        Configuration(name="lease-sqlite", title="lease, SQLite", ours=True, locks="lease", store="sqlite"),
+        Configuration(name="lease-postgres", title="lease, PostgreSQL", ours=True, locks="lease", store="postgres"),
+        Configuration(name="zookeeper", title="zookeeper, HMS", ours=True, locks="zookeeper", store="hms"),
+        Configuration(name="hms", title="hms, HMS", ours=True, locks="hms", store="hms"),
+        Configuration(name="memory", title="memory, one process", ours=True, locks="memory", store="sqlite"),
+        Configuration(name="pyiceberg-hive", title="PyIceberg's HiveCatalog", ours=False, locks="", store="hms"),
+        Configuration(name="pyiceberg-sql", title="PyIceberg's SqlCatalog", ours=False, locks="", store="postgres"),
+    )
+}
+
+
+class Rig:
+    """The servers of a configuration, started; they serve all its cells.
+
+    Args:
+        configuration: Which.
+        folder: Where everything is kept.
+        world: Of this process.
+    """
+
+    def __init__(self, configuration: Configuration, folder: Path, world: World) -> None:
+        self.configuration = configuration
+        self.world = world
+        self.warehouse, self.disk = folder / "warehouse", folder / "servers"
+        self.metastore: HiveMetastore | None = None
+        self.zookeeper: ZooKeeperEnsemble | None = None
+        self.postgres: PostgresServer | None = None
+        self._ends = ExitStack()
+        world.disk(self.warehouse, _WAREHOUSE_MB)
+        world.disk(self.disk, _SERVERS_MB)
+        if configuration.store == "hms":
+            self.metastore = HiveMetastore(self.disk / "hms")
+        if configuration.store == "postgres":
+            self.postgres = PostgresServer(f"max_connections={CONNECTIONS_MAX}", folder=self.disk / "postgres")
+        if configuration.locks == "zookeeper":
+            limits = {"maxClientCnxns": str(CONNECTIONS_MAX)}
+            self.zookeeper = ZooKeeperEnsemble(self.disk / "zookeeper", 3, settings=limits)
+
+    def start(self) -> None:
+        """Start them."""
+        for server in (self.zookeeper, self.postgres, self.metastore):
+            if server is not None:
+                self._ends.callback(server.close)
+                server.start()
+
+    def close(self) -> None:
+        """Stop them."""
+        self._ends.close()
+
+    @property
+    def servers(self) -> list[LocalServer]:
+        """All of them."""
+        beside: list[LocalServer | None] = [self.postgres, self.metastore]
+        ensemble: Sequence[LocalServer] = () if self.zookeeper is None else self.zookeeper.servers
+        return [*ensemble, *(one for one in beside if one is not None)]
+
+    def heal(self) -> None:
+        """Start again whatever does not run or does not answer."""
+        for server in self.servers:
+            if not server.running:
+                server.launch()
+        for server in self.servers:
+            if not server.healthy():
+                try:
+                    server.await_ready()
+                except Exception:  # noqa: BLE001 - it stands, and a stop and a start may help
+                    server.restart()
+
+    def proxies(self, seed: int) -> dict[int, Proxy]:
+        """Return a proxy for each server, by its port."""
+        return {server.port: Proxy(server.port, seed) for server in self.servers}
+
+    def properties(self, through: Mapping[int, Proxy]) -> dict[str, str]:
+        """Return a catalog's properties; servers are reached *through* what is given for their ports."""
+
+        def port(server: LocalServer) -> int:
+            return through[server.port].port if server.port in through else server.port
+
+        ours, store = self.configuration.ours, self.configuration.store
+        found = {"warehouse": self.warehouse.as_uri()}
+        if self.metastore is not None:
+            found["uri"] = f"thrift://127.0.0.1:{port(self.metastore)}"
+            found |= _HIVE if ours else _TUNED
+        elif self.postgres is not None:
+            found["uri"] = self.postgres.url.replace(f":{self.postgres.port}/", f":{port(self.postgres)}/")
+        else:
+            found["uri"] = f"sqlite:///{self.disk}/catalog.db"
+        if not ours:
+            return {**found, "type": "hive" if store == "hms" else "sql"}
+        found["uri"] = f"{COORDINATED_URI_PREFIX}{found['uri']}"
+        found |= {**_LOCKS, "lock-impl": self.configuration.locks}
+        if self.zookeeper is not None:
+            found["lock.uri"] = ",".join(f"127.0.0.1:{port(server)}" for server in self.zookeeper.servers)
+        return found
+
+    def leader(self) -> ZooKeeperServer:
+        """The ensemble's leader."""
+        assert self.zookeeper is not None
+        return self.zookeeper.leader
+
+    def follower(self) -> ZooKeeperServer:
+        """One that does not lead."""
+        assert self.zookeeper is not None
+        leader = self.zookeeper.leader
+        return next(server for server in self.zookeeper.servers if server is not leader)
