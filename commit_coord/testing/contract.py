@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import inspect
 import os
 import random
 import signal
@@ -676,7 +677,7 @@ class LockContract:
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=5)
         denied = Contender(other, request((S, TABLE)), policy=policy)
-        time.sleep(0.05)
+        time.sleep(0.05)  # the subject: the first tries fail
         lease.release()
         denied.release()
 
@@ -713,7 +714,7 @@ class LockContract:
     def test_an_interrupt_at_any_line_leaves_nothing(self, service: Service, contended: bool, stride: int) -> None:
         """Whatever line of acquire or release is interrupted, nothing stays queued and nothing held."""
         manager, other = service.open(), service.open()
-        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}", inspect.getfile(type(manager)))
         lease = Contender(other, request((X, TABLE))).ended() if contended else None
         allowed = {lease.request.request_id} if lease else set()
 
@@ -903,7 +904,7 @@ class LockContract:
         lease.add_listener(lambda _, state: told.append(state))
         heartbeat = manager.heartbeat
         # As long as it is extended, it is held.
-        time.sleep(1.3)
+        time.sleep(1.3)  # the subject: the lease lives on when its first length is over
         assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
         heartbeat.pause()
         next_lease = Contender(other, request((X, TABLE))).ended().lease
@@ -927,7 +928,7 @@ class LockContract:
             waiter = Contender(other, request((X, TABLE)))
             if manager.guarantees.mutual_exclusion:
                 waiter.queued()
-                time.sleep(1.3)
+                time.sleep(1.3)  # the subject: the place is kept when the first length of the lease is over
                 assert LockState.WAITING is standing(manager)[waiter.request.request_id]
         waiter.release()
 
@@ -1145,7 +1146,7 @@ class LockContract:
             return
         manager.acquire(wanted, deadline=soon()).ensure_active(0)
         manager.close()
-        time.sleep(0.4)
+        time.sleep(0.4)  # the subject: the lock outlives the length of a lease
         assert [] == list(other.reap()) == list(other.reap(dry_run=True))
         assert blocked(other, request((S, TABLE)))
         (entry,) = other.locks(TABLE)
