@@ -97,6 +97,7 @@ class Attempt:
         properties_read: The value that each property had, which *updates* set or remove.
         repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
         joined: Request ids of further attempts that share the snapshot. Only whoever publishes them sets it.
+        changes_phase: A migration brings the table to another phase (``protocol/migration``). Never offered to others.
     """
 
     request_id: str
@@ -111,6 +112,7 @@ class Attempt:
     properties_read: dict[str, str | None] = field(default_factory=dict)
     repeatable: bool = False
     joined: tuple[str, ...] = ()
+    changes_phase: bool = False
 
     @property
     def is_pure_append(self) -> bool:

@@ -491,7 +491,7 @@ MUTANTS = (
     Mutant(
         "the phase is not compared under the latch",
         "locks/migration/lease.py",
-        "        if locks_of(state.phase, changing=self.is_changing) == locks_of(phase, changing=self.is_changing):\n",
+        "        if managers_of(state.phase, self.request) == managers_of(phase, self.request):\n",
         "        if state.epoch >= 0:\n",
         _MOVES,
     ),

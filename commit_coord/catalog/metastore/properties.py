@@ -34,13 +34,21 @@ class WriterProperties:
         """Return as which lock manager this catalog writes to a table with *properties*."""
         return State.of(properties).phase.lock_impl if self._lock_impl == MIGRATING else self._lock_impl
 
-    def prepare(self, table: Table, before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(
+        self, table: Table, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+    ) -> dict[str, Any]:
         """Return the properties *after* with the lock manager that *table*'s writers use; see ``declarations``.
+
+        Args:
+            table: Whose.
+            before: The head's; empty for a new table.
+            after: What a commit is about to publish.
+            changes_phase: Whether that commit may change the phase.
 
         Raises:
             ConfigError: They use another one than this catalog, or the phase can't be changed so.
         """
-        after = self._changes.checked(table, before, after)
+        after = self._changes.checked(table, before, after, changes_phase=changes_phase)
         try:
             return declarations.prepare_properties(
                 before,

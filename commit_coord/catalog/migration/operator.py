@@ -270,14 +270,14 @@ class Migration:
             updates=(SetPropertiesUpdate(updates=changes),),
             # Each of them is what it was, or this is refused: the epoch grows by one, whoever else is at it.
             properties_read={key: metadata.properties.get(key) for key in changes},
+            changes_phase=True,
         )
         if State.of(metadata.properties) != state:
             raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:
-            with self._locks.beliefs.changing():
-                self._catalog.coordinator.commit([attempt])
+            self._catalog.coordinator.commit([attempt])
         except BaseException as error:
             stage = "unknown" if isinstance(error, CommitStateUnknown) else "refused"
             self._tell(table, state, phase, stage, str(error))

@@ -134,7 +134,7 @@ class MigratingLockManager(HandoverLockManager):
                 assert isinstance(lease, MigratingLease)
                 changed = True
                 try:
-                    changed = self.beliefs.have_changed(lease.phases)
+                    changed = self.beliefs.have_changed(lease.phases, request)
                 finally:
                     if changed:
                         lease.release()

@@ -203,10 +203,12 @@ class MovingClient(Client):
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 
-    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Table, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
-        properties = self._changes.checked(table, head.properties, made.properties)
+        properties = self._changes.checked(table, head.properties, made.properties, changes_phase=changes_phase)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
 
     def capabilities(self) -> Capabilities:

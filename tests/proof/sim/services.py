@@ -258,7 +258,9 @@ class Client:
         assert self.take_latch is not None
         return self.take_latch()
 
-    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Table, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """Add nothing."""
         return made
 
