@@ -476,7 +476,7 @@ MUTANTS = (
     Mutant(
         "a-second-place-is-released",
         "locks/hms/calls.py",
-        "                        if not self._is_place(request_id, standing.lock_id):\n",
+        "                        if not self._is_place(request_id, lock.lock_id):\n",
         "                        if False:\n",
         f"{_SIM}[a metastore]",
     ),
