@@ -155,8 +155,8 @@ class Lease(ABC):
         """Return if the service still knows this lease as ours.
 
         Args:
-            max_age_ms: A word of the service that is younger than this is good enough and costs no
-                round trip. None takes a third of the lease; 0 always asks.
+            max_age_ms: If the service confirmed the lease less than this time ago, it is not asked again.
+                None takes a third of the lease; 0 always asks.
 
         Raises:
             LockLost: It is not ours any more; the state is LOST and stays so.

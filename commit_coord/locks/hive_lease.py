@@ -544,7 +544,7 @@ class HeldLease:
                 self._on_lost(self)
 
     def check(self) -> None:
-        """Return if the lease is live. Asks the service if its last word is older than a third of the lease.
+        """Return if the lease is live. Asks the service if its last confirmation is older than a third of the lease.
 
         Raises:
             LockLost: It is gone, or was dropped.

@@ -318,10 +318,10 @@ class Keeper(Generic[TicketT]):
             lease._state,
             event,
             now=self._clock.now(),
-            word=self.service.counted_from(ticket),
+            last_confirmed_at=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+        if lease._transition(state, reason or "the lease ran out without a confirmation from the service") and (
             state is LeaseState.LOST
         ):
             self._tickets.pop(ticket.request.request_id, None)

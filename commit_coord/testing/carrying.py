@@ -314,7 +314,7 @@ class CarryingContract(_TwoClients):
         done: list[str] = []
         errors: list[BaseException] = []
 
-        def carry_out(lease: HandoverLease, own: str) -> None:
+        def execute(lease: HandoverLease, own: str) -> None:
             taken = lease.take(5)
             done.extend([own, *(offer.text for offer in taken)])
             lease.settle([answer(offer.request_id) for offer in taken], [])
@@ -326,7 +326,7 @@ class CarryingContract(_TwoClients):
                     granted = clients[number % 2].submit(offering(text), deadline=soon(60))
                     if isinstance(granted, HandoverLease):
                         with granted:
-                            carry_out(granted, text)
+                            execute(granted, text)
             except BaseException as error:  # noqa: BLE001 - the test looks at it
                 errors.append(error)
 

@@ -526,7 +526,7 @@ class HandClock(SystemClock):
         return self.seconds
 
 
-class Beats:
+class HeartbeatRecorder:
     """A metastore that notes what is extended, and when."""
 
     def __init__(self, clock: HandClock) -> None:
@@ -544,7 +544,7 @@ class Beats:
 def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
     """Whether a table wants its guard may have to be read there, after all guards have been extended."""
     clock = HandClock()
-    metastore = Beats(clock)
+    metastore = HeartbeatRecorder(clock)
     looked: list[str] = []
 
     def left(table: tuple[str, ...]) -> bool:

@@ -292,8 +292,8 @@ MUTANTS = (
     Mutant(
         "a-lease-ends-by-the-holder-s-own-clock",
         "protocol/lease.py",
-        "    if now - word >= lease:\n",
-        "    if now - word >= 2 * lease:\n",
+        "    if now - last_confirmed_at >= lease:\n",
+        "    if now - last_confirmed_at >= 2 * lease:\n",
         "tests/unit/test_lock_model.py::test_a_lease_is_lost_by_the_holders_own_clock",
     ),
     Mutant(

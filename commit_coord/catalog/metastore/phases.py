@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError, LockRefused
@@ -16,8 +17,6 @@ from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import Resource
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_PHASE, Phase, State
-
-Table = tuple[str, ...]
 
 
 class OperationsHold(LockRefused):
@@ -67,7 +66,7 @@ class PhaseChanges:
         self._phases, self._servers, self._locks = phases, servers, locks
 
     def checked(
-        self, table: Table, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after*, of a new table in its database's phase; asked under the latch.
 

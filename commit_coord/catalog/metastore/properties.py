@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.catalog.metastore import declarations
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK
 from commit_coord.catalog.metastore.guards import Guards
@@ -13,8 +15,6 @@ from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, State
-
-Table = tuple[str, ...]
 
 
 class WriterProperties:
@@ -35,7 +35,7 @@ class WriterProperties:
         return State.of(properties).phase.lock_impl if self._lock_impl == MIGRATING else self._lock_impl
 
     def prepare(
-        self, table: Table, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after* with the lock manager that *table*'s writers use; see ``declarations``.
 
@@ -62,7 +62,7 @@ class WriterProperties:
                 self._guards.remove(table)  # whoever handed the table back may have been killed before it could do so
             raise
 
-    def refuse_others(self, table: Table, parameters: Mapping[str, str]) -> None:
+    def refuse_others(self, table: Identifier, parameters: Mapping[str, str]) -> None:
         """Return when *table*, of which the metastore shows *parameters*, is one of this catalog's lock manager.
 
         Raises:

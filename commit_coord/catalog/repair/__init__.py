@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair, Table
+from pyiceberg.typedef import Identifier
+
+from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair
 from commit_coord.catalog.repair.histories import LostHistories
 from commit_coord.catalog.repair.unreadable import UnreadableManifests
 from commit_coord.errors import InvalidArguments
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["RESTORED_FROM", "LostCommit", "Repair", "execute", "find", "forget"]
 
 
-def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> Repair:
+def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ()) -> Repair:
     """Return what was lost of *table*.
 
     Args:
@@ -96,7 +98,7 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     return repair.restorable
 
 
-def forget(coordinator: Coordinator, table: Table) -> tuple[Acknowledged, ...]:
+def forget(coordinator: Coordinator, table: Identifier) -> tuple[Acknowledged, ...]:
     """Have the lock service forget what was lost of *table*; return what it forgot."""
     with coordinator.latch(table, statement="forget lost commits") as latch:
         if not latch.handover_note:

@@ -125,12 +125,12 @@ class LockCalls:
                     failed = self._clock.now()
                     self.orphaned_lock_requests[request.request_id] = request, failed + self._lease_seconds
                     for own in self.own(request)[:1]:
-                        word = self._clock.now()
+                        confirmed_at = self._clock.now()
                         with suppress(NoSuchLock):
                             self._metastore.heartbeat(own.lock_id)
                             if request.explicit or self._clock.now() - first_sent < self._lease_seconds:
                                 return HmsTicket(
-                                    request=request, lock_id=own.lock_id, last_confirmed_at=word, turn=turn()
+                                    request=request, lock_id=own.lock_id, last_confirmed_at=confirmed_at, turn=turn()
                                 ), own.acquired
                             # It may have been silent for a lease, and a waiter about to free it. Who answered is
                             # asked again.

@@ -60,7 +60,8 @@ from commit_coord.protocol.backoff import Backoff, next_wait
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
+Identifier = tuple[str, ...]
+"""Namespace and name, as PyIceberg's: a lock manager does not import PyIceberg."""
 
 _CHECK = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two questions whether the guard is granted."""
@@ -83,7 +84,7 @@ class HmsGuards:
     Args:
         metastore: Where they stand.
         statement: What they say of themselves to whoever waits for them.
-        interval_ms: A word of the service that is younger than this is good enough; older guards are extended.
+        interval_ms: A guard that was confirmed less than this time ago is not extended again.
         clock: Time and chance.
         host: Names this process, and knows which have ended.
         wanted: Whether a table is still to be guarded, by what the metastore says of it now.
@@ -99,8 +100,8 @@ class HmsGuards:
         interval_ms: int,
         clock: Clock,
         host: Host = SYSTEM_HOST,
-        wanted: Callable[[Table], bool],
-        left: Callable[[Table], bool | None],
+        wanted: Callable[[Identifier], bool],
+        left: Callable[[Identifier], bool | None],
     ) -> None:
         self._metastore = metastore
         self._statement = statement
@@ -112,11 +113,11 @@ class HmsGuards:
         self._wanted = wanted
         self._left = left
         self._client = host.new_id().hex[:8]
-        self._known: dict[Table, _Guard | None] = {}
+        self._known: dict[Identifier, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
         self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-guards")
 
-    def stand(self, table: Table, *, deadline: float) -> None:
+    def stand(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
 
         Raises:
@@ -131,7 +132,7 @@ class HmsGuards:
             if guard is None or not self._extended(table, guard):
                 self._known[table] = self._set(table, deadline)
 
-    def remove(self, table: Table) -> None:
+    def remove(self, table: Identifier) -> None:
         """Remove every guard of *table*, whoever set it.
 
         Raises:
@@ -142,7 +143,7 @@ class HmsGuards:
             for guard in self._listed(table):
                 self._metastore.unlock(guard.lock_id)
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: Identifier) -> None:
         """Look for the guard of *table* again before the next swap: it may have been removed and be due again."""
         self._known.pop(table, None)
 
@@ -151,7 +152,7 @@ class HmsGuards:
         self.heartbeat.stop()
         self._known.clear()
 
-    def _extended(self, table: Table, guard: _Guard) -> bool:
+    def _extended(self, table: Identifier, guard: _Guard) -> bool:
         """Extend *guard*; return whether it is still there."""
         sent = self._clock.now()
         try:
@@ -164,7 +165,7 @@ class HmsGuards:
         guard.last_confirmed_at = sent
         return True
 
-    def _set(self, table: Table, deadline: float) -> _Guard:
+    def _set(self, table: Identifier, deadline: float) -> _Guard:
         """Take over the guard that stands, or set one; wait until it is granted."""
         mine: int | None = None
         kept: int | None = None
@@ -192,7 +193,7 @@ class HmsGuards:
                 with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
 
-    def _free_dead(self, table: Table, heartbeats: HeartbeatLog) -> None:
+    def _free_dead(self, table: Identifier, heartbeats: HeartbeatLog) -> None:
         """Free what the dead left that the guard waits for: where all lock elsewhere nobody else would do so."""
         asked = self._clock.now()
         listed = self._metastore.show_locks(*table)
@@ -211,7 +212,7 @@ class HmsGuards:
                 logger.info("freed a lock whose owner has ended: %s", one)
                 self._metastore.unlock(one.lock_id)
 
-    def _sent(self, table: Table) -> int | None:
+    def _sent(self, table: Identifier) -> int | None:
         """Send a guard; return its id, None where the answer was lost: the list tells what became of it."""
         owner = self._host.owner()
         agent = hms_names.Agent(
@@ -242,12 +243,12 @@ class HmsGuards:
             return False  # it was given back meanwhile; the next listing tells
         return True
 
-    def _listed(self, table: Table) -> list[ListedLock]:
+    def _listed(self, table: Identifier) -> list[ListedLock]:
         """Return the guards of *table*, held or waiting, first the first."""
         found = [one for one in self._metastore.show_locks(*table) if _is_guard(one)]
         return sorted(found, key=lambda one: one.lock_id)
 
-    def _timeout(self, table: Table) -> LockTimeout:
+    def _timeout(self, table: Identifier) -> LockTimeout:
         facts: dict[str, object] = {}
         for one in self._metastore.show_locks(*table):
             if one.acquired and hms_names.conflict(_part(table), one.part):
@@ -282,7 +283,7 @@ class HmsGuards:
             self._quietly(table, partial(self._look_after, table))
         return self._interval if self._known else None
 
-    def _quietly(self, table: Table, step: Callable[[], None]) -> None:
+    def _quietly(self, table: Identifier, step: Callable[[], None]) -> None:
         """Take *step* for *table*. Whatever goes wrong there must not end what is done for the others."""
         try:
             with self._metastore.within(self._patience):
@@ -290,15 +291,15 @@ class HmsGuards:
         except Exception as error:  # noqa: BLE001 - of a metastore, or of whatever file store the table is in
             logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
 
-    def _keep(self, table: Table, guard: _Guard | None) -> None:
+    def _keep(self, table: Identifier, guard: _Guard | None) -> None:
         if guard is None or not self._extended(table, guard):
             self._again(table, self._clock.now() + self._interval)
 
-    def _looked(self, table: Table) -> float:
+    def _looked(self, table: Identifier) -> float:
         guard = self._known.get(table)
         return guard.looked if guard is not None else 0.0
 
-    def _look_after(self, table: Table) -> None:
+    def _look_after(self, table: Identifier) -> None:
         """Remove the guard of *table* where nobody wants it any more."""
         if (guard := self._known.get(table)) is None:
             return
@@ -310,7 +311,7 @@ class HmsGuards:
             self.remove(table)
             self._again(table, self._clock.now() + self._interval)
 
-    def _again(self, table: Table, deadline: float) -> None:
+    def _again(self, table: Identifier, deadline: float) -> None:
         if self._wanted(table):
             guard = self._set(table, deadline)
             # 1. The table is wanted.   2. It is handed back, and its guards are removed.   3. Ours comes.
@@ -321,7 +322,7 @@ class HmsGuards:
         self._known.pop(table, None)
 
 
-def _part(table: Table) -> LockPart:
+def _part(table: Identifier) -> LockPart:
     return LockPart(type=LockType.SHARED_READ, db=table[0], table=table[1])
 
 
@@ -331,7 +332,7 @@ def _is_guard(listed: ListedLock) -> bool:
 
 
 @contextmanager
-def _translated(table: Table) -> Iterator[None]:
+def _translated(table: Identifier) -> Iterator[None]:
     try:
         yield
     except MetastoreUnavailable as error:

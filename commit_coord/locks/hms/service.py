@@ -78,7 +78,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         return not self.was_silent(ticket)
 
     def was_silent(self, ticket: HmsTicket) -> bool:
-        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+        """Return whether the service may not have heard of *ticket* for a lease, before the answer that it just gave.
 
         Then whatever it answered, the place is not to be relied on any more:
 

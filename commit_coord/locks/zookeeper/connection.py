@@ -31,7 +31,7 @@ _WINDOW = 128
 """Requests under way at once: kazoo's pipe takes some 270 bytes, and would block behind a lost connection."""
 
 CLOSING = 3.0
-"""Seconds that closing waits for the server's word; the session ends without it too."""
+"""Seconds that closing waits for the server's answer; the session ends without it too."""
 
 
 class SessionEvent(StrEnum):

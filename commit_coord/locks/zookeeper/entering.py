@@ -129,7 +129,7 @@ class Entering:
             listings = self._look_again(ticket, part, patience)
 
     def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
-        """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
+        """Return the listings of what is not free yet; the leader answers, and with its answer a lease begins."""
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
         listings: list[Listing | None]

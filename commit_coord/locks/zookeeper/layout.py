@@ -264,7 +264,7 @@ class RequestData:
         client: Whose request it is: the manager that entered it.
         owner: Who asked.
         scope: Operation or commit.
-        lease_ms: How long the server keeps the session without a word; None for an explicit lock.
+        lease_ms: How long the server keeps the session without a message; None for an explicit lock.
         agent: The thread that made it.
     """
 

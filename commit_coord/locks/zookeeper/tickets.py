@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ZooKeeperTicket(Ticket):
-    """A request in ZooKeeper. Its word is the answer of the leader."""
+    """A request in ZooKeeper. An answer of the leader confirms it."""
 
     parts: list[Part]
     session: int = -1
