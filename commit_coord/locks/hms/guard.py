@@ -115,7 +115,7 @@ class HmsGuards:
         self._client = host.new_id().hex[:8]
         self._known: dict[Identifier, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
-        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-guards")
+        self.heartbeat = Heartbeat(self.beat, idle=self._interval, name="commit-coord-guards")
 
     def stand(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
@@ -264,7 +264,7 @@ class HmsGuards:
             **facts,
         )
 
-    def _beat(self) -> float | None:
+    def beat(self) -> float | None:
         """Extend what is due, or set it again where it was lost; then look which guards nobody wants any more.
 
         All are extended before the first look: a look may wait for a file store, and guards must outlive its outage.

@@ -54,7 +54,7 @@ _APART = Backoff(initial_ms=50, maximum_ms=1000)
 _ROUNDS = 3
 """So often is a request in parts withdrawn until its partitions are lifted to their prefixes."""
 
-_BESIDE_HIVE = 5.0
+BESIDE_HIVE_S = 5.0
 """Seconds for which a waiter keeps its place behind a lock of Hive's own."""
 
 
@@ -206,7 +206,7 @@ class ZooKeeperQueue:
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= BESIDE_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
             if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._retries.until(deadline, partial(self._remove_dead, blocker))
