@@ -331,6 +331,7 @@ def commit(limits: Limits) -> Steps:
         try:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
         except OfferLost:
+            assert not in_doubt, "an attempt that is in doubt is not offered again"
             # The table itself says what became of it, and Plan looks there. So do it ourselves, if it is not there.
             in_doubt = True
             continue

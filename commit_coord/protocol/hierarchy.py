@@ -189,6 +189,8 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
     }
 )
 
+assert set(COMMANDS) == set(Operation), "each operation has its rule"
+
 Partition = Sequence[str | None]
 """``key=value`` by level, outermost first; None where the value is not known before the statement runs."""
 

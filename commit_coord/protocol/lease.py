@@ -62,6 +62,8 @@ TRANSITIONS: Mapping[LeaseState, Mapping[LeaseEvent, LeaseState]] = MappingProxy
     }
 )
 
+assert all(set(TRANSITIONS[state]) == set(LeaseEvent) for state in LeaseState), "each state knows every event"
+
 OVERDUE = 2 / 3
 """The part of a lease after which a confirmation is overdue: two heartbeats of the usual third have been missed."""
 

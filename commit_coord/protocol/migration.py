@@ -107,3 +107,8 @@ def locks_of(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
     if phase is Phase.ZOOKEEPER:
         return (ZOOKEEPER,)
     return (HMS, ZOOKEEPER) if phase is Phase.BOTH or changing else (HMS,)
+
+
+assert all(set(locks_of(phase, changing=True)) >= set(locks_of(phase)) for phase in Phase), (
+    "a change of the phase excludes every writer of the phase before"
+)
