@@ -110,7 +110,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who asks for a lock: shown to whoever waits for it."""
+    """Who asks for a lock: shown to those who wait for it."""
 
     user: str
     host: str
@@ -265,7 +265,8 @@ class Guarantees:
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
-        deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
+        deadlocks: Threads that hold locks and wait for each other in a cycle get ``LockDeadlock``; else deadlines end
+            it.
         notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
     """
 

@@ -187,7 +187,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
-        """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        """Return a transaction that creates a table, and makes its further changes, in one commit."""
         self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
         return CoordinatedCreation(
             self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)

@@ -10,8 +10,8 @@ Theory of operation
     So the order is:
 
     1. List the files.
-    2. Ask the lock service who is at work on the table: whoever holds or waits for the commit latch has written its
-       files already; whoever holds locks of an operation may have written since it asked for them.
+    2. Ask the lock service who is at work on the table: one that holds or waits for the commit latch has written its
+       files already; one that holds locks of an operation may have written since it asked for them.
     3. Wait until all of the former have ended. Their files are in the table now, or never will be.
     4. Read which files the table refers to. Whatever was committed up to here is spared by that.
     5. What was listed and is not referred to, is older than *older_than_ms*, and older than every operation's locks,

@@ -13,7 +13,7 @@ _MANUAL = list(Operation)[: list(Operation).index(Operation.DROP_TABLE) + 1]
 _TEXT = """\
 # Which operation takes which locks
 
-S is shared, X exclusive: S stands beside S, X stands alone. Whoever locks a partition in any mode holds S on its
+S is shared, X exclusive: S is compatible with S, X with nothing. Who locks a partition in any mode holds S on its
 prefixes and on its table, and with `lock.database-parents=true` on the database.
 
 A statement takes its locks unless `operation-locks=off`, those of the tables that it reads included, and holds them

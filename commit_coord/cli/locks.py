@@ -259,7 +259,7 @@ def reap(
     """Free the locks and the places in queues that dead owners left: their lease is over, or their process has ended.
 
     Nothing of a live owner is touched, and nothing of LOCK statements, guards and other programs. Nobody has to run
-    this: whoever waits for a dead owner frees its locks. It tidies what nobody waits for. Of a Hive Metastore's locks
+    this: a waiter frees the locks of a dead owner. It tidies what nobody waits for. Of a Hive Metastore's locks
     heartbeats are watched, for up to a lease.
     """
     output = Output(as_json=as_json)

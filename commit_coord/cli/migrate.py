@@ -127,7 +127,7 @@ def advance(
     all_: _ALL = False,
     window: _WINDOW = 30.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Whoever was seen: writers that know only HMS's lock will wait and fail.")
+        bool, typer.Option("--force", help="Even if lock-only writers were seen: they will wait and fail.")
     ] = False,
     wait: _WAIT = 0.0,
     why: WHY = "",

@@ -23,7 +23,7 @@ _AT_FIRST = 8
 
 
 class Watch:
-    """What is seen from one look to the next: since when a lock is held by whoever was seen waiting for it."""
+    """What is seen from one look to the next: since when a waiter that was seen holds its lock."""
 
     def __init__(self) -> None:
         self._waiting: set[str] = set()

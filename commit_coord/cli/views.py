@@ -294,8 +294,8 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("journal", "remembers the outcome of request ids"),
     ("clock", "whose clock decides on expiry"),
     ("carries", "whose commits, waiting, one commit publishes too"),
-    ("deadlocks", "threads that wait in a circle are told so"),
-    ("notes", "the next commit is told of the last one, and finds it if it was overwritten"),
+    ("deadlocks", "threads that wait in a cycle get an error at once"),
+    ("notes", "the next commit checks that the last one was not overwritten"),
 )
 
 

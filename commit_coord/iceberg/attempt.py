@@ -96,7 +96,8 @@ class Attempt:
             their updates. Such an attempt is planned again when the head has moved, never re-based.
         properties_read: The value that each property had, which *updates* set or remove.
         repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
-        joined: Request ids of further attempts that share the snapshot. Only whoever publishes them sets it.
+        joined: Request ids of further attempts that share the snapshot. Only the latch holder that publishes them sets
+            it.
         changes_phase: A migration brings the table to another phase (``protocol/migration``). Never offered to others.
     """
 

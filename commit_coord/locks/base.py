@@ -13,7 +13,7 @@ Theory of operation
 Not here
     Nothing of commits: a manager knows resources, owners and time. What it may carry between the holders of a commit
     latch is another contract, ``handover``. And no safety of data: a holder that was paused past its lease can come
-    back at any moment, so whoever publishes compares and sets.
+    back at any moment, so publishing is a compare-and-set.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class LockManager(ABC):
 
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks by force, whoever owns them: one request, or every request that locks exactly *resource*.
+        """Free locks of any owner by force: one request, or every request that locks exactly *resource*.
 
         Returns:
             What was freed; empty when nothing was there. The owners find their leases LOST.

@@ -303,7 +303,7 @@ class Leases:
                 return
 
     def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
-        """End the leases on exactly *objects*, whoever has them; without objects all leases. Return what was ended.
+        """End the leases on exactly *objects*, of any client; without objects all leases. Return what was ended.
 
         A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
         only some of them left.
@@ -356,7 +356,7 @@ class Leases:
         with borrowed:
             yield
 
-    # For whoever publishes.
+    # For commits.
 
     def ensure_live(self, lease_id: int) -> None:
         """Return if the lease is live.
@@ -453,7 +453,7 @@ class Leases:
         return manager.requests.retries.briefly(partial(manager.end, _SCOPE, request_id, lease_id, forced=forced))
 
     def _delete_expired(self) -> None:
-        """Delete what leases that ended have left; whoever waits for one does it too."""
+        """Delete what leases that ended have left; a client that waits for one does it too."""
         for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
             self._end(request_id, lease_id, forced=False)
 

@@ -280,7 +280,7 @@ class Keeper(Generic[TicketT]):
         retries: For what is interrupted.
         heartbeat: Makes the heartbeat.
         emitter: Tells of the ends of leases that were dropped.
-        events: Who is told of leases that are lost, and of releases that failed.
+        events: Receives the leases that are lost, and the releases that failed.
         settings: Times.
         clock: Where time comes from.
     """

@@ -42,7 +42,7 @@ def create_lock_manager(
 ) -> HandoverLockManager:
     """Return the lock manager *name* as a client of the service at *uri*.
 
-    A class of another package is called as ``Class(uri, space=…, settings=…, clock=…, events=…)``, and with nothing else.
+    A class of another package is called as ``Class(uri, space=…, settings=…, clock=…, events=…)``, with nothing else.
     It gets the host and the threads of this process from :mod:`commit_coord.locks.public` (``SYSTEM_HOST``,
     ``THREADS``); our own managers take them as arguments with these defaults, which only simulations replace.
 
@@ -56,7 +56,7 @@ def create_lock_manager(
         clock: Where time and chance come from.
         events: Receives what happens to locks; None drops it.
         space: Separates what does not concern each other at one service, as the catalogs of one database do.
-        options: Arguments that only this manager takes (``Settings.lock_options``); a class of another package has none.
+        options: Arguments that only this manager takes (``Settings.lock_options``); one of another package has none.
 
     Raises:
         ConfigError: *name* is unknown; the message lists the known ones. Or it can't be imported, or lacks a method of

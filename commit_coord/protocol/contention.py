@@ -7,7 +7,7 @@ Theory of operation
     become less, and only by removals. That is why a waiter may watch one predecessor, the nearest:
 
     1. Everyone that blocks it has a smaller place than the nearest one, or is the nearest one.
-    2. While the nearest one stands, the request is blocked, whoever else goes.
+    2. While the nearest one stands, the request is blocked, even if others go.
     3. When the nearest one goes, the request asks again and finds the next nearest, or none.
 
 Not here

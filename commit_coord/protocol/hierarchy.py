@@ -2,7 +2,7 @@
 
 Theory of operation
     An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
-    stands and in which mode. Parents are not in the table: whoever locks a partition in any mode holds S on all
+    stands and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
     its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 
@@ -151,7 +151,7 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         ),
         Operation.MERGE: Command(Level.TARGET, X, Calls.ICEBERG, "", "table.upsert"),
         Operation.TRUNCATE: Command(Level.TARGET, X, Calls.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
-        # As in Hive 4: no row of the table's present changes, so it shares the table with whoever works on its rows.
+        # As in Hive 4: no row of the table's present changes, so it shares the table with writers of its rows.
         Operation.EXPIRE_SNAPSHOTS: Command(
             Level.TABLE,
             S,

@@ -9,8 +9,8 @@ Pure: decides, and does nothing else. ``tests/proof/model/Migration.tla`` checks
         ◄──      ◄──
 
 Phase and epoch are properties of the table in Iceberg's metadata, so each change of them is a new metadata location:
-whoever planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a writer
-whose locks are not those that the phase asks for lets go, takes these, and starts over.
+a writer that planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a
+writer whose locks are not those that the phase asks for lets go, takes these, and starts over.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class NotCarryingContract(_TwoClients):
     """What every lock manager keeps that carries no offers."""
 
     def test_an_offer_is_no_more_than_a_request(self, manager: HandoverLockManager) -> None:
-        """Nobody takes it, and who settles one is told."""
+        """Nobody takes it, and settling one is an error."""
         assert manager.guarantees.carries == "nobody"
         with manager.acquire(latch(), deadline=soon()) as lease:
             assert [] == list(lease.take(10))
@@ -309,7 +309,7 @@ class CarryingContract(_TwoClients):
     def test_many_threads_are_answered_or_granted(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Whoever holds carries the others: each offer is carried out exactly once, by itself or by a holder."""
+        """The holder carries the others: each offer is carried out exactly once, by itself or by a holder."""
         clients = [manager, other]
         done: list[str] = []
         errors: list[BaseException] = []

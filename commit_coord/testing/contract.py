@@ -547,7 +547,7 @@ class LockContract:
             reader.release()
 
     def test_generations_grow(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
-        """Each grant of one resource has a larger generation than the one before, whoever gets it."""
+        """Each grant of one resource has a larger generation than the one before, of any owner."""
         generations = []
         for client in (manager, other, manager, other):
             with client.acquire(latch(), deadline=soon()) as lease:
@@ -1174,7 +1174,7 @@ class LockContract:
     def test_a_holder_finds_what_the_last_one_left(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds.
+        """The note of a latch goes from release to grant, also to a waiter, and only from a holder.
 
         Who takes now one lock and now another keeps notes in some of them, and declares none.
         """

@@ -59,7 +59,9 @@ class WriterProperties:
             )
         except ConfigError:
             if before.get(LOCK_IMPL) in COMMON_LOCK:
-                self._guards.remove(table)  # whoever handed the table back may have been killed before it could do so
+                self._guards.remove(
+                    table
+                )  # the process that handed the table back may have been killed before it did so
             raise
 
     def refuse_others(self, table: Identifier, parameters: Mapping[str, str]) -> None:

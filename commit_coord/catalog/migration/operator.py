@@ -174,7 +174,7 @@ class Migration:
             target: Where to.
             seen: Who was seen in the lock service; without it nobody holds a table up.
             window_s: How far back a table's history counts.
-            force: Go on to ``zookeeper`` whoever was seen.
+            force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
             on_moved: Told of each, as it ends.
         """
@@ -267,7 +267,7 @@ class Migration:
             table_uuid=str(metadata.table_uuid),
             base_location=location,
             updates=(SetPropertiesUpdate(updates=changes),),
-            # Each of them is what it was, or this is refused: the epoch grows by one, whoever else is at it.
+            # Each of them is what it was, or this is refused: the epoch grows by one, even with two operators at work.
             properties_read={key: metadata.properties.get(key) for key in changes},
             changes_phase=True,
         )

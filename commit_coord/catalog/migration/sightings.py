@@ -133,7 +133,7 @@ def watch(
         if clock.now() - started >= seconds:
             break
         clock.sleep(_EVERY)
-    ready.update(writer.client for writer in registry())  # whoever has just begun may be heard of a moment later
+    ready.update(writer.client for writer in registry())  # one that has just begun may be registered a moment later
     sightings = []
     for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))

@@ -72,7 +72,7 @@ class UnreadableManifests:
 
         Args:
             operation: What is wrong.
-            source: Names the repair, so that it lands once, whoever carries it out.
+            source: Names the repair, so that it lands once, even if two clients execute it.
             branch: Where.
             snapshot: Its head.
             affected: The manifests that are mended.

@@ -136,7 +136,7 @@ class LockCalls:
                             # asked again.
                             self._metastore.unlock(own.lock_id)
                             until = min(deadline, self._clock.now() + self._lease_seconds)
-                    # Whoever was away and answers now is asked again, however long it took to look.
+                    # A metastore that was away and answers now is asked again, however long it took to look.
                     if failed >= until:
                         raise
                 else:

@@ -4,8 +4,8 @@ Theory of operation
     A writer that knows nothing but the metastore's EXCLUSIVE lock carries no condition with its alter, so it overwrites
     whatever was committed without that lock. A guard is a SHARED_READ lock on (database, table): an EXCLUSIVE request
     waits for it and fails, readers pass. It belongs to the table, not to a client. There is one for each table, known
-    by its ``agentInfo``; whoever is about to swap looks for it, takes it over or sets it, and from then on extends it
-    as long as the process lives. It stays when the last process ends, and goes with the table.
+    by its ``agentInfo``; a client that is about to swap looks for it, takes it over or sets it, and from then on
+    extends it as long as the process lives. It stays when the last process ends, and goes with the table.
 
     It is set before the swap and waits for EXCLUSIVE locks that are held, so a writer that read the pointer under one
     has written it before ours is compared:
@@ -14,15 +14,15 @@ Theory of operation
     4. Our swap finds the pointer moved.
 
     What it waits for may be the lock of one of ours that has died since, on a table whose writers lock elsewhere by
-    now: nobody else waits for it, so whoever sets the guard frees it, as a waiter of ``hms`` would.
+    now: nobody else waits for it, so the client that sets the guard frees it, as a waiter of ``hms`` would.
 
 Two guards
-    1. A and B find none.   2. Both set one.   3. Both list again, and whoever is second finds both.
-    The one with the smallest lock id stays, and the other one is given back by whoever set it.
+    1. A and B find none.   2. Both set one.   3. Both list again, and the second one finds both.
+    The one with the smallest lock id stays, and the other one is given back by the client that set it.
 
 A guard that is left
-    Whoever drops or renames a table without us leaves its guard on a name, under which Java then can't create one. So
-    whoever extends a guard looks whether the table is there, and removes the guard of one that is not:
+    A program that drops or renames a table without us leaves its guard on a name, under which Java then can't create
+    one. So the client that extends a guard looks whether the table is there, and removes the guard of one that is not:
 
     1. We find no table.   2. Somebody makes one of that name, and finds our guard.   3. We remove it.
     4. We look again, find the table, and set the guard again.
@@ -33,7 +33,8 @@ A guard that is left
 A guard that is gone
     Freed by force, or by a server that reaps what nobody extended. Extending it finds out, at the latest at the first
     swap after one lease. Before it is set again in the background, and after, *wanted* is asked: the table may have
-    been handed back to the metastore's own lock meanwhile, and whoever did that removes the guards that it finds.
+    been handed back to the metastore's own lock meanwhile, and the client that did that removes the guards that it
+    finds.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class HmsGuards:
 
     Args:
         metastore: Where they stand.
-        statement: What they say of themselves to whoever waits for them.
+        statement: Shown to those who wait for them.
         interval_ms: A guard that was confirmed less than this time ago is not extended again.
         clock: Time and chance.
         host: Names this process, and knows which have ended.
@@ -133,7 +134,7 @@ class HmsGuards:
                 self._known[table] = self._set(table, deadline)
 
     def remove(self, table: Identifier) -> None:
-        """Remove every guard of *table*, whoever set it.
+        """Remove every guard of *table*, also those that others set.
 
         Raises:
             LockServiceUnavailable: The metastore did not answer within a lease.

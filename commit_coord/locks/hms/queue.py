@@ -256,7 +256,7 @@ class HmsQueue:
     def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
         """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
         request, now = ticket.request, self._clock.now()
-        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        # A request with an id that is in use waits for that, too; once is enough.
         in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
         with translated(request):
             answered = self._clock.now()
@@ -288,7 +288,7 @@ class HmsQueue:
 
         Args:
             ticket: Ours.
-            ids: Also whoever has its request id.
+            ids: Also a lock that has its request id.
         """
         wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
         if ids:
@@ -305,7 +305,7 @@ class HmsQueue:
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""
         if not is_operation(request):
-            return ()  # Whoever holds a latch waits for nothing.
+            return ()  # A latch holder waits for nothing.
         with translated(request):
             locks = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
         ticket = self.tickets[request.request_id]

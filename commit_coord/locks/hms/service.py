@@ -1,7 +1,7 @@
 """Leases in a metastore: how they are extended and given back.
 
 Liveness
-    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    Servers do not free the locks of dead clients by themselves. So each of our requests says for how long
     it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
     clock, or whose process has ended on this host:
 

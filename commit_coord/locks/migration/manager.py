@@ -11,7 +11,7 @@ Theory of operation
 Who waits while holding
     1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
     2. B, in ``zookeeper``, holds ZooKeeper's, and its guard waits for the metastore's: neither goes on.
-    So whoever waits for its second lock looks at the phase now and then, and lets go when it has changed.
+    So a request that waits for its second lock looks at the phase now and then, and steps back when it has changed.
 
 The guard
     Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
@@ -229,7 +229,7 @@ def open_manager(
         space: As for ZooKeeper.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
     Raises:

@@ -104,7 +104,7 @@ class Sides:
             space: As for ZooKeeper.
             settings: Times.
             clock: Where time and chance come from.
-            events: Who is told.
+            events: Receives what happens to locks.
             options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
         Raises:

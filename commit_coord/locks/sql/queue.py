@@ -198,7 +198,7 @@ class SqlQueue:
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+        """Return what to raise when a request with an offer is gone; it was taken before that, or not.
 
         It is never entered again: the offer of the same id would be another one.
         """

@@ -242,7 +242,7 @@ class ZooKeeperQueue:
         """Wait until the leader has heard of this client, if that may be so long ago that the lease is about to end.
 
         1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
-        3. The leader is told of it with the next ping only: until then the session may end at any moment.
+        3. The leader hears of it with the next ping only: until then the session may end at any moment.
         """
         relay = self.leases.lease_seconds * RELAY
         until = self._clock.now() + 2 * relay

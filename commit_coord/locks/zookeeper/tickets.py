@@ -32,7 +32,7 @@ class Step:
 
     operations: list[Operation]
     instead: Callable[[], None] = nothing
-    """Done where that is refused: by default nothing, since whoever it is for has gone by itself."""
+    """Done where that is refused: by default nothing, since the request that it is for has gone by itself."""
 
 
 @dataclass(slots=True, eq=False)

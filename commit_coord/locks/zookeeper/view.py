@@ -162,7 +162,7 @@ class View:
             if stat is not None and stat.session == 0
         ]
         if persistent:
-            # Looked for behind that: whoever has a marker by now had its locks before.
+            # Looked for after that: a request that has a marker by now had its locks before.
             standing = self.standing()
             created = {lock.stat.created for lock in standing}
             stats = zip(persistent, self._session.exists(persistent), strict=True)

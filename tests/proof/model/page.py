@@ -14,7 +14,7 @@ PROMISES = {
     "RefusedNever": "a refused append is not in the table, and never will be",
     "Unbroken": "the parent of each head is the head before it (in the migration: of each head of ours)",
     FREE: "a run ends with every writer answered or dead, and nobody in the latch's queue",
-    "BeliefIsTrue": "whoever believes in its lease has it",
+    "BeliefIsTrue": "a client that believes in its lease has it",
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
 }
 
