@@ -396,7 +396,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
-                    "another table lies in the location of this one: its files can't be told from orphans",
+                    "another table lies in the location of this one: its files can't be distinguished from orphans",
                     table=table_name(table),
                     other=table_name(other),
                     location=path,

@@ -55,7 +55,7 @@ MEANINGS: dict[ExitCode, str] = {
     "start or does not answer.",
     ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
-    ExitCode.BUG: "An error that nobody expected. Please report it with what `--debug` shows.",
+    ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. Nothing was left running.",
 }
 """A line for each code, as the document prints it."""
@@ -131,7 +131,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return (
                 ExitCode.FAILED,
                 "server-failed",
-                f"{error.message}; its log stands above" if error.log else str(error),
+                f"{error.message}; see its log above" if error.log else str(error),
             )
         case OSError():
             return ExitCode.FAILED, "input-output", str(error)

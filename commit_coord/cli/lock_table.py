@@ -33,7 +33,7 @@ of `operation-locks` in the last column, until its transaction ends. `EXPLAIN LO
 
 `PARTITION (…) CONCATENATE` holds S on the table too, by the manual's own rule on parents, which its table leaves out.
 
-## Iceberg's operations beside them
+## Iceberg's operations
 
 {iceberg}
 

@@ -35,7 +35,7 @@ PROPERTIES: tuple[Property, ...] = (
         "hms, lease, memory, none, zookeeper or hms-to-zookeeper; or package.module:Class, or a name from the "
         "entry-point group commit_coord.lock_managers",
         None,
-        "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
+        "The lock manager. `lease` keeps leases in SQL tables of the catalog's database (the default there); `hms` "
         "takes the locks of the Hive Metastore (the default there); `zookeeper` keeps locks in ZooKeeper, those of "
         "operations in Hive's own layout; `memory` serves one process (the default for in-memory catalogs); `none` "
         "takes no locks, commits still compare and set; `hms-to-zookeeper` takes for each table what its phase asks "
@@ -142,7 +142,7 @@ PROPERTIES: tuple[Property, ...] = (
         "operation-locks",
         "off, iceberg or hive",
         "iceberg",
-        "Which calls take locks for as long as they run, beside statements: `iceberg`: overwrites, deletes, upserts, "
+        "Which calls take locks for as long as they run, as statements do: `iceberg`: overwrites, deletes, upserts, "
         "compaction, drop and rename; `hive`: inserts and all others of [the table](locks.md) as well; `off`: none, "
         "nor statements, and conflicts are found at the commit.",
         OperationLocks,
@@ -166,8 +166,8 @@ PROPERTIES: tuple[Property, ...] = (
         "commit.group.max-bytes",
         "bytes, a whole number, at least 1",
         "1048576",
-        "How large the attempts may be, all together, that one commit carries beside its own; most have 1 to 3 KB. A "
-        "larger one commits alone.",
+        "How large the attempts may be, all together, that one commit carries in addition to its own; most have 1 "
+        "to 3 KB. A larger one commits alone.",
         at_least(1),
     ),
     row(
@@ -217,7 +217,7 @@ PROPERTIES: tuple[Property, ...] = (
         "letters, digits and ._-",
         "hive_zookeeper_namespace",
         "The node that operation locks lie below, in Hive's layout; with Hive's own namespace its clients and ours "
-        "exclude each other. A SQL catalog's locks lie beside it, below `<namespace>@<catalog>`.",
+        "exclude each other. A SQL catalog's locks lie outside it, below `<namespace>@<catalog>`.",
         node_name,
         aliases={"hive.zookeeper.namespace": str},
     ),

@@ -20,7 +20,7 @@ from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_PHASE, Phase, State
 
 
 class OperationsHold(LockRefused):
-    """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
+    """The phase of a table can't be changed yet: operation locks are held where no writer of the new phase looks."""
 
 
 class Phases:

@@ -142,7 +142,7 @@ class Migration:
                 if shown.get(key) != properties.get(key)
             ]
         if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
-            problems.append("no guard stands in the metastore: `migrate advance` sets it, as does the next commit")
+            problems.append("there is no guard in the metastore: `migrate advance` sets it, as does the next commit")
         if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
             problems.append(
                 "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
@@ -151,7 +151,7 @@ class Migration:
             problems.append("the metastore does not compare and set: go back with `migrate abort`")
         if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
             held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
-            problems.append(f"operation locks stand where the phase does not look: {held}")
+            problems.append(f"operation locks are held in a lock service that the phase does not use: {held}")
         return Verified(table=table_name(table), state=state, problems=problems)
 
     # Move.
