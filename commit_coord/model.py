@@ -20,7 +20,7 @@ _SHOWN = 50
 
 
 class LockMode(StrEnum):
-    """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
+    """Hive's two modes. Shared locks coexist, an exclusive one excludes all others."""
 
     SHARED = "SHARED"
     EXCLUSIVE = "EXCLUSIVE"
@@ -43,7 +43,7 @@ class LockScope(StrEnum):
 
 
 class LockState(StrEnum):
-    """Where a request stands in its queues. Source: Hive Metastore Thrift ``LockState``."""
+    """Whether a request is granted. Source: Hive Metastore Thrift ``LockState``."""
 
     ACQUIRED = "ACQUIRED"
     WAITING = "WAITING"
@@ -233,7 +233,7 @@ class LockEntry:
         expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
         explicit: Taken by a LOCK statement, or a guard: it has no lease.
         blocked_by: The request id that this one waits for, None when granted.
-        guard: Stands for the table, to keep out writers that know nothing but the metastore's lock.
+        guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.
     """
 
     resource: Resource

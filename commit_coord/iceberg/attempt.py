@@ -82,7 +82,7 @@ class Attempt:
     """PyIceberg's (requirements, updates), and what they alone do not say.
 
     Args:
-        request_id: A UUID. Stands in the metadata file's name and in the summary of every added snapshot.
+        request_id: A UUID. It is in the metadata file's name and in the summary of every added snapshot.
         table: Namespace and name.
         table_uuid: Iceberg's id of the table that was read; None when the commit creates the table.
         base_location: The pointer that was read; None when the commit creates the table.

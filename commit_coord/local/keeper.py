@@ -1,7 +1,7 @@
 """Keeps a stack of servers up until it is stopped, in a process of its own or in the caller's.
 
 The process that keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from
-it when it ends, however it ends; the servers then end too. What is up stands in ``state.json`` beside it.
+it when it ends, however it ends; the servers then end too. ``state.json`` in the same folder says what is up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One server process: started, watched, paused, killed, stopped, and never left behind.
 
-Between us and the server stands a supervisor, a shell of a few lines. It is the server's parent and reads a pipe whose
+Between us and the server is a supervisor, a shell of a few lines. It is the server's parent and reads a pipe whose
 other end nobody but us holds. When the pipe closes, however we ended, it ends the server: politely, then by force.
 There is no moment without it, because the supervisor is there before the server is.
 """

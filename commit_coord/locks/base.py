@@ -3,7 +3,7 @@
 Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests stand in the same order in every queue that they share and waiting in
-    place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
+    place cannot deadlock. It is granted when no conflicting request is before it in any queue.
     What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
     the result of a future that was cancelled, can't be released, and is given back for its owner.
 

@@ -37,7 +37,7 @@ The lock is not the safety; the swap is
     lease can only swap a pointer that nobody has moved.
 
 Classification
-    SUCCESS: our location is the pointer, or stands in the unbroken metadata log back from it.
+    SUCCESS: our location is the pointer, or is in the unbroken metadata log back from it.
     FAILURE: the pointer has left our base, and the unbroken log from the base lacks ours; or no swap was ever sent.
     UNKNOWN: anything else. Every file is kept.
 
@@ -446,7 +446,7 @@ def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
 def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
     """Send one swap and classify it.
 
-    The race that ``LOST_REPLY`` stands for:
+    The race behind ``LOST_REPLY``:
 
     1. We send the swap; the connection breaks before the answer.
     2. The service may have done it, may do it in a minute, or never got it.

@@ -73,7 +73,7 @@ class Operation(StrEnum):
 
 
 class Level(StrEnum):
-    """What an operation's lock stands on."""
+    """What an operation locks."""
 
     DATABASE = "database"
     NAME = "table, S on its database"
@@ -98,7 +98,7 @@ class Command:
     """One rule.
 
     Args:
-        level: Where the lock stands.
+        level: What is locked.
         mode: Its mode.
         calls: Which calls from Python take it.
         statement: How it is written, for the documentation; "" where it is none.

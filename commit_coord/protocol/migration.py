@@ -102,7 +102,7 @@ def locks_of(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
     """Return the lock managers whose locks *phase* asks for, in the order in which they are taken.
 
     Who changes the phase takes both: the locks of the phase before, and of the one after. On the way back from
-    ``zookeeper`` the metastore's can't be had: there the guard stands until the phase has changed.
+    ``zookeeper`` the metastore's can't be had: there the guard is until the phase has changed.
     """
     if phase is Phase.ZOOKEEPER:
         return (ZOOKEEPER,)

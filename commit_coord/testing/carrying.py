@@ -73,7 +73,7 @@ class Submitter:
         return self._thread.is_alive()
 
     def queued(self) -> Submitter:
-        """Return once the request stands in the queue."""
+        """Return once the request is in the queue."""
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 

@@ -269,7 +269,7 @@ class Contender:
             self.error = error
 
     def queued(self) -> Self:
-        """Return once the request stands in the queue."""
+        """Return once the request is in the queue."""
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 
@@ -640,7 +640,7 @@ class LockContract:
             excludes_nothing(manager, other)
             return
         with manager.acquire(request((X, TABLE), statement="ALTER TABLE t"), deadline=soon()):
-            # Another waiter stands between: the message names the holder and not the next in the queue.
+            # Another waiter is between them: the message names the holder and not the next in the queue.
             between = Contender(other, request((X, TABLE), statement="waits too")).queued()
             started = time.monotonic()
             waiter = Contender(other, request((S, PART_A)), seconds=0.3).ended()
@@ -833,7 +833,7 @@ class LockContract:
     def test_close_ends_what_tries_again(
         self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Who sleeps between two tries of the deny policy stands in no queue, and is not granted later either."""
+        """Between two tries of the deny policy a request is in no queue, and is not granted later either."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return

@@ -167,7 +167,7 @@ class HmsGuards:
         return True
 
     def _set(self, table: Identifier, deadline: float) -> _Guard:
-        """Take over the guard that stands, or set one; wait until it is granted."""
+        """Take over the guard that is there, or set one; wait until it is granted."""
         mine: int | None = None
         kept: int | None = None
         check = 0
@@ -235,7 +235,7 @@ class HmsGuards:
         return lock_id
 
     def _granted(self, guard: ListedLock) -> bool:
-        """Return whether *guard* stands, extended: it may have stood for long without anybody to extend it."""
+        """Return whether *guard* is granted, and extend it: it may have been there for long without an extension."""
         try:
             if not guard.acquired:
                 return self._metastore.check_lock(guard.lock_id)

@@ -98,7 +98,7 @@ UNLISTED_BLOCKER = HmsBlocker(
     looked=0.0,
     expires=None,
 )
-"""Stands in the way when the metastore lets us wait and lists nobody."""
+"""The blocker when the metastore lets us wait and lists no lock in the way."""
 
 
 def is_operation(request: LockRequest) -> bool:

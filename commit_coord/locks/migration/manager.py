@@ -20,7 +20,7 @@ The guard
 
 Operation locks
     They are taken on the sides that the phase asks for, and stay there until they end: the phase leaves ``both`` only
-    when none of them stands on the side alone that is about to be left. Locks on databases are taken on both sides.
+    when none of them is only on the side that is about to be left. Locks on databases are taken on both sides.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class MigratingLockManager(HandoverLockManager):
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # the metastore's is not, and who starts over stands behind the others
+        fifo=False,  # the metastore's is not, and a request that starts over is queued behind the others
         reach="network",
         expiry=True,
         survives_restart=True,

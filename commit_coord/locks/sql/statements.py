@@ -1,6 +1,6 @@
 """Every SQL statement of the ``lease`` lock manager, named and described; the same text for SQLite and PostgreSQL.
 
-Parameters are written ``:name``. What the two databases spell differently stands in braces and is filled in by the
+Parameters are written ``:name``. What the two databases spell differently is in braces and is filled in by the
 store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` what the wall clock said
 when the other one was 0, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
 ``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` what locks the rows that a question

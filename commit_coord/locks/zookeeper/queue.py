@@ -221,7 +221,7 @@ class ZooKeeperQueue:
         self._view.remove(blocker.request_id, self._view.standing())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
+        """Return *blocker* with its owner, whom the node of its request names unless it is Hive's own."""
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 

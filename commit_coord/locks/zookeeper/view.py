@@ -1,6 +1,6 @@
 """Who holds and who waits in ZooKeeper, and freeing it by force: what an administrator sees and does.
 
-Looks at everything that stands, so it is not for the path of an acquire, except where a dead owner has to be removed.
+Looks at every request, so it is not for the path of an acquire, except where a dead owner has to be removed.
 """
 
 from __future__ import annotations

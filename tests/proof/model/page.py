@@ -47,7 +47,7 @@ HEAD = """\
 
 Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each
 protocol without one of its guards, which must break: the pictures show the shortest way. What is promised to users
-stands in [guarantees](guarantees.md).
+is in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
 `commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla) and
