@@ -16,7 +16,7 @@
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
-    │   │   ├── CommitConflict            another commit stands in the way
+    │   │   ├── CommitConflict            another commit conflicts with it
     │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
@@ -204,7 +204,7 @@ class CommitNotApplied(CommitError, CommitFailedException):
 
 
 class CommitConflict(CommitNotApplied):
-    """The commit did not land because another one stands in its way (the message names it).
+    """The commit did not land because another one conflicts with it (the message names it).
 
     What to do: read the table again, look at what changed, decide, and write again.
     """

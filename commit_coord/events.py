@@ -1,4 +1,4 @@
-"""What happened, for whoever wants to watch: progress displays, metrics, tests."""
+"""What happened, for those who watch: progress displays, metrics, tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LockNotAcquired:
         request: What it asked for.
         scope: Operation or commit.
         waited_ms: How long.
-        outcome: ``carried``: whoever held the lock has done what the request was for; else why not: the ``kind`` of a
+        outcome: ``carried``: the holder of the lock has done what the request was for; else why not: the ``kind`` of a
             :class:`~commit_coord.errors.LockError` (``lock-timeout``, ``lock-refused``, …), or ``interrupted``.
     """
 
@@ -86,7 +86,7 @@ class LocksForced:
         how: ``unlock``, ``reap`` or ``drop lease``.
         by: Who did it.
         at_ms: When, by this host's wall clock.
-        why: In words, as whoever did it gave it; "" for none.
+        why: The operator's reason, in words; "" for none.
         freed: The locks, with their owners.
     """
 

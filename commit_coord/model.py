@@ -20,7 +20,7 @@ _SHOWN = 50
 
 
 class LockMode(StrEnum):
-    """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
+    """Hive's two modes. Shared locks coexist, an exclusive one excludes all others."""
 
     SHARED = "SHARED"
     EXCLUSIVE = "EXCLUSIVE"
@@ -43,7 +43,7 @@ class LockScope(StrEnum):
 
 
 class LockState(StrEnum):
-    """Where a request stands in its queues. Source: Hive Metastore Thrift ``LockState``."""
+    """Whether a request is granted. Source: Hive Metastore Thrift ``LockState``."""
 
     ACQUIRED = "ACQUIRED"
     WAITING = "WAITING"
@@ -110,7 +110,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who asks for a lock: shown to whoever waits for it."""
+    """Who asks for a lock: shown to those who wait for it."""
 
     user: str
     host: str
@@ -137,6 +137,7 @@ class LockRequest:
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
         offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
+        changes_phase: The latch of a commit that brings its table to another phase (``protocol/migration``).
     """
 
     scope: LockScope
@@ -145,6 +146,7 @@ class LockRequest:
     request_id: str
     explicit: bool = False
     offer: str = field(default="", repr=False)
+    changes_phase: bool = False
 
     @classmethod
     def of(
@@ -231,7 +233,7 @@ class LockEntry:
         expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
         explicit: Taken by a LOCK statement, or a guard: it has no lease.
         blocked_by: The request id that this one waits for, None when granted.
-        guard: Stands for the table, to keep out writers that know nothing but the metastore's lock.
+        guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.
     """
 
     resource: Resource
@@ -263,7 +265,8 @@ class Guarantees:
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
-        deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
+        deadlocks: Threads that hold locks and wait for each other in a cycle get ``LockDeadlock``; else deadlines end
+            it.
         notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
     """
 

@@ -239,10 +239,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return self._writers.wait(table, location, lease)
 
     def _properties(
-        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
-        return self._writer_properties.prepare(table, before, after)
+        return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table as it is now; its commits are coordinated.

@@ -10,8 +10,8 @@ Theory of operation
     So the order is:
 
     1. List the files.
-    2. Ask the lock service who is at work on the table: whoever holds or waits for the commit latch has written its
-       files already; whoever holds locks of an operation may have written since it asked for them.
+    2. Ask the lock service who is at work on the table: one that holds or waits for the commit latch has written its
+       files already; one that holds locks of an operation may have written since it asked for them.
     3. Wait until all of the former have ended. Their files are in the table now, or never will be.
     4. Read which files the table refers to. Whatever was committed up to here is spared by that.
     5. What was listed and is not referred to, is older than *older_than_ms*, and older than every operation's locks,
@@ -40,6 +40,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.coordinator import delete_quietly
@@ -75,8 +76,6 @@ _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 
 _KEPT = re.compile(r"version-hint\.text")
 
-Table = tuple[str, ...]
-
 
 class SearchedCatalog(Protocol):
     """A catalog as far as the search for orphans goes."""
@@ -96,11 +95,11 @@ class SearchedCatalog(Protocol):
         """The settings of the catalog."""
         ...
 
-    def list_tables(self, namespace: str | Table) -> Iterable[Table]:
+    def list_tables(self, namespace: str | Identifier) -> Iterable[Identifier]:
         """Return the tables of *namespace*."""
         ...
 
-    def list_namespaces(self, namespace: str | Table = ()) -> Iterable[Table]:
+    def list_namespaces(self, namespace: str | Identifier = ()) -> Iterable[Identifier]:
         """Return the namespaces in *namespace*."""
         ...
 
@@ -127,7 +126,7 @@ class Orphans:
         at_work: Files that nothing refers to and that an operation at work may have written.
     """
 
-    table: Table
+    table: Identifier
     location: str
     files: tuple[Orphan, ...]
     looked_at: int
@@ -140,7 +139,9 @@ class Orphans:
         return sum(one.size for one in self.files)
 
 
-def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
+def find(
+    catalog: SearchedCatalog, table: Identifier, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
+) -> Orphans:
     """Return the orphans of *table*.
 
     Args:
@@ -245,7 +246,7 @@ def _is_hidden(path: str) -> bool:
 # Who may still need some of it.
 
 
-def _at_work_since(catalog: SearchedCatalog, table: Table) -> int | None:
+def _at_work_since(catalog: SearchedCatalog, table: Identifier) -> int | None:
     """Wait until all who had written before now have committed; return since when the first operation is at work.
 
     Returns:
@@ -281,7 +282,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 # What is referred to.
 
 
-def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
+def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
         note = Note.parse(latch.handover_note or "")
@@ -360,7 +361,7 @@ def _opaque(location: str) -> str:
     return location.partition(":")[2] if re.match(r"[a-z][a-z0-9+.-]*:/", location) else location
 
 
-def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
+def _refuse_shared_files(table: Identifier, metadata: TableMetadata) -> None:
     """Refuse a table that says that its files are not its own alone.
 
     Raises:
@@ -374,7 +375,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
         )
 
 
-def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> None:
+def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -> None:
     """Refuse a location that other tables' files lie in.
 
     Raises:
@@ -395,17 +396,17 @@ def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> Non
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
-                    "another table lies in the location of this one: its files can't be told from orphans",
+                    "another table lies in the location of this one: its files can't be distinguished from orphans",
                     table=table_name(table),
                     other=table_name(other),
                     location=path,
                 )
 
 
-def _tables(catalog: SearchedCatalog) -> Iterator[Table]:
-    seen: set[Table] = set()
+def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:
+    seen: set[Identifier] = set()
 
-    def below(namespaces: Iterable[Table]) -> Iterator[Table]:
+    def below(namespaces: Iterable[Identifier]) -> Iterator[Identifier]:
         for namespace in namespaces:
             if namespace in seen:
                 continue

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
+    DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
@@ -56,8 +57,10 @@ _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 
 _DECLARATIONS = text(
     "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
-    "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl VARCHAR(64), lock_service VARCHAR(1000), process VARCHAR(255))"
+    "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl TEXT, lock_service VARCHAR(1000), process VARCHAR(255))"
 )
+_WIDEN = "ALTER TABLE commit_coord_catalogs ALTER COLUMN lock_impl TYPE TEXT"
+"""What makes room for the path of a class: earlier versions made the column 64 characters wide."""
 _DECLARED = text("SELECT lock_impl, lock_service, process FROM commit_coord_catalogs WHERE catalog_name = :catalog")
 _DECLARE = text("INSERT INTO commit_coord_catalogs VALUES (:catalog, :impl, :service, :process)")
 _UNDECLARE = text("DELETE FROM commit_coord_catalogs WHERE catalog_name = :catalog")
@@ -242,6 +245,16 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                     connection.execute(_DECLARE, mine)
             except IntegrityError:
                 found = self._declared()  # another process was faster
+            except DataError as error:
+                raise ConfigError(
+                    "the lock manager's name is longer than its column in the catalog's database, which an earlier "
+                    "version made; widen the column",
+                    catalog=self.name,
+                    key="lock-impl",
+                    value=mine["impl"],
+                    accepted=_WIDEN,
+                    cause=error.orig,
+                ) from error
         if found is None:
             return
         if (found.lock_impl, found.lock_service) != (mine["impl"], mine["service"]):

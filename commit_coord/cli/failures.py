@@ -131,7 +131,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return (
                 ExitCode.FAILED,
                 "server-failed",
-                f"{error.message}; its log stands above" if error.log else str(error),
+                f"{error.message}; see its log above" if error.log else str(error),
             )
         case OSError():
             return ExitCode.FAILED, "input-output", str(error)

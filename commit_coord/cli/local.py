@@ -1,4 +1,4 @@
-"""``commit-coord local``: real servers on this machine's loopback, up until they are told to go down."""
+"""``commit-coord local``: real servers on this machine's loopback, up until they are stopped."""
 
 from __future__ import annotations
 

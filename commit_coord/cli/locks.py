@@ -269,6 +269,6 @@ def reap(
         verb = "would free" if dry_run else "freed"
         lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]
         requests = len({entry.request_id for entry in dead})
-        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "nobody dead left a lock"
+        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "no dead owner left a lock"
         records = [{**views.lock_record(entry), "because": views.cause_of_death(entry)} for entry in dead]
         output.answer({"dry_run": dry_run, "freed": records}, *lines, Text(summary))

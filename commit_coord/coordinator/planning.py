@@ -96,7 +96,10 @@ class Planner:
 
     def prepared(self, rebased: Rebased, head: TableMetadata | None) -> Rebased:
         """Return *rebased* with what the pointer store adds to the metadata."""
-        made = self._services.store.prepare_metadata(self._run.attempt.table, head, rebased.metadata)
+        attempt = self._run.attempt
+        made = self._services.store.prepare_metadata(
+            attempt.table, head, rebased.metadata, changes_phase=attempt.changes_phase
+        )
         return replace(rebased, metadata=made)
 
     def landed_before(self, attempt: Attempt, pointer: str | None) -> Committed | None:

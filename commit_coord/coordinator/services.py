@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
@@ -100,6 +101,7 @@ class Services:
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Take the latch of *attempt*'s table, unless its holder carries *offer* along."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
+        request = replace(request, changes_phase=attempt.changes_phase)
         return self.locks.submit(request, deadline=self._deadline())
 
     def _latch(self, tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:

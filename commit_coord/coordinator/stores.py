@@ -62,8 +62,16 @@ class PointerStore(Protocol):
         """
         ...
 
-    def prepare_metadata(self, table: Identifier, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Identifier, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
+
+        Args:
+            table: Which one.
+            head: The table as it is.
+            made: What a commit is about to publish.
+            changes_phase: Whether that commit may bring the table to another phase (``protocol/migration``).
 
         Raises:
             ConfigError: This client must not commit to the table; nothing was done.

@@ -154,7 +154,7 @@ class Connection:
 
     @property
     def healthy(self) -> bool:
-        """Whether the other end still stands, as far as can be seen without a call."""
+        """Whether the connection is still open, as far as can be seen without a call."""
         return bool(self._socket.isOpen())
 
     def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
@@ -195,7 +195,7 @@ class Connection:
         """Return what to try when the other end hung up at the first word."""
         if self._answered or getattr(error, "type", None) != TTransportException.END_OF_FILE:
             return {}
-        return {"accepted": "hive.kerberos-authentication=true, if it hangs up on whoever does not authenticate"}
+        return {"accepted": "hive.kerberos-authentication=true, if it closes connections that do not authenticate"}
 
     def close(self) -> None:
         """Close it; may be called again."""

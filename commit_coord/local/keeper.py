@@ -1,7 +1,7 @@
-"""Keeps a stack of servers up until it is told to stop, in a process of its own or in the caller's.
+"""Keeps a stack of servers up until it is stopped, in a process of its own or in the caller's.
 
-Whoever keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from it when it
-ends, however it ends; the servers then end too. What is up stands in ``state.json`` beside it.
+The process that keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from
+it when it ends, however it ends; the servers then end too. ``state.json`` in the same folder says what is up.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def await_end(announce: Callable[[], None]) -> None:
     """Announce that all is up, and return on SIGTERM or Ctrl-C; from before the announcement on neither interrupts us.
 
     Args:
-        announce: Tells whoever may then end us. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
+        announce: Called when we may be ended. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
             not held back before step 1, it would end us instead, and nothing would be put in order.
     """
     ends = {signal.SIGTERM, signal.SIGINT}

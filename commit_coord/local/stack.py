@@ -1,4 +1,4 @@
-"""Servers that belong together, a Hive Metastore and what stands beside it, and the configuration that uses them."""
+"""Servers that belong together, a Hive Metastore and further servers, and the configuration that uses them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Stack:
         """Start them all, and write the configuration.
 
         Args:
-            say: Is told what is being started.
+            say: Called with the name of what is being started.
 
         Raises:
             ConfigError: Jars could not be fetched.

@@ -3,7 +3,7 @@
 Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests stand in the same order in every queue that they share and waiting in
-    place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
+    place cannot deadlock. It is granted when no conflicting request is before it in any queue.
     What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
     the result of a future that was cancelled, can't be released, and is given back for its owner.
 
@@ -13,7 +13,7 @@ Theory of operation
 Not here
     Nothing of commits: a manager knows resources, owners and time. What it may carry between the holders of a commit
     latch is another contract, ``handover``. And no safety of data: a holder that was paused past its lease can come
-    back at any moment, so whoever publishes compares and sets.
+    back at any moment, so publishing is a compare-and-set.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class Lease(ABC):
         """Return if the service still knows this lease as ours.
 
         Args:
-            max_age_ms: A word of the service that is younger than this is good enough and costs no
-                round trip. None takes a third of the lease; 0 always asks.
+            max_age_ms: If the service confirmed the lease less than this time ago, it is not asked again.
+                None takes a third of the lease; 0 always asks.
 
         Raises:
             LockLost: It is not ours any more; the state is LOST and stays so.
@@ -296,7 +296,7 @@ class LockManager(ABC):
 
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks by force, whoever owns them: one request, or every request that locks exactly *resource*.
+        """Free locks of any owner by force: one request, or every request that locks exactly *resource*.
 
         Returns:
             What was freed; empty when nothing was there. The owners find their leases LOST.

@@ -4,7 +4,7 @@ A thread that asks again for what it holds already is refused instead of left wa
 
 1. The thread holds S on a table.
 2. Somebody asks for X and waits for it.
-3. The thread asks for S again and stands behind the X: each waits for the other until the deadline.
+3. The thread asks for S again and is queued behind the X: each waits for the other until the deadline.
 """
 
 from __future__ import annotations

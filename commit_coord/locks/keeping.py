@@ -280,7 +280,7 @@ class Keeper(Generic[TicketT]):
         retries: For what is interrupted.
         heartbeat: Makes the heartbeat.
         emitter: Tells of the ends of leases that were dropped.
-        events: Who is told of leases that are lost, and of releases that failed.
+        events: Receives the leases that are lost, and the releases that failed.
         settings: Times.
         clock: Where time comes from.
     """
@@ -318,10 +318,10 @@ class Keeper(Generic[TicketT]):
             lease._state,
             event,
             now=self._clock.now(),
-            word=self.service.counted_from(ticket),
+            last_confirmed_at=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+        if lease._transition(state, reason or "the lease ran out without a confirmation from the service") and (
             state is LeaseState.LOST
         ):
             self._tickets.pop(ticket.request.request_id, None)

@@ -339,7 +339,7 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         space: See *uri*.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         holder: As :class:`MemoryQueue` takes it.
     """

@@ -1,7 +1,7 @@
 """The commit protocol: what is done in which order, and what each answer means. It decides and does nothing else.
 
 Theory of operation
-    :func:`commit` is a generator. It yields *effects*; whoever drives it (the coordinator against real services,
+    :func:`commit` is a generator. It yields *effects*; its driver (the coordinator against real services,
     a simulator against fakes) performs each one and sends back its result, or throws what it raised. What it
     returns is a :class:`Verdict`, classified once, here.
 
@@ -21,7 +21,8 @@ Theory of operation
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
     behind us offer and puts it behind our own attempt, ``Release`` tells each what became of it. It comes as late as it
-    can, since whoever arrives meanwhile travels along. An offer that somebody has taken is out of its owner's hands:
+    can, since a waiter that arrives meanwhile is carried too. An offer that somebody has taken is out of its owner's
+    hands:
 
     1. L holds the latch and takes M's offer.   2. L stalls, and loses its lease.
     3. M is granted the latch and fails: nothing of M was swapped.
@@ -36,7 +37,7 @@ The lock is not the safety; the swap is
     lease can only swap a pointer that nobody has moved.
 
 Classification
-    SUCCESS: our location is the pointer, or stands in the unbroken metadata log back from it.
+    SUCCESS: our location is the pointer, or is in the unbroken metadata log back from it.
     FAILURE: the pointer has left our base, and the unbroken log from the base lacks ours; or no swap was ever sent.
     UNKNOWN: anything else. Every file is kept.
 
@@ -331,6 +332,7 @@ def commit(limits: Limits) -> Steps:
         try:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
         except OfferLost:
+            assert not in_doubt, "an attempt that is in doubt is not offered again"
             # The table itself says what became of it, and Plan looks there. So do it ourselves, if it is not there.
             in_doubt = True
             continue
@@ -350,7 +352,7 @@ def commit(limits: Limits) -> Steps:
             yield Release(verdict)
         if verdict is not None and verdict.cause is Cause.PHASE and phases < limits.phases:
             phases += 1
-            continue  # By now it is known which locks to take. Whoever waits for the commit does not notice.
+            continue  # By now it is known which locks to take. The caller of the commit does not notice.
         if verdict is not None and isinstance(verdict.error, LockLost) and latches < limits.latches:
             continue  # We stalled, or the lock service was away. Nothing was swapped: queue again.
         if verdict is not None:
@@ -444,7 +446,7 @@ def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
 def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
     """Send one swap and classify it.
 
-    The race that ``LOST_REPLY`` stands for:
+    The race behind ``LOST_REPLY``:
 
     1. We send the swap; the connection breaks before the answer.
     2. The service may have done it, may do it in a minute, or never got it.
@@ -485,13 +487,13 @@ def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitSt
     1. We pass ``EnsureActive`` and stall; our latch runs out.   2. Such a writer takes it and reads our base.
     3. We swap: the pointer is where we read it.   4. The writer puts its own file over ours.
 
-    So who lost the latch meanwhile takes it once more: then whoever had it at 3 is done, and the log tells.
+    So a writer that lost the latch meanwhile takes it once more: then the one of step 2 is done, and the log tells.
     """
     for check in range(limits.status_checks):
         try:
             where: Where = yield Confirm(plan)
         except LockTimeout:
-            break  # whoever has the latch keeps it for longer than anybody should wait
+            break  # the holder keeps the latch for longer than anybody should wait
         except Exception:  # noqa: BLE001 - it was swapped, so nothing is a proof that it was not
             where = Where.UNDECIDED
         match where:

@@ -6,7 +6,7 @@ Theory of operation
     by an *agent*, the name of a thread that no other one ever has. A cycle of waits, each for a request of the agent of
     the next one, ends only when one of them is withdrawn: the youngest, the one with the largest place.
 
-    All agents look for themselves, whenever they like, and so need no word of each other: places are the same for
+    All agents look for themselves, whenever they like, and so need not talk to each other: places are the same for
     everybody, so of one cycle all find the same youngest. The youngest wait of all that are in cycles is the youngest
     of whatever cycle it finds, so somebody always gives in.
 

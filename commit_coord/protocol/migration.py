@@ -9,8 +9,8 @@ Pure: decides, and does nothing else. ``tests/proof/model/Migration.tla`` checks
         ◄──      ◄──
 
 Phase and epoch are properties of the table in Iceberg's metadata, so each change of them is a new metadata location:
-whoever planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a writer
-whose locks are not those that the phase asks for lets go, takes these, and starts over.
+a writer that planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a
+writer whose locks are not those that the phase asks for lets go, takes these, and starts over.
 """
 
 from __future__ import annotations
@@ -102,8 +102,13 @@ def locks_of(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
     """Return the lock managers whose locks *phase* asks for, in the order in which they are taken.
 
     Who changes the phase takes both: the locks of the phase before, and of the one after. On the way back from
-    ``zookeeper`` the metastore's can't be had: there the guard stands until the phase has changed.
+    ``zookeeper`` the metastore's can't be had: there the guard is until the phase has changed.
     """
     if phase is Phase.ZOOKEEPER:
         return (ZOOKEEPER,)
     return (HMS, ZOOKEEPER) if phase is Phase.BOTH or changing else (HMS,)
+
+
+assert all(set(locks_of(phase, changing=True)) >= set(locks_of(phase)) for phase in Phase), (
+    "a change of the phase excludes every writer of the phase before"
+)

@@ -35,3 +35,10 @@ def compatible(requested: LockMode, existing: LockMode) -> bool:
 def stronger(one: LockMode, other: LockMode) -> LockMode:
     """Return the mode that covers both."""
     return one if one is X else other
+
+
+assert all(
+    compatible(mode, stronger(one, other)) <= min(compatible(mode, one), compatible(mode, other))
+    for one, other in COMPATIBLE
+    for mode in LockMode
+), "what the weaker mode keeps out, the stronger one keeps out"

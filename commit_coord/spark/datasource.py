@@ -256,7 +256,7 @@ def _lock(
     if needed.held is Held.ALL:
         return None
     if holder is None:
-        raise ConfigError("nobody holds the locks of this write: call commit_coord.spark.register(spark) first")
+        raise ConfigError("no process holds the locks of this write: call commit_coord.spark.register(spark) first")
     holder.acquire(
         claim, given.get("catalog"), given.properties, dict(needed.locks), f"{mode} {'.'.join(table.name())}"
     )

@@ -113,7 +113,7 @@ def hadoop_uris(spark: SparkSession, paths: Sequence[str]) -> dict[str, str]:
 
 
 def spark_path(location: str) -> str:
-    """Return *location* as Spark has to be told: PyIceberg's bare paths are local, and Hadoop's S3 is ``s3a``."""
+    """Return *location* as Spark needs it: PyIceberg's bare paths are local, and Hadoop's S3 is ``s3a``."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         return location if location.startswith("file:") else f"file://{location}"

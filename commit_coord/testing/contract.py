@@ -270,7 +270,7 @@ class Contender:
             self.error = error
 
     def queued(self) -> Self:
-        """Return once the request stands in the queue."""
+        """Return once the request is in the queue."""
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 
@@ -548,7 +548,7 @@ class LockContract:
             reader.release()
 
     def test_generations_grow(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
-        """Each grant of one resource has a larger generation than the one before, whoever gets it."""
+        """Each grant of one resource has a larger generation than the one before, of any owner."""
         generations = []
         for client in (manager, other, manager, other):
             with client.acquire(latch(), deadline=soon()) as lease:
@@ -641,7 +641,7 @@ class LockContract:
             excludes_nothing(manager, other)
             return
         with manager.acquire(request((X, TABLE), statement="ALTER TABLE t"), deadline=soon()):
-            # Another waiter stands between: the message names the holder and not the next in the queue.
+            # Another waiter is between them: the message names the holder and not the next in the queue.
             between = Contender(other, request((X, TABLE), statement="waits too")).queued()
             started = time.monotonic()
             waiter = Contender(other, request((S, PART_A)), seconds=0.3).ended()
@@ -834,7 +834,7 @@ class LockContract:
     def test_close_ends_what_tries_again(
         self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Who sleeps between two tries of the deny policy stands in no queue, and is not granted later either."""
+        """Between two tries of the deny policy a request is in no queue, and is not granted later either."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return
@@ -1175,7 +1175,7 @@ class LockContract:
     def test_a_holder_finds_what_the_last_one_left(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds.
+        """The note of a latch goes from release to grant, also to a waiter, and only from a holder.
 
         Who takes now one lock and now another keeps notes in some of them, and declares none.
         """

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
@@ -22,8 +23,6 @@ from commit_coord.protocol.backoff import next_wait
 from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
-
-Table = tuple[str, ...]
 
 _TRIES = 10
 """Of a creation or a rename whose answer got lost."""
@@ -76,7 +75,7 @@ class Administration:
             location=location,
         )
 
-    def rename(self, old: Table, new: Table) -> None:
+    def rename(self, old: Identifier, new: Identifier) -> None:
         """Move a table to another name, on the condition that its pointer is the one that goes along.
 
         Raises:
@@ -113,7 +112,7 @@ class Administration:
             "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
         )
 
-    def refuse_drop(self, table: Table) -> None:
+    def refuse_drop(self, table: Identifier) -> None:
         """Return when *table* may be dropped by this catalog.
 
         Raises:

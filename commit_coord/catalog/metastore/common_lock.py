@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.clock import Clock
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
-
-Table = tuple[str, ...]
 
 
 class CommonLock:
@@ -51,11 +51,11 @@ class CommonLock:
             self._another = self._open_another()
         return self._another
 
-    def held(self, table: Table) -> Lease | None:
+    def held(self, table: Identifier) -> Lease | None:
         """Return the lease by which our latch of *table* is the common lock; None where it is not."""
         return None if self.own is None else self.own.latch_of(Resource.table(table))
 
-    def of(self, table: Table) -> AbstractContextManager[Lease]:
+    def of(self, table: Identifier) -> AbstractContextManager[Lease]:
         """Return the common lock of *table*: the latch itself, or one more for the swap.
 
         Raises:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError, LockRefused
@@ -17,11 +18,9 @@ from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import Resource
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_PHASE, Phase, State
 
-Table = tuple[str, ...]
-
 
 class OperationsHold(LockRefused):
-    """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
+    """The phase of a table can't be changed yet: operation locks are held where no writer of the new phase looks."""
 
 
 class Phases:
@@ -66,13 +65,16 @@ class PhaseChanges:
     def __init__(self, phases: Phases, servers: Servers, locks: MigratingLockManager | None) -> None:
         self._phases, self._servers, self._locks = phases, servers, locks
 
-    def checked(self, table: Table, before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(
+        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+    ) -> dict[str, Any]:
         """Return the properties *after*, of a new table in its database's phase; asked under the latch.
 
         Args:
             table: Whose.
             before: The head's; empty for a new table.
             after: What a commit is about to publish.
+            changes_phase: Whether that commit may change the phase.
 
         Raises:
             ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
@@ -83,7 +85,7 @@ class PhaseChanges:
             return {**after, **(State(phase=phase, epoch=0).changed_to(phase) if phase is not Phase.HMS else {})}
         if all(before.get(key) == after.get(key) for key in (LOCK_PHASE, LOCK_EPOCH)):
             return dict(after)
-        if self._locks is None or not self._locks.beliefs.is_changing:
+        if self._locks is None or not changes_phase:
             raise ConfigError(
                 "the phase of a table is changed by `commit-coord migrate` alone",
                 table=table_name(table),

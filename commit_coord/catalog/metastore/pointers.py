@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore import hive_table
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TABLE_TYPE
@@ -28,8 +29,6 @@ from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 MODIFIED = "The table has been modified"
 """How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
 
@@ -50,7 +49,7 @@ class Pointers:
     def __init__(self, client: MetastoreClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
-    def find(self, table: Table) -> Any:
+    def find(self, table: Identifier) -> Any:
         """Return the metastore's table, None when there is none.
 
         Raises:
@@ -69,7 +68,7 @@ class Pointers:
             )
         return found
 
-    def found(self, table: Table) -> Any:
+    def found(self, table: Identifier) -> Any:
         """Return the metastore's table.
 
         Raises:
@@ -80,7 +79,7 @@ class Pointers:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
         return found
 
-    def location(self, table: Table) -> str | None:
+    def location(self, table: Identifier) -> str | None:
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
@@ -90,7 +89,7 @@ class Pointers:
         return None if found is None else found.parameters[METADATA_LOCATION]
 
     def alter(
-        self, table: Table, altered: Any, *, expected: tuple[str, str] | None, base: str, server: str
+        self, table: Identifier, altered: Any, *, expected: tuple[str, str] | None, base: str, server: str
     ) -> SwapResult:
         """Send an alter and say what its answer proves.
 
@@ -141,7 +140,7 @@ class Pointers:
             else:
                 return SwapResult.SWAPPED
 
-    def _is_still(self, table: Table, base: str) -> bool:
+    def _is_still(self, table: Identifier, base: str) -> bool:
         """Return whether the pointer is seen to be *base*."""
         try:
             return self.location(table) == base

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.errors import LockLost
 from commit_coord.locks.base import Lease
-
-Table = tuple[str, ...]
 
 
 class _CommonLock(Protocol):
     def is_common(self, lease: Lease, /) -> bool: ...
 
-    def of(self, table: Table) -> AbstractContextManager[Lease]: ...
+    def of(self, table: Identifier) -> AbstractContextManager[Lease]: ...
 
 
 class UnconditionalWriters:
@@ -33,7 +33,7 @@ class UnconditionalWriters:
         """Remember that *location* may have been swapped in while the common lock was lost."""
         self._in_doubt.add(location)
 
-    def wait(self, table: Table, location: str, latch: Lease) -> bool:
+    def wait(self, table: Identifier, location: str, latch: Lease) -> bool:
         """Wait for those that may have read the pointer of *table* before it was swapped to *location*.
 
         Args:

@@ -1,6 +1,6 @@
 """Who writes to the tables of a metastore, by what can be seen: its locks, the tables' history, the registry.
 
-A metastore keeps no history of its locks. So they are listed again and again for a while; a lock that stands for less
+A metastore keeps no history of its locks. So they are listed again and again for a while; a lock that is there for less
 than it takes from one listing to the next is seen by chance. What a table's snapshots tell is seen in any case.
 """
 
@@ -133,7 +133,7 @@ def watch(
         if clock.now() - started >= seconds:
             break
         clock.sleep(_EVERY)
-    ready.update(writer.client for writer in registry())  # whoever has just begun may be heard of a moment later
+    ready.update(writer.client for writer in registry())  # one that has just begun may be registered a moment later
     sightings = []
     for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))

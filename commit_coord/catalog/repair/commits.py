@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.iceberg.attempt import Attempt
 
 RESTORED_FROM = "commit-coord.restored-from"
 """Summary property of a snapshot that was brought back: the metadata file that had published it before."""
-
-Table = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Repair:
         remembered: How many commits the lock service says were lost.
     """
 
-    table: Table
+    table: Identifier
     commits: tuple[LostCommit, ...]
     remembered: int = 0
 
@@ -68,5 +68,5 @@ class Repair:
 
     @property
     def by_hand(self) -> list[LostCommit]:
-        """What has to be done again by whoever wanted it."""
+        """What its users have to do again."""
         return [commit for commit in self.commits if not commit.restorable and not commit.restored]

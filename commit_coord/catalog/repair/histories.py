@@ -19,9 +19,10 @@ from pyiceberg.manifest import (
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Table
+from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit
 from commit_coord.catalog.repair.content import (
     Content,
     branches_of,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class LostHistories:
     """Compares lost histories with the present one."""
 
-    def __init__(self, coordinator: Coordinator, table: Table, head: TableMetadata, location: str) -> None:
+    def __init__(self, coordinator: Coordinator, table: Identifier, head: TableMetadata, location: str) -> None:
         self._read = coordinator.read
         self._table = table
         self._head = head

@@ -35,7 +35,7 @@ from commit_coord.locks.hms.requests import (
     Guarded,
     HmsBlocker,
     HmsTicket,
-    Standing,
+    MetastoreLock,
     grouped,
     is_operation,
     translated,
@@ -256,20 +256,20 @@ class HmsQueue:
     def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
         """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
         request, now = ticket.request, self._clock.now()
-        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        # A request with an id that is in use waits for that, too; once is enough.
         in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
         with translated(request):
             answered = self._clock.now()
             for one in list(in_the_way):
-                said = one.said
-                if said is not None and said.request_id == request.request_id and said.client != self.tickets.client:
+                info = one.agent_info
+                if info is not None and info.request_id == request.request_id and info.client != self.tickets.client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-                if said is not None and said.guard:
+                if info is not None and info.guard:
                     raise Guarded(
                         "the table is guarded: its writers use another lock manager than the metastore's",
                         locks=request,
-                        guard=said.request_id,
-                        statement=said.statement,
+                        guard=info.request_id,
+                        statement=info.statement,
                         accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
                     )
                 if self._is_over(one, now, answered) or one.request_id == request.request_id:
@@ -283,12 +283,12 @@ class HmsQueue:
         ticket.blocked_by = nearest.lock_id
         return self._blocker(nearest, in_the_way, before, now=now)
 
-    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[Standing]:
+    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
 
         Args:
             ticket: Ours.
-            ids: Also whoever has its request id.
+            ids: Also a lock that has its request id.
         """
         wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
         if ids:
@@ -305,20 +305,20 @@ class HmsQueue:
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""
         if not is_operation(request):
-            return ()  # Whoever holds a latch waits for nothing.
+            return ()  # A latch holder waits for nothing.
         with translated(request):
-            standing = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
+            locks = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
         ticket = self.tickets[request.request_id]
-        return waits_among([*standing, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else standing)
+        return waits_among([*locks, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else locks)
 
-    def _as_it_will_be_listed(self, ticket: HmsTicket) -> Standing:
+    def _as_it_will_be_listed(self, ticket: HmsTicket) -> MetastoreLock:
         """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
         owner = ticket.request.owner
         host, user = hms_names.host(owner, self._held.agent), hms_names.user(owner)
         agent = hms_names.agent(
             ticket.request, client=self.tickets.client, requested_ms=0, lease_ms=self._settings.lease_ms
         )
-        return Standing(
+        return MetastoreLock(
             _LAST,
             [
                 ListedLock(
@@ -338,21 +338,21 @@ class HmsQueue:
     def all_stand(self, places: Mapping[str, int]) -> bool:
         """See :meth:`Deadlocks.all_stand`."""
         with translated(None):
-            standing = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
-        return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
+            places_now = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
+        return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
-        self, standing: Standing, in_the_way: Sequence[Standing], before: HmsBlocker | None, *, now: float
+        self, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
     ) -> HmsBlocker:
-        said, listed = standing.said, standing.listed[0]
+        info, listed = lock.agent_info, lock.listed[0]
         first = in_the_way[0].lock_id
         expires = None
-        if said is not None and said.lease_ms is not None:
-            expires = self.leases.heartbeats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
+        if info is not None and info.lease_ms is not None:
+            expires = self.leases.heartbeats.get(lock.lock_id, (0, now))[1] + info.lease_ms / 1000
         return HmsBlocker(
-            request_id=standing.request_id,
-            owner=hms_names.owner_of(listed, said),
-            requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+            request_id=lock.request_id,
+            owner=hms_names.owner_of(listed, info),
+            requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
             ahead=len(in_the_way),
             first=first,
             since=before.since if before is not None and before.first == first else now,
@@ -360,14 +360,14 @@ class HmsQueue:
             expires=expires,
         )
 
-    def _is_over(self, standing: Standing, asked: float, answered: float) -> bool:
+    def _is_over(self, lock: MetastoreLock, asked: float, answered: float) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
         Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
         """
         return is_over(
-            standing.listed[0],
-            standing.heartbeat_ms,
+            lock.listed[0],
+            lock.heartbeat_ms,
             heartbeats=self.leases.heartbeats,
             failures=self._metastore.failures,
             asked=asked,

@@ -1,7 +1,7 @@
 """Leases in a metastore: how they are extended and given back.
 
 Liveness
-    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    Servers do not free the locks of dead clients by themselves. So each of our requests says for how long
     it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
     clock, or whose process has ended on this host:
 
@@ -78,7 +78,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         return not self.was_silent(ticket)
 
     def was_silent(self, ticket: HmsTicket) -> bool:
-        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+        """Return whether the service may not have heard of *ticket* for a lease, before the answer that it just gave.
 
         Then whatever it answered, the place is not to be relied on any more:
 

@@ -11,7 +11,7 @@ Theory of operation
 Who waits while holding
     1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
     2. B, in ``zookeeper``, holds ZooKeeper's, and its guard waits for the metastore's: neither goes on.
-    So whoever waits for its second lock looks at the phase now and then, and lets go when it has changed.
+    So a request that waits for its second lock looks at the phase now and then, and steps back when it has changed.
 
 The guard
     Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
@@ -20,7 +20,7 @@ The guard
 
 Operation locks
     They are taken on the sides that the phase asks for, and stay there until they end: the phase leaves ``both`` only
-    when none of them stands on the side alone that is about to be left. Locks on databases are taken on both sides.
+    when none of them is only on the side that is about to be left. Locks on databases are taken on both sides.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class MigratingLockManager(HandoverLockManager):
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # the metastore's is not, and who starts over stands behind the others
+        fifo=False,  # the metastore's is not, and a request that starts over is queued behind the others
         reach="network",
         expiry=True,
         survives_restart=True,
@@ -134,7 +134,7 @@ class MigratingLockManager(HandoverLockManager):
                 assert isinstance(lease, MigratingLease)
                 changed = True
                 try:
-                    changed = self.beliefs.have_changed(lease.phases)
+                    changed = self.beliefs.have_changed(lease.phases, request)
                 finally:
                     if changed:
                         lease.release()
@@ -229,7 +229,7 @@ def open_manager(
         space: As for ZooKeeper.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
     Raises:

@@ -104,7 +104,7 @@ class Sides:
             space: As for ZooKeeper.
             settings: Times.
             clock: Where time and chance come from.
-            events: Who is told.
+            events: Receives what happens to locks.
             options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
         Raises:
@@ -133,7 +133,8 @@ class Sides:
     def one_sided(self, table: Resource, phase: Phase) -> Sequence[LockEntry]:
         """Return the operation locks on *table*, and on its database, that are held where *phase* would not see them.
 
-        Who waits for its first lock stands on one side alone, too, and is left out: once granted it looks at the phase.
+        A request that waits for its first lock is on one side alone, too, and is left out: once granted it looks at the
+        phase.
         """
         near = {table, *table.ancestors}
         found = {

@@ -35,7 +35,7 @@ from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
 from commit_coord.process import Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
-_LOOK_AGAIN = 1.0
+LOOK_AGAIN_S = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
 
 
@@ -83,18 +83,18 @@ class SqlQueue:
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         first = self._clock.now()
         if not (request.offer and self.requests.store.remote):
-            return self.requests.retries.until(deadline, lambda: self._enter_once(request, first))
+            return self.requests.retries.until(deadline, lambda: self.enter_once(request, first))
         # Where no connection can be had, nothing is sent, and nobody can take the offer.
         self.requests.retries.until(deadline, self.requests.store.connection.reach)
         try:
-            return self._enter_once(request, first)
+            return self.enter_once(request, first)
         except Interrupted:
             try:
                 return self.requests.retries.until(deadline, lambda: self._entered(request, first))
             except LockServiceUnavailable as error:
                 raise OfferLost("whether the request entered is not known", locks=request) from error
 
-    def _enter_once(self, request: LockRequest, first: float) -> Blocker | None:
+    def enter_once(self, request: LockRequest, first: float) -> Blocker | None:
         """Enter and look in one transaction; *first* is when the first try was sent."""
         connection, sent = self.requests.store.connection, self._clock.now()
         try:
@@ -104,7 +104,7 @@ class SqlQueue:
         return self._noted(request, rows, sent)
 
     def _entered(self, request: LockRequest, first: float) -> Blocker | None:
-        """Return what stands in the way of *request*, which was sent at *first* and whose reply was lost.
+        """Return what blocks *request*, which was sent at *first* and whose reply was lost.
 
         A request with an offer is never sent a second time:
 
@@ -152,7 +152,7 @@ class SqlQueue:
         """See :meth:`Queue.wait`."""
         request, deadline, retries = acquire.request, until, self.requests.retries
         assert isinstance(blocker, SqlBlocker)
-        until = min(deadline, self._clock.now() + _LOOK_AGAIN)
+        until = min(deadline, self._clock.now() + LOOK_AGAIN_S)
         if blocker.expires_at is not None:
             until = min(until, blocker.expires_at)
         tick = self._settings.poll_interval_ms / 1000
@@ -198,7 +198,7 @@ class SqlQueue:
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+        """Return what to raise when a request with an offer is gone; it was taken before that, or not.
 
         It is never entered again: the offer of the same id would be another one.
         """

@@ -1,6 +1,6 @@
 """Every SQL statement of the ``lease`` lock manager, named and described; the same text for SQLite and PostgreSQL.
 
-Parameters are written ``:name``. What the two databases spell differently stands in braces and is filled in by the
+Parameters are written ``:name``. What the two databases spell differently is in braces and is filled in by the
 store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` what the wall clock said
 when the other one was 0, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
 ``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` what locks the rows that a question
@@ -394,7 +394,7 @@ NAME_LEASE = """
     FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place
     ON CONFLICT (scope, lease_id) DO NOTHING"""
 
-# Forget the leases whose requests are gone, whoever removed them.
+# Forget the leases whose requests are gone, also those that others removed.
 FORGET_LEASES = f"""
     DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 

@@ -71,7 +71,7 @@ class Access:
                 "authentication needs a user and a password",
                 key="lock.zk.auth",
                 value=self.auth,
-                accepted="lock.zk.user and lock.zk.password beside it",
+                accepted="lock.zk.user and lock.zk.password with it",
             )
         if self.auth in (ZooKeeperAuth.SASL, ZooKeeperAuth.KERBEROS):
             self._check_sasl()

@@ -129,7 +129,7 @@ class BulkReader:
         return found
 
     def _has_multi_read(self) -> bool:
-        """Return whether the servers know multiRead. Those before 3.6 close the session of whoever sends it.
+        """Return whether the servers know multiRead. Those before 3.6 close the session of a client that sends it.
 
         So the first time it is tried in a session that is thrown away.
         """

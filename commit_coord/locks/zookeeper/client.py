@@ -227,7 +227,7 @@ class Session:
         return [queries.listing(queries.found(answer)) for answer in answers[int(sync) :]]
 
     def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
-        """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
+        """Return the children of *path* and what *note* holds, of one moment, after an answer of the leader."""
         _, listing, node = self.connection.ask(
             [queries.sync, queries.children_of(path), queries.data_of(note, None)], patience, of_leader=True
         )

@@ -31,7 +31,7 @@ _WINDOW = 128
 """Requests under way at once: kazoo's pipe takes some 270 bytes, and would block behind a lost connection."""
 
 CLOSING = 3.0
-"""Seconds that closing waits for the server's word; the session ends without it too."""
+"""Seconds that closing waits for the server's answer; the session ends without it too."""
 
 
 class SessionEvent(StrEnum):
@@ -57,7 +57,8 @@ class Connection:
         self._clock = clock
         self._listener = listener
         self._lock = threading.Lock()
-        self._opening: Opening | None = None
+        self.opening: Opening | None = None
+        """The session with its client; None before the first use and after it has been closed."""
         self._closed = False
         """Whether its user has closed it, and not used it since: what kazoo still says is of no interest to him."""
         self.handler: Handler | None = None
@@ -78,7 +79,7 @@ class Connection:
     @property
     def id(self) -> int:
         """The server's id of the present session, 0 when there is none."""
-        opening = self._opening
+        opening = self.opening
         client = opening.client if opening is not None else None
         found: int | None = client._session_id if client is not None else None
         return found or 0
@@ -102,7 +103,7 @@ class Connection:
         """End the session, and with it every ephemeral node. A later use begins another one."""
         self._closed = True
         with self._lock:
-            opening, self._opening = self._opening, None
+            opening, self.opening = self.opening, None
         if opening is None:
             return
         self.go_on()
@@ -171,13 +172,13 @@ class Connection:
     def connected(self, until: float) -> Any:
         """Return the client once it has a connection."""
         self._closed = False
-        opening = self._opening
+        opening = self.opening
         if opening is None:
             with self._lock:
-                if self._opening is None:
-                    self._opening = Opening(self._access, self.asked_ms, self._clock, self)
-                    self._opening.ends_with(self)
-                opening = self._opening
+                if self.opening is None:
+                    self.opening = Opening(self._access, self.asked_ms, self._clock, self)
+                    self.opening.ends_with(self)
+                opening = self.opening
         if not opening.done.wait(max(0.0, until - self._clock.now())):
             raise self.refusals.unanswered(opening.log)
         client = opening.client
@@ -199,8 +200,8 @@ class Connection:
     def _drop(self, opening: Opening | None = None) -> None:
         """Begin anew with the next use."""
         with self._lock:
-            if opening is None or self._opening is opening:
-                opening, self._opening = self._opening, None
+            if opening is None or self.opening is opening:
+                opening, self.opening = self.opening, None
         if opening is not None:
             threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
 

@@ -129,7 +129,7 @@ class Entering:
             listings = self._look_again(ticket, part, patience)
 
     def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
-        """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
+        """Return the listings of what is not free yet; the leader answers, and with its answer a lease begins."""
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
         listings: list[Listing | None]
@@ -234,7 +234,7 @@ class Entering:
                 ticket.generation = max(ticket.generation, node.stat.changed_below)
                 part.unclear.remove(resource)
 
-    def _clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
+    def clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
         """Wipe marks of X locks that are gone.
 
         1. A mark is found, of version 7.   2. The list shows no X.   3. Somebody enters an X, and marks it: version 8.
@@ -266,7 +266,7 @@ class Entering:
                 unclear.append(resource)
                 blocked = blocked or (resource, before)
         part.unclear = unclear
-        self._clear_marks(ticket.request, part, unmarked)
+        self.clear_marks(ticket.request, part, unmarked)
         return blocked
 
 

@@ -1,7 +1,7 @@
 """The journal of the ``zookeeper`` lock manager: what became of request ids, until each entry's time is over.
 
-ZooKeeper's own time-to-live is off unless the servers were told otherwise. So each entry stands once more, below the
-span of time in which it expires, and whoever writes looks now and then for spans that are over.
+ZooKeeper's own time-to-live is off unless the servers are configured otherwise. So each entry is there once more, below
+the span of time in which it expires, and writers look now and then for spans that are over.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Theory of operation
         /<namespace>/<db>/<table>/<k=v>/LOCK-<SHARED|EXCLUSIVE>-<sequence>
 
     Where the namespace is ours alone, a table or database that somebody locks in X is *marked*: its node holds the
-    request's id. Whoever locks a partition holds S on the table, and finds out by its empty node that no X stands
+    request's id. Who locks a partition holds S on the table, and finds out by its empty node that no X stands
     there, without a list of all the table's locks and partitions. Marks are made with the lock and may outlive it: who
     finds one looks at the list, and wipes it when no X is in there and the node has the version that it had before.
 
@@ -264,7 +264,7 @@ class RequestData:
         client: Whose request it is: the manager that entered it.
         owner: Who asked.
         scope: Operation or commit.
-        lease_ms: How long the server keeps the session without a word; None for an explicit lock.
+        lease_ms: How long the server keeps the session without a message; None for an explicit lock.
         agent: The thread that made it.
     """
 

@@ -66,7 +66,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         space: Separates what does not concern each other in one namespace. Empty shares the namespace with Hive.
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
         clock: Where time comes from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         host: Names this process, and tells which others have ended.
         connect: Makes the connection of a session.

@@ -1,11 +1,11 @@
-"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by whoever holds.
+"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by the holder.
 
 An offer is a node of its own, created and deleted by the same multis as its request. Its first line names the request
 that took it; writing that is a change of one version, and withdrawing it a deletion of one version, so that of a taker
 and an owner who changed its mind one comes first. Many are taken by one multi, which the taker's own node is part of.
 
 A holder's release deletes, in one multi with its own nodes, the requests that it carried, and writes their answers into
-the journal: whoever finds its request gone finds the answer, at whatever server it looks.
+the journal: a waiter that finds its request gone finds the answer, at whatever server it looks.
 """
 
 from __future__ import annotations

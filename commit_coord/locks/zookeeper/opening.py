@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """What is told of a session."""
+    """What happens to a session."""
 
     heard: Heard
     """From when the servers count the session."""
@@ -48,7 +48,7 @@ class Opening:
         access: Where and who.
         asked_ms: The session timeout that is asked for.
         clock: Where time comes from.
-        owner: What is told of the session; None for a session that is thrown away.
+        owner: Receives what happens to the session; None for a session that is thrown away.
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
@@ -78,7 +78,7 @@ class Opening:
             # Not kazoo's own event: it is set before the authentication, and may be cleared before we look.
             if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
+        except Exception as error:  # noqa: BLE001 - raised where the client was asked for
             if self._problem is not self._UNAUTHENTICATED:
                 self.log.last = str(error)
         finally:

@@ -54,7 +54,7 @@ _APART = Backoff(initial_ms=50, maximum_ms=1000)
 _ROUNDS = 3
 """So often is a request in parts withdrawn until its partitions are lifted to their prefixes."""
 
-_BESIDE_HIVE = 5.0
+BESIDE_HIVE_S = 5.0
 """Seconds for which a waiter keeps its place behind a lock of Hive's own."""
 
 
@@ -206,7 +206,7 @@ class ZooKeeperQueue:
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= BESIDE_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
             if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._retries.until(deadline, partial(self._remove_dead, blocker))
@@ -221,7 +221,7 @@ class ZooKeeperQueue:
         self._view.remove(blocker.request_id, self._view.standing())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
+        """Return *blocker* with its owner, whom the node of its request names unless it is Hive's own."""
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 
@@ -242,7 +242,7 @@ class ZooKeeperQueue:
         """Wait until the leader has heard of this client, if that may be so long ago that the lease is about to end.
 
         1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
-        3. The leader is told of it with the next ping only: until then the session may end at any moment.
+        3. The leader hears of it with the next ping only: until then the session may end at any moment.
         """
         relay = self.leases.lease_seconds * RELAY
         until = self._clock.now() + 2 * relay

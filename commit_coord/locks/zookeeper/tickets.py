@@ -32,7 +32,7 @@ class Step:
 
     operations: list[Operation]
     instead: Callable[[], None] = nothing
-    """Done where that is refused: by default nothing, since whoever it is for has gone by itself."""
+    """Done where that is refused: by default nothing, since the request that it is for has gone by itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ZooKeeperTicket(Ticket):
-    """A request in ZooKeeper. Its word is the answer of the leader."""
+    """A request in ZooKeeper. An answer of the leader confirms it."""
 
     parts: list[Part]
     session: int = -1

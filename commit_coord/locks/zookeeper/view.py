@@ -1,6 +1,6 @@
 """Who holds and who waits in ZooKeeper, and freeing it by force: what an administrator sees and does.
 
-Looks at everything that stands, so it is not for the path of an acquire, except where a dead owner has to be removed.
+Looks at every request, so it is not for the path of an acquire, except where a dead owner has to be removed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class View:
             if stat is not None and stat.session == 0
         ]
         if persistent:
-            # Looked for behind that: whoever has a marker by now had its locks before.
+            # Looked for after that: a request that has a marker by now had its locks before.
             standing = self.standing()
             created = {lock.stat.created for lock in standing}
             stats = zip(persistent, self._session.exists(persistent), strict=True)
