@@ -109,7 +109,7 @@ class Connection:
         connect_ms: For connecting, where that is less than for calls.
 
     Raises:
-        NotSent: The server can't be reached, or does not let us in.
+        NotSent: The server can't be reached, or authentication failed.
     """
 
     def __init__(self, address: str, access: Access, *, connect_ms: int | None = None) -> None:
@@ -145,7 +145,7 @@ class Connection:
             self._transport.open()
         except Exception as error:
             raise NotSent(
-                "the metastore refused to authenticate us",
+                "metastore authentication failed",
                 uri=address,
                 service=access.kerberos_service,
                 accepted="a ticket that is valid (kinit), and hive.kerberos-service-name as in the servers' principal",
@@ -195,7 +195,7 @@ class Connection:
         """Return what to try when the other end hung up at the first word."""
         if self._answered or getattr(error, "type", None) != TTransportException.END_OF_FILE:
             return {}
-        return {"accepted": "hive.kerberos-authentication=true, if it hangs up on whoever does not authenticate"}
+        return {"accepted": "hive.kerberos-authentication=true, if the server requires it"}
 
     def close(self) -> None:
         """Close it; may be called again."""

@@ -104,7 +104,7 @@ class Queue(Protocol):
 
         Raises:
             Carried: The request ended that way.
-            OfferLost: It is gone, and what became of its offer is not known.
+            OfferLost: The request is gone, and the outcome of its offer is not known.
         """
         ...
 
@@ -292,7 +292,7 @@ class Acquirer:
         except LockServiceUnavailable as error:
             if not request.offer or self.queue.retract(request):
                 raise
-            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
+            raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error
 
     def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
         """Raise, or return until when to wait for the answer to an offer that another holder has taken.

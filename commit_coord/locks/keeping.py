@@ -360,7 +360,7 @@ class Keeper(Generic[TicketT]):
                 ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
                 self.observe(ticket, LeaseEvent.CONFIRMED)
             else:
-                self.observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
+                self.observe(ticket, LeaseEvent.DENIED, "the lease expired or was released by force")
 
     def beat(self) -> float | None:
         """Do what is due: releases that failed, renewals, what time alone decides, and the service's chores."""

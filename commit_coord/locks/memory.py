@@ -116,8 +116,8 @@ class MemoryLeases:
     def lost(self, request_id: str) -> None:
         """The lease of *request_id* was freed by force."""
         lease = self._leases.get(request_id)
-        if lease is not None and lease._transition(LeaseState.LOST, "freed by force"):
-            self._events.emit(LockLeaseLost(request=str(lease.request), reason="freed by force"))
+        if lease is not None and lease._transition(LeaseState.LOST, "released by force"):
+            self._events.emit(LockLeaseLost(request=str(lease.request), reason="released by force"))
 
     def close(self, end_waits: Callable[[], None]) -> None:
         """Release every lease of this client that is not explicit."""
@@ -243,10 +243,10 @@ class MemoryQueue:
         if ticket is not None and ticket.request is request:
             return ticket
         if not request.offer:
-            raise LockRefused("the request was taken out of the queue by force", locks=request)
+            raise LockRefused("the request was removed from the queue by force", locks=request)
         if entry := self.space.answers.get(request.request_id, self._clock.now()):
             raise Carried(entry)
-        raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+        raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
 
     def blocker(self, ticket: Ticket) -> Blocker | None:
         """Return what *ticket* waits for."""

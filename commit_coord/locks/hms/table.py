@@ -185,5 +185,5 @@ class HmsLockTable:
                 self._metastore.unlock(lock_id)
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
-                        self._keeper.observe(ticket, LeaseEvent.DENIED, "freed by force")
+                        self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")
         return freed

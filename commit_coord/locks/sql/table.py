@@ -82,7 +82,7 @@ class SqlLockTable:
             return False
         own = self._tickets.get(request_id)
         if own is not None:
-            self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
+            self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
         return True
 
     def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
