@@ -79,12 +79,12 @@ class Resource:
     def __post_init__(self) -> None:
         """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
-            raise ValueError(f"a resource needs a name on every level, got: {self.path!r}")
+            raise ValueError(f"no level of a resource name may be empty, got: {self.path!r}")
         try:
             "".join(self.path).encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"a name holds half of a surrogate pair, which no service can lock: {self.path!r}"
+                f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}"
             ) from error
 
     @classmethod

@@ -204,7 +204,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
         if not database or not table:
-            raise NoSuchName(f"a table needs a name on every level: {identifier!r}")
+            raise NoSuchName(f"no level of a table name may be empty: {identifier!r}")
         return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
@@ -218,7 +218,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         return self.pointers.location(table)
 

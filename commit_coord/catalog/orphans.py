@@ -158,7 +158,7 @@ def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_T
     """
     if older_than_ms < (0 if force else AT_LEAST_MS):
         raise InvalidArguments(
-            "a writer may be at work for so long: files that it has written and not committed would be lost with it",
+            "the age is too short: uncommitted files of a slow writer might be deleted",
             older_than_ms=older_than_ms,
             accepted=f"at least {AT_LEAST_MS} (an hour), or force",
         )
@@ -197,7 +197,7 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(found.table)
     if metadata.location != found.location:
-        raise NoSuchTableError(f"{table_name(found.table)} lies elsewhere by now: {metadata.location}")
+        raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(metadata.properties, location)
     spared = _referenced(coordinator, found.table)
@@ -340,7 +340,7 @@ def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]
         again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
     if found != again:
         raise InternalError(
-            "two Avro readers do not agree on the names in a file, so nothing is taken for an orphan",
+            "two Avro readers find different file names in a file, so no file is treated as an orphan",
             path=path,
             only_one=", ".join(sorted(found ^ again)[:3]),
         )
@@ -383,7 +383,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> Non
     mine = _key(location).rstrip("/")
     if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
         raise InvalidArguments(
-            "the location of the table is a root: whatever lies there may be anybody's", location=location
+            "the location of the table is a root directory, where other files may be", location=location
         )
     for other in _tables(catalog):
         if other == table:
@@ -395,7 +395,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> Non
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
-                    "another table lies in the location of this one: its files can't be told from orphans",
+                    "another table is inside the location of this table: its files can't be distinguished from orphans",
                     table=table_name(table),
                     other=table_name(other),
                     location=path,

@@ -246,7 +246,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             return
         if (found.lock_impl, found.lock_service) != (mine["impl"], mine["service"]):
             raise ConfigError(
-                "other processes use this catalog with another lock manager; use the same one, or stop them and run "
+                "other processes use this catalog with another lock manager: use the same one, or stop them and run "
                 "`commit-coord config --adopt-locks`",
                 catalog=self.name,
                 key="lock-impl",

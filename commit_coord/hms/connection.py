@@ -179,7 +179,7 @@ class Connection:
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             late = isinstance(getattr(error, "inner", error), TimeoutError)
             raise LostReply(
-                "the metastore took the call and did not answer in time" if late else "the metastore did not answer",
+                "the metastore did not answer the call in time" if late else "the metastore did not answer",
                 uri=self.address,
                 call=name,
                 cause=_reason(error),

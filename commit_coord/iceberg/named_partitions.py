@@ -104,7 +104,7 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         return internal(fit(value, result), result)
     except (ValueError, TypeError, OverflowError) as error:
         raise StatementError(
-            "no value of this partition column",
+            "invalid value for this partition column",
             column=field.name,
             value=value,
             type=kind if isinstance(field.transform, transforms.IdentityTransform) else field.transform,
@@ -141,7 +141,7 @@ def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpressio
     bounds = _bounds(field, value)
     if bounds is None:
         raise StatementError(
-            "which rows lie in it can't be told by a filter", column=field.name, transform=field.transform
+            "no filter can select the rows of this partition", column=field.name, transform=field.transform
         )
     kind = table.schema().find_type(field.source_id)
     first, end = (_written(moment, kind) for moment in bounds)

@@ -248,7 +248,7 @@ def _bounded(read: Read, location: str) -> Iterator[str]:
         nonlocal left
         left -= 1
         if left < 0:
-            raise LookupError(f"more than {_FILES} metadata files behind {location}")
+            raise LookupError(f"more than {_FILES} metadata files before {location}")
         return read(path)
 
     return versions(counted, location)

@@ -105,7 +105,7 @@ def rebase(
         file_id: A new UUID, for the names of files: no two tries may write files of one name.
     """
     if attempt.table_uuid != str(head.table_uuid):
-        return Conflict(reason="the table was dropped and made again since it was read")
+        return Conflict(reason="the table was dropped and created again since it was read")
     moved = attempt.base_location != head_location or attempt.base_sequence_number < fast_metadata.sequence_number(head)
     if moved and attempt.reads_data:
         return NeedsReplan(reason="the table moved since the data was read")

@@ -238,7 +238,7 @@ class HiveMetastore(LocalServer):
             check=False,
         )
         if done.returncode:
-            raise ServerFailed(f"the schema of {self.name} was not made", (done.stdout + done.stderr)[-4000:])
+            raise ServerFailed(f"the schema of {self.name} was not created", (done.stdout + done.stderr)[-4000:])
 
     def _prepare(self) -> None:
         conf = self.folder / "conf"

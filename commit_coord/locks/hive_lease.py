@@ -93,7 +93,7 @@ class LeaseObject:
             raise InvalidArguments("unknown lease type", value=self.lease_type, accepted="s, x", object=self)
         levels = self.partition_name.split("/") if self.partition_name else []
         if any(level.find("=") < 1 for level in levels):
-            raise InvalidArguments("not the name of a partition", value=self.partition_name, accepted="k=v/k2=v2")
+            raise InvalidArguments("invalid partition name", value=self.partition_name, accepted="k=v/k2=v2")
 
     @classmethod
     def of(cls, resource: Resource, mode: LockMode = LockMode.EXCLUSIVE) -> LeaseObject:
@@ -240,7 +240,7 @@ class Leases:
         duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)
         if not 0 < duration_ms <= self._max_ms:
             raise InvalidArguments(
-                "a lease can't be that long",
+                "invalid lease duration",
                 argument="lease_duration_sec",
                 value=lease_duration_sec,
                 accepted=f"seconds above 0, at most {self._max_ms / 1000:g} (lease.max-duration-ms)",
@@ -279,7 +279,7 @@ class Leases:
             return int(rows[0][0])
         lease = self._one(lease_id)
         raise ExceedsMaxLeaseTime(
-            "the lease would live longer than a lease may",
+            "the lease would last longer than the maximum",
             lease_id=lease_id,
             since=_moment(lease.start_utc),
             until=_moment(lease.end_utc),
@@ -393,7 +393,7 @@ class Leases:
             if wanted.get(resource) is not LockMode.EXCLUSIVE:
                 wanted[resource] = each.mode
         if not wanted:
-            raise InvalidArguments("a lease is on one object at least")
+            raise InvalidArguments("a lease needs at least one object")
         manager, deadline = self._manager, self._manager.clock.now() + wait_ms / 1000
         with suppress(LockError):  # Else somebody else will.
             self._delete_expired()
@@ -427,7 +427,7 @@ class Leases:
             ]
         )
         if not rows:
-            raise LockLost("the lease was ended by force as soon as it was granted", locks=lease.request)
+            raise LockLost("the lease was released by force directly after it was granted", locks=lease.request)
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
@@ -491,7 +491,7 @@ class Leases:
 
     def _named(self, lease_id: int | None) -> dict[str, Any]:
         if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
-            raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
+            raise InvalidArguments("invalid lease id", value=lease_id, accepted="a whole number above 0")
         manager = self._manager
         return {"scope": manager.requests.scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager.store.clock_name}
 
@@ -588,7 +588,7 @@ class _Borrowed(Lease):
         self._raise_if_over()
         assert self.generation is not None
         if not self._leases.confirm_lease(self.generation):
-            raise LockLost("the lease is not live any more", lease_id=self.generation)
+            raise LockLost("the lease has ended", lease_id=self.generation)
 
     def release(self) -> None:
         """Go back to waiting; the lease stays."""
@@ -597,12 +597,12 @@ class _Borrowed(Lease):
 
 def not_live(lease_id: int) -> LeaseEnded:
     """Return what to raise where a lease has to be live and is not."""
-    return LeaseEnded("the lease is not live any more", lease_id=lease_id)
+    return LeaseEnded("the lease has ended", lease_id=lease_id)
 
 
 def _milliseconds(argument: str, seconds: float) -> int:
     if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidArguments("not a length of time", argument=argument, value=seconds, accepted="seconds, 0 or more")
+        raise InvalidArguments("invalid length of time", argument=argument, value=seconds, accepted="seconds >= 0")
     return math.ceil(seconds * 1000)
 
 

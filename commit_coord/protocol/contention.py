@@ -1,17 +1,17 @@
-"""Who waits for whom.
+"""Finds the request that blocks another request.
 
 Theory of operation
-    A request has one *place*, a number that it got when it entered, and stands with it in the queue of every
-    resource that it locks. It is granted when no conflicting request stands before it in any of these
-    queues. Places only grow, so nobody can step in before a request that waits: whom it waits for can only
-    become less, and only by removals. That is why a waiter may watch one predecessor, the nearest:
+    A request gets one *place*, a number, when it enters, and has this place in the queue of every resource that it
+    locks. It is granted when no conflicting request is before it in any of these queues. Places only grow, so no
+    request can enter before a waiting one: the set of requests that block it can only become smaller, by removals.
+    That is why a waiter may watch only the nearest blocker:
 
-    1. Everyone that blocks it has a smaller place than the nearest one, or is the nearest one.
-    2. While the nearest one stands, the request is blocked, whoever else goes.
-    3. When the nearest one goes, the request asks again and finds the next nearest, or none.
+    1. Every blocker has a smaller place than the nearest one, or is the nearest one.
+    2. While the nearest blocker is in the queue, the request is blocked, even if other blockers leave.
+    3. When the nearest blocker leaves, the request asks again and finds the next nearest blocker, or none.
 
 Not here
-    Scopes: their queues never meet. Expiry: what expired is removed first, then asked about.
+    Scopes: requests of different scopes are never in the same queue. Expiry: callers remove expired requests first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.modes import compatible
 
 Queue = Mapping[LockMode, Sequence[int]]
-"""The places that stand on one resource, ascending, by the mode that they ask for."""
+"""The places in the queue of one resource, ascending, by the requested mode."""
 
 
 def nearest_blocker(
     place: int, locks: Iterable[tuple[Resource, LockMode]], queues: Mapping[Resource, Queue]
 ) -> int | None:
-    """Return the nearest place before *place* that conflicts with one of *locks*, None when it is granted.
+    """Return the nearest place before *place* that conflicts with one of *locks*, None if *locks* are granted.
 
     Args:
-        place: Where the request stands; it may stand in *queues* itself.
-        locks: What it asks for.
-        queues: One queue a resource; a resource without one is free.
+        place: The place of the request; *queues* may contain it.
+        locks: The requested locks.
+        queues: One queue for each resource; a resource without a queue is free.
     """
     nearest: int | None = None
     for resource, mode in locks:
@@ -42,5 +42,5 @@ def nearest_blocker(
             before = bisect_left(places, place)
             if before and not compatible(mode, other) and (nearest is None or places[before - 1] > nearest):
                 nearest = places[before - 1]
-    assert nearest is None or nearest < place, "nobody waits for what came later, so nobody waits in a circle"
+    assert nearest is None or nearest < place, "no request waits for a later one, so waits form no cycle"
     return nearest

@@ -80,7 +80,7 @@ def _transformed(transform: X.Transform[Any, Any], kind: I.IcebergType, column: 
             return _truncated(transform.width, kind, column)
         case X.YearTransform() | X.MonthTransform() | X.DayTransform() | X.HourTransform():
             return _time(transform, kind, column)
-    raise SchemaMismatch("a partition field has a transform that is not known", transform=transform)
+    raise SchemaMismatch("unknown transform of a partition field", transform=transform)
 
 
 def _internal(kind: I.IcebergType, column: Column) -> Column:

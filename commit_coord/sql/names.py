@@ -39,7 +39,7 @@ class Names:
             StatementError: No table has such a name.
         """
         if not name.table:  # Of a function in FROM.
-            raise StatementError("this is not a table name: run the query in Spark")
+            raise StatementError("invalid table name; for a query without a table, use Spark")
         database, table = self.catalog.spelled(Resource((name.database or self._database, name.table))).path
         return database, table
 

@@ -93,7 +93,7 @@ class BySpec(_SnapshotProducer[Any]):
         if hidden:
             name = table_name(self._transaction._table.name())
             raise CommitNotApplied(
-                f"readers do not see {hidden} manifests of the table, and this commit would lose them; "
+                f"readers do not see {hidden} manifests of the table, and this commit would drop them; "
                 f"nothing was committed: run `commit-coord repair {name}`, then repeat it",
                 table=name,
             )

@@ -56,7 +56,7 @@ class Administration:
 
         Raises:
             TableAlreadyExistsError: There is one, and it is not this.
-            CommitStateUnknown: It could not be found out; its metadata file is kept.
+            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
         """
         table = (new.dbName, new.tableName)
         for check in range(_TRIES):
@@ -71,7 +71,7 @@ class Administration:
                 logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was created could not be found out; its metadata file is kept",
+            "it is not known whether the table was created; its metadata file is kept",
             table=table_name(table),
             location=location,
         )
@@ -84,7 +84,7 @@ class Administration:
             NoSuchNamespaceError: There is no database of the new name's.
             TableAlreadyExistsError: There is a table of the new name.
             ConfigError: Its writers use another lock manager than this catalog.
-            CommitStateUnknown: It could not be found out whether it was renamed.
+            CommitStateUnknown: It is not known whether the table was renamed.
         """
         for check in range(_TRIES):
             able = self._servers.capabilities()
@@ -110,7 +110,7 @@ class Administration:
                 return
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
+            "it is not known whether the table was renamed", table=table_name(old), to=table_name(new)
         )
 
     def refuse_drop(self, table: Table) -> None:

@@ -71,7 +71,7 @@ def prepare_properties(
 def other_lock_manager(table: str, declared: str | None, impl: str) -> ConfigError:
     """Return the error for a table whose writers use another lock manager than *impl*."""
     return ConfigError(
-        "the table's writers use another lock manager than this catalog; use theirs, or stop them and run "
+        "the table's writers use another lock manager than this catalog: use the same one, or stop the writers and run "
         f"`commit-coord config --adopt-locks --table {table}`",
         table=table,
         property=LOCK_IMPL,

@@ -79,7 +79,7 @@ def parameters(
     for key in metadata.properties:
         if len(key) > LONGEST_KEY:
             raise ValueError(
-                f"the metastore takes property names of up to {LONGEST_KEY} characters, not of {len(key)}: {key!r}"
+                f"the metastore limits property names to {LONGEST_KEY} characters, this one has {len(key)}: {key!r}"
             )
     made = dict(found or {})
     for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():

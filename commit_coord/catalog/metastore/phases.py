@@ -85,7 +85,7 @@ class PhaseChanges:
             return dict(after)
         if self._locks is None or not self._locks.beliefs.is_changing:
             raise ConfigError(
-                "the phase of a table is changed by `commit-coord migrate` alone",
+                "only `commit-coord migrate` can change the phase of a table",
                 table=table_name(table),
                 key=LOCK_PHASE,
                 value=after.get(LOCK_PHASE),
@@ -94,7 +94,7 @@ class PhaseChanges:
         phase = State.of(after).phase
         if phase is not Phase.HMS and not self._servers.compare_and_set():
             raise ConfigError(
-                "the metastore does not compare and set, so nothing but its lock keeps commits from being overwritten",
+                "the metastore does not compare and set, so only its own lock prevents lost commits",
                 table=table_name(table),
                 server=self._servers.capabilities().server,
                 accepted="a metastore with HIVE-26882 and HIVE-28121",
@@ -102,7 +102,7 @@ class PhaseChanges:
         left = self._locks.sides.one_sided(Resource.table(table), phase)
         if left:
             raise OperationsHold(
-                "operations hold locks where they would not be seen any more",
+                "operations hold locks in a service that writers in the new phase do not check",
                 table=table_name(table),
                 phase=phase,
                 locks=", ".join(f"{entry.mode.letter} {entry.resource} by {entry.owner}" for entry in left[:3]),

@@ -54,7 +54,7 @@ class Pointers:
         """Return the metastore's table, None when there is none.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         database, name = table
         try:
@@ -64,7 +64,7 @@ class Pointers:
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
-                f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
+                f"{database}.{name} is not an Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
                 f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
             )
         return found
@@ -84,7 +84,7 @@ class Pointers:
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         found = self.find(table)
         return None if found is None else found.parameters[METADATA_LOCATION]

@@ -83,7 +83,7 @@ class Swaps:
             if result is not SwapResult.MOVED and self._is_handed_back(base, location):
                 self._guards.remove(table)
             return result
-        raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
+        raise FailedOver("the client failed over between metastores again and again", uris=self._client.addresses)
 
     def _is_handed_back(self, base: str, location: str) -> bool:
         return (

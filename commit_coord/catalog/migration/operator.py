@@ -50,7 +50,7 @@ class Migration:
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
-                "tables are moved by a catalog that takes part in all phases",
+                "this catalog can't move tables: it does not support all phases",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
@@ -272,7 +272,7 @@ class Migration:
             properties_read={key: metadata.properties.get(key) for key in changes},
         )
         if State.of(metadata.properties) != state:
-            raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
+            raise CommitConflict("another process has changed the phase", table=table_name(table))
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:

@@ -103,7 +103,7 @@ class Taking:
         closings = self._closings
         while True:
             if closings != self._closings:
-                raise LockRefused("the client was closed while it waited", locks=request)
+                raise LockRefused("the client was closed while the request waited", locks=request)
             phases = self._beliefs.of(request)
             try:
                 return self._take_all(request, next(names), phases, deadline, policy)
