@@ -1,4 +1,4 @@
-"""What happened, for whoever wants to watch: progress displays, metrics, tests."""
+"""Events for listeners such as progress displays, metrics and tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LockNotAcquired:
         request: What it asked for.
         scope: Operation or commit.
         waited_ms: How long.
-        outcome: ``carried``: whoever held the lock has done what the request was for; else why not: the ``kind`` of a
+        outcome: ``carried``: the lock holder has executed the request's offer; else the reason: the ``kind`` of a
             :class:`~commit_coord.errors.LockError` (``lock-timeout``, ``lock-refused``, …), or ``interrupted``.
     """
 
@@ -64,7 +64,7 @@ class LockEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockLeaseLost:
-    """A lease went to LOST: it expired or was freed by force."""
+    """A lease became LOST: it expired or was released by force."""
 
     request: str
     reason: str
@@ -86,7 +86,7 @@ class LocksForced:
         how: ``unlock``, ``reap`` or ``drop lease``.
         by: Who did it.
         at_ms: When, by this host's wall clock.
-        why: In words, as whoever did it gave it; "" for none.
+        why: The reason in words, from the person or program that did it; "" for none.
         freed: The locks, with their owners.
     """
 

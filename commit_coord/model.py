@@ -110,7 +110,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who asks for a lock: shown to whoever waits for it."""
+    """The owner of a lock or a request, as waiting owners and administrators see it."""
 
     user: str
     host: str
@@ -263,7 +263,7 @@ class Guarantees:
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
-        deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
+        deadlocks: Deadlocks are detected and reported; otherwise the deadlines of the requests end them.
         notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
     """
 

@@ -143,7 +143,7 @@ class _Bench:
         ):
             self._locks = (hms_locks, zookeeper_locks)
             warm = Contender(kind="warming up", catalog=by_zookeeper)
-            # A metastore gets faster for thousands of calls, and whoever is measured first would pay for it.
+            # A metastore gets faster during its first thousands of calls, so the first measurement would be too slow.
             some = min(4, max(self._writers))
             self._measure(where, warm, history, PROCESSES, some, 1, self._seconds * _LONG, {}, kept=False)
             self._ours(where, by_zookeeper, history, servers, _BARS.get(where, {}))

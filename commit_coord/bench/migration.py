@@ -128,7 +128,7 @@ def run(
             say(f"{summary(found)}; {_told(found)}")
             return found
 
-        # A metastore gets faster for thousands of calls, and whoever is measured first would pay for it.
+        # A metastore gets faster during its first thousands of calls, so the first measurement would be too slow.
         for phase in Phase:
             cell(phase, min(4, max(writers)))
         cells: list[dict[str, Any]] = []

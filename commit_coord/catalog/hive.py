@@ -104,7 +104,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def _open_all_locks(self) -> HandoverLockManager:
         """Open the lock manager and return it, once there is what keeps unmodified writers out."""
         self.migrating: MigratingLockManager | None = None
-        """The lock manager, where it is the one that takes part in all phases."""
+        """The lock manager, if it is the one that supports all phases."""
         impl = self.settings.lock_impl
         # No space of this catalog's own: on one metastore, one name is one table, whatever clients call the catalog.
         if impl == MIGRATING:

@@ -51,7 +51,7 @@ class LockingCatalog:
 
         Args:
             locks: Without parents. More partitions than ``lock.max-partitions`` are locked by their prefixes.
-            statement: Shown to whoever waits.
+            statement: The statement that waiting owners see.
 
         Raises:
             LockTimeout: ``lock.acquire-timeout-ms`` passed; the message names the holder.

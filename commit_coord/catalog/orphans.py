@@ -10,9 +10,9 @@ Theory of operation
     So the order is:
 
     1. List the files.
-    2. Ask the lock service who is at work on the table: whoever holds or waits for the commit latch has written its
-       files already; whoever holds locks of an operation may have written since it asked for them.
-    3. Wait until all of the former have ended. Their files are in the table now, or never will be.
+    2. List the locks on the table. A writer that holds or waits for the commit latch has already written its files. An
+       operation that holds operation locks may have written files since it requested the locks.
+    3. Wait until all these writers at the commit latch have ended. Their files are in the table now, or never will be.
     4. Read which files the table refers to. Whatever was committed up to here is spared by that.
     5. What was listed and is not referred to, is older than *older_than_ms*, and older than every operation's locks,
        can only belong to a writer that wrote it longer ago than that and has not asked for the latch yet. That is what

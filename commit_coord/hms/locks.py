@@ -152,7 +152,7 @@ class LockCalls:
         self._caller.repeat("heartbeat", HeartbeatRequest(lockid=lock_id))
 
     def unlock(self, lock_id: int) -> None:
-        """Release a lock, held or waiting, whoever owns it. One that is gone is no error."""
+        """Release a held or waiting lock of any owner. It is no error if the lock does not exist any more."""
         self._caller.repeat("unlock", UnlockRequest(lockid=lock_id))
 
     def show_locks(self, db: str | None = None, table: str | None = None) -> list[ListedLock]:

@@ -64,7 +64,7 @@ class Pool:
 
     def _take(self) -> Connection:
         if self._pid != os.getpid():
-            # One connection must not serve two processes: answers would go to whoever reads first.
+            # One connection must not serve two processes: an answer could go to the wrong process.
             self._start_over(self._current)
         while True:
             with self._lock:

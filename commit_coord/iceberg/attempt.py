@@ -1,4 +1,4 @@
-"""What one commit asks for, as a value that can be written down and carried out by another process."""
+"""The attempt: the content of one commit, as a value that can be serialized and executed by another process."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class Attempt:
             their updates. Such an attempt is planned again when the head has moved, never re-based.
         properties_read: The value that each property had, which *updates* set or remove.
         repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
-        joined: Request ids of further attempts that share the snapshot. Only whoever publishes them sets it.
+        joined: Request ids of further attempts that share the snapshot. Only the latch holder that publishes them
+            sets it.
     """
 
     request_id: str

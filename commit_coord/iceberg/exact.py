@@ -2,8 +2,8 @@
 
 No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported; all code of this package that
 reads or writes a table imports it. This covers a table that is unpickled in another process, and a task in a worker of
-Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded, whoever loads it: Arrow takes long to
-load, and many processes never need it.
+Spark's. The mends of Arrow code are made when any module imports ``pyiceberg.io.pyarrow``, not before: Arrow takes
+long to load, and many processes never need it.
 """
 
 from __future__ import annotations

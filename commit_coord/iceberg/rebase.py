@@ -4,7 +4,7 @@ The rules, in the order in which they are asked:
 
 1. Another table of the same name (its UUID differs) is another table: refused.
 2. The head is what the attempt was made on: it follows.
-3. What it writes depends on data that it read: planned again by whoever made it.
+3. What it writes depends on data that it read: planned again by its caller.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
 5. A property that it changes was changed to something else meanwhile: refused.

@@ -140,7 +140,7 @@ class HiveMetastore(LocalServer):
         port: See :class:`LocalServer`.
         postgres: The running server that gets a database for it, or the database; without one, Derby in its folder.
         address: Where it listens: this, or everywhere.
-        tables: Where tables go; without it, its folder. Whoever reads or writes them must find them there too.
+        tables: Where tables go; without it, its folder. All readers and writers must see it at the same path.
         settings: Further settings of ``hive-site.xml``.
 
     Raises:

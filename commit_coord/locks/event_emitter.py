@@ -1,4 +1,4 @@
-"""Tells whoever listens what became of a lock manager's requests."""
+"""Emits the events of a lock manager's requests."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class Heartbeat(Extension):
             self._start_over()
         # Closes the race with the end of the thread, which does the same two steps the other way round:
         # 1. The thread finds nothing to do.   2. We register something and find the thread alive.
-        # 3. The thread ends, and nobody renews what we registered.
-        # Whoever is second here sees what the other wrote first.
+        # 3. The thread ends, and no thread renews the lease that we registered.
+        # The second of the two threads to get here sees what the first one has written.
         self._wanted = True
         if self._thread is None:
             self._start()

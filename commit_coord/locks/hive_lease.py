@@ -303,10 +303,10 @@ class Leases:
                 return
 
     def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
-        """End the leases on exactly *objects*, whoever has them; without objects all leases. Return what was ended.
+        """End the leases of any holder on exactly *objects*; without objects, all leases. Return the ended leases.
 
-        A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
-        only some of them left.
+        A lease ends as a whole: its holder was granted all of its objects or none, and could not notice that it holds
+        only some of them.
         """
         wanted = self._resources(objects)
         self._delete_expired()
@@ -356,7 +356,7 @@ class Leases:
         with borrowed:
             yield
 
-    # For whoever publishes.
+    # For the coordinator.
 
     def ensure_live(self, lease_id: int) -> None:
         """Return if the lease is live.
@@ -453,7 +453,7 @@ class Leases:
         return manager.requests.retries.briefly(partial(manager.end, _SCOPE, request_id, lease_id, forced=forced))
 
     def _delete_expired(self) -> None:
-        """Delete what leases that ended have left; whoever waits for one does it too."""
+        """Delete the rows of ended leases; a request that waits for such a lease does this, too."""
         for lease_id, request_id in self._manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
             self._end(request_id, lease_id, forced=False)
 

@@ -321,7 +321,7 @@ class Keeper(Generic[TicketT]):
             word=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+        if lease._transition(state, reason or "the lease expired without an answer from the service") and (
             state is LeaseState.LOST
         ):
             self._tickets.pop(ticket.request.request_id, None)

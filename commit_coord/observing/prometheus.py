@@ -1,4 +1,4 @@
-"""Prometheus metrics, in ``prometheus_client``'s own registry: whoever serves that registry serves these too.
+"""Prometheus metrics, in ``prometheus_client``'s default registry: a process that exports it exports these too.
 
 No label names a table or an owner: there may be thousands, and each would be a time series of its own.
 """

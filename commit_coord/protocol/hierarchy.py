@@ -1,9 +1,9 @@
 """Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg beside them, in one table.
 
 Theory of operation
-    An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
-    stands and in which mode. Parents are not in the table: whoever locks a partition in any mode holds S on all
-    its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
+    An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` has the resource and the
+    mode of its lock. Parents are not in this table: a lock on a partition in any mode includes S on all its prefixes
+    and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 
     A statement that reads some tables and writes another one takes the union: ``insert into T2 partition P2
@@ -151,7 +151,7 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         ),
         Operation.MERGE: Command(Level.TARGET, X, Calls.ICEBERG, "", "table.upsert"),
         Operation.TRUNCATE: Command(Level.TARGET, X, Calls.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
-        # As in Hive 4: no row of the table's present changes, so it shares the table with whoever works on its rows.
+        # As in Hive 4: no present row of the table changes, so S is enough, and operations on rows can continue.
         Operation.EXPIRE_SNAPSHOTS: Command(
             Level.TABLE,
             S,

@@ -1,6 +1,6 @@
 """Writers that know nothing of us, and who tidies up after them.
 
-PyIceberg's own ``HiveCatalog`` takes the metastore's lock without a word of who it is, and no server frees it unless it
+PyIceberg's own ``HiveCatalog`` takes the metastore's lock without naming its owner, and no server releases it unless it
 is told to: a process that dies with it stops everybody who takes that lock. An administrator has to free it. Here each
 process says its pid as its user, and :class:`Tidier` is the administrator.
 """

@@ -60,7 +60,7 @@ class PhaseChanges:
     Args:
         phases: Of new tables.
         servers: What the metastore's servers can do.
-        locks: The lock manager that takes part in all phases; None where the catalog has another one, and changes none.
+        locks: The lock manager that supports all phases; None if the catalog has another one and can't change phases.
     """
 
     def __init__(self, phases: Phases, servers: Servers, locks: MigratingLockManager | None) -> None:
@@ -75,8 +75,8 @@ class PhaseChanges:
             after: What a commit is about to publish.
 
         Raises:
-            ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
-            OperationsHold: Operations hold locks that the new phase would not see.
+            ConfigError: The properties change the phase outside of a migration, or it can't be changed now.
+            OperationsHold: Operations hold locks that writers in the new phase would not check.
         """
         if not before:
             phase = self._phases.of_new(table[0]) if self._locks is not None else Phase.HMS

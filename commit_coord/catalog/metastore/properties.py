@@ -51,7 +51,7 @@ class WriterProperties:
             )
         except ConfigError:
             if before.get(LOCK_IMPL) in COMMON_LOCK:
-                self._guards.remove(table)  # whoever handed the table back may have been killed before it could do so
+                self._guards.remove(table)  # the migration may have been killed before it could remove the guard
             raise
 
     def refuse_others(self, table: Table, parameters: Mapping[str, str]) -> None:

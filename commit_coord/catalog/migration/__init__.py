@@ -1,13 +1,13 @@
 """Moves tables of a metastore from its locks to ZooKeeper, and back: what ``commit-coord migrate`` does.
 
-Nothing is kept beside the tables: each says itself in which phase it is. So whoever does this may be killed at any
-step, and whoever does it again goes on from there. Two at a time do no harm: a change of phase is a commit that is
-refused when the phase is not what it was.
+The only state of a migration is the phase in the properties of each table. So the process that moves a table may be
+killed at any step, and the next call continues from there. Two processes at the same time do no harm: a change of phase
+is a commit that is refused if the phase has changed since it was read.
 
-1. Both locks are taken (on the way back from ``zookeeper`` that one alone: the guard stands).
-2. Phase and epoch are read; nothing is changed unless they are what was seen before.
-3. The swap: from here on the table is in the new phase, whoever dies.
-4. The guard is set, or removed, under ZooKeeper's latch. Where this was not reached, the first writer does it.
+1. Acquire both locks (on the way back from ``zookeeper`` only ZooKeeper's, because the guard blocks the other one).
+2. Read phase and epoch; change nothing unless they are as they were seen before.
+3. The swap: from here on the table is in the new phase, even if the process is killed.
+4. Set or remove the guard under ZooKeeper's latch. If the process did not reach this step, the first writer does it.
 """
 
 from commit_coord.catalog.migration.operator import Migration

@@ -168,14 +168,14 @@ class Migration:
         back: bool = True,
         on_moved: Callable[[Moved], None] = lambda _: None,
     ) -> list[Moved]:
-        """Bring *tables* to *target*, a few at a time; return what became of each, in their order.
+        """Move *tables* to phase *target*, a few at a time; return the result of each, in the order of *tables*.
 
         Args:
             tables: Which.
             target: Where to.
             seen: Who was seen in the lock service; without it nobody holds a table up.
             window_s: How far back a table's history counts.
-            force: Go on to ``zookeeper`` whoever was seen.
+            force: Continue to ``zookeeper`` even if HMS-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
             on_moved: Told of each, as it ends.
         """
@@ -268,7 +268,7 @@ class Migration:
             table_uuid=str(metadata.table_uuid),
             base_location=location,
             updates=(SetPropertiesUpdate(updates=changes),),
-            # Each of them is what it was, or this is refused: the epoch grows by one, whoever else is at it.
+            # If one of them has changed, the commit is refused: so the epoch grows by one, even with other movers.
             properties_read={key: metadata.properties.get(key) for key in changes},
         )
         if State.of(metadata.properties) != state:

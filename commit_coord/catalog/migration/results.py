@@ -58,7 +58,7 @@ class TableStatus:
         table: ``db.table``.
         state: Phase and epoch.
         sightings: Who was seen writing to it.
-        writers: Who of those who take part has written to it.
+        writers: The registered writers that have written to it.
     """
 
     table: str

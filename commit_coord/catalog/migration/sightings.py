@@ -34,7 +34,7 @@ class Kind(StrEnum):
     """What a writer knows."""
 
     MIGRATING = "migrating"
-    """Ours, and takes part in all phases."""
+    """A commit_coord writer that supports all phases."""
     PINNED = "pinned to hms"
     """Ours, and takes the metastore's locks whatever the phase."""
     JAVA = "java"
@@ -111,7 +111,7 @@ def watch(
 
     Args:
         metastore: Whose locks.
-        registry: Returns who takes part.
+        registry: Returns the writers in the registry of the migration.
         clock: Time.
         seconds: How long.
         own: The client that is watching; what it locks is not counted.
@@ -133,7 +133,7 @@ def watch(
         if clock.now() - started >= seconds:
             break
         clock.sleep(_EVERY)
-    ready.update(writer.client for writer in registry())  # whoever has just begun may be heard of a moment later
+    ready.update(writer.client for writer in registry())  # a writer that has just started may register a moment later
     sightings = []
     for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))

@@ -82,8 +82,8 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
 def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     """Bring back what can be; if nothing else was lost, have the lock service forget it. Return what was brought back.
 
-    Guarantee: on return each of ``repair.restorable`` is in the table, once, whoever else repairs it; on any error some
-    of them are. It may be called again.
+    Guarantee: on return each of ``repair.restorable`` is in the table exactly once, even if others repair the table at
+    the same time; on any error some of them are. Idempotent.
 
     Raises:
         CommitError: As any commit; those before it have landed.

@@ -68,5 +68,5 @@ class Repair:
 
     @property
     def by_hand(self) -> list[LostCommit]:
-        """What has to be done again by whoever wanted it."""
+        """The lost commits that can't be restored; their writers must repeat them."""
         return [commit for commit in self.commits if not commit.restorable and not commit.restored]

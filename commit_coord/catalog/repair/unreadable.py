@@ -71,7 +71,7 @@ class UnreadableManifests:
 
         Args:
             operation: What is wrong.
-            source: Names the repair, so that it lands once, whoever carries it out.
+            source: The name of the repair, so that it lands once even if several processes execute it.
             branch: Where.
             snapshot: Its head.
             affected: The manifests that are mended.

@@ -136,7 +136,7 @@ class LockCalls:
                             # asked again.
                             self._metastore.unlock(own.lock_id)
                             until = min(deadline, self._clock.now() + self._lease_seconds)
-                    # Whoever was away and answers now is asked again, however long it took to look.
+                    # A server that was unreachable and answers now is asked again, even if the look took long.
                     if failed >= until:
                         raise
                 else:

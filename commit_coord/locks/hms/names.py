@@ -148,7 +148,7 @@ def parts(request: LockRequest) -> list[LockPart]:
 
 
 def places(request: LockRequest) -> list[tuple[str, str | None]]:
-    """Return the databases and tables to list for whoever may stand in the way of *request*."""
+    """Return the databases and tables whose locks may block *request*."""
     tables = {(part.db, part.table) for part in parts(request) if part.table != REQUESTS}
     if len(tables) > 1 and request.scope is LockScope.OPERATION:
         return [(OPERATIONS, None)]

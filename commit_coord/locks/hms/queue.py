@@ -7,7 +7,7 @@ Theory of operation
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
     out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
     as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
-    the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    the head of the queue asks often, later requests rarely, and a lock that is held for hours costs little.
 """
 
 from __future__ import annotations
@@ -254,9 +254,9 @@ class HmsQueue:
             raise Interrupted(error.message, **error.details) from error
 
     def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
-        """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
+        """Return the lock that blocks *ticket*, None if no lock does; release locks of dead owners among them."""
         request, now = ticket.request, self._clock.now()
-        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        # A second request with an id in use is blocked by the first one, too; to look for it once is enough.
         in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
         with translated(request):
             answered = self._clock.now()
@@ -287,8 +287,8 @@ class HmsQueue:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
 
         Args:
-            ticket: Ours.
-            ids: Also whoever has its request id.
+            ticket: A ticket of this client.
+            ids: Also return locks with the same request id.
         """
         wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
         if ids:
@@ -305,7 +305,7 @@ class HmsQueue:
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""
         if not is_operation(request):
-            return ()  # Whoever holds a latch waits for nothing.
+            return ()  # A thread that holds a latch waits for nothing.
         with translated(request):
             standing = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
         ticket = self.tickets[request.request_id]

@@ -1,7 +1,7 @@
 """Where the threads of this process wait for their turn at a commit latch of one metastore.
 
 One of them at a time asks the metastore for a latch; the others wait for it in this process, and it carries along what
-they offer. A metastore keeps no offers, so between processes nobody carries anybody.
+they offer. A metastore keeps no offers, so there is no group commit between processes.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class MigratingLease(HandoverLease):
         self._held[-1].set_handover_note(note)
 
     def release(self) -> None:
-        """See :meth:`Lease.release`. The second lock first: whoever gets the first one finds it free."""
+        """See :meth:`Lease.release`. The second lock first: the next holder of the first lock then finds it free."""
         self._transition(LeaseState.RELEASED)
         for lease in reversed(self._held):
             lease.release()

@@ -8,10 +8,10 @@ Theory of operation
     the table up. A request that holds too little or too much lets go, takes what is asked for, and starts over; its
     caller does not notice.
 
-Who waits while holding
-    1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
-    2. B, in ``zookeeper``, holds ZooKeeper's, and its guard waits for the metastore's: neither goes on.
-    So whoever waits for its second lock looks at the phase now and then, and lets go when it has changed.
+Waiting while holding a lock
+    1. Writer A believes in phase ``both``, holds the metastore's lock and waits for ZooKeeper's.
+    2. Writer B, in phase ``zookeeper``, holds ZooKeeper's lock, and its guard waits for the metastore's: a deadlock.
+    So a writer that waits for its second lock checks the phase now and then, and releases the first if it has changed.
 
 The guard
     Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
@@ -84,7 +84,7 @@ class MigratingLockManager(HandoverLockManager):
         sides: The two lock managers.
         state_of: Returns the state of a table as it is now; of one that is not there, as it would be made.
         guards: The guards of the tables.
-        writers: The registry of those who take part.
+        writers: The registry of the writers in a migration.
         clock: Time and chance.
     """
 

@@ -48,7 +48,7 @@ class Taking:
         beliefs: What is known of the phases.
         sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
-        writers: The registry of those who take part.
+        writers: The registry of the writers in a migration.
         clock: Time and chance.
     """
 

@@ -47,7 +47,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One client that takes part.
+    """One client in a migration.
 
     Args:
         client: Its name, which its locks in the metastore carry too.
@@ -111,7 +111,7 @@ class Writers:
 
     @classmethod
     def of(cls, sides: Sides, clock: Clock) -> Self:
-        """Return the registry in ZooKeeper of a client that takes part with *sides*."""
+        """Return the registry in ZooKeeper for a client with *sides*."""
         hms, zookeeper = sides.hms, sides.zookeeper
         return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
 

@@ -46,7 +46,7 @@ class SqlQueue:
         requests: Where they are.
         tickets: Those of this client.
         keeper: Extends them, and gives them back.
-        journal: Says what became of offers.
+        journal: Has the outcomes of offers.
         table: Says who holds a lock.
         settings: Times.
         clock: Where time comes from.
@@ -198,9 +198,9 @@ class SqlQueue:
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+        """Return the error for a request with an offer that is gone. A holder may have taken the offer before.
 
-        It is never entered again: the offer of the same id would be another one.
+        The request is never entered again: its offer would be a second one with the same id.
         """
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):

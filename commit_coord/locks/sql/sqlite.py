@@ -96,10 +96,10 @@ class SqliteStore(Store):
 class SqliteConnection(Connection):
     """A connection to a SQLite file, and a datagram socket on which this thread is woken.
 
-    SQLite tells nobody of a change, and to poll for it costs processor time that the holder needs. But all clients
-    are on one host, so whoever removes a request sends a datagram to those that it may grant. Names in Linux's
-    abstract namespace leave no file behind. Where a datagram does not arrive (containers that share a file and no
-    network namespace) the waiter's own tick finds out, and where there is no such namespace it ticks fast.
+    SQLite sends no notifications, and polling costs processor time that the holder needs. But all clients are on one
+    host, so a client that removes a request sends a datagram to the requests that may be granted now. Names in Linux's
+    abstract namespace leave no file behind. If a datagram does not arrive (containers that share a file and no
+    network namespace), the waiter notices the change at its next tick; without such a namespace it ticks fast.
     """
 
     _DEAF_TICK = 0.003
@@ -169,7 +169,7 @@ class SqliteConnection(Connection):
             self._store.clock.sleep(min(seconds, self._DEAF_TICK))
             return True
         # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
-        # 3. A wake-up that was sent meanwhile is gone. So whoever asked asks again, and listens anew before it waits.
+        # 3. A wake-up that was sent meanwhile is lost. So the caller asks again, with a new socket before it waits.
         with contextlib.suppress(OSError):
             try:
                 channel.settimeout(max(seconds, 0.001))
