@@ -151,7 +151,7 @@ def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_T
 
     Raises:
         NoSuchTableError: There is none of that name.
-        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root; or
+        InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
             ``gc.enabled`` is false: other tables may need the files.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
