@@ -43,14 +43,14 @@ class LockScope(StrEnum):
 
 
 class LockState(StrEnum):
-    """Where a request stands in its queues. Source: Hive Metastore Thrift ``LockState``."""
+    """The state of a lock request. Source: Hive Metastore Thrift ``LockState``."""
 
     ACQUIRED = "ACQUIRED"
     WAITING = "WAITING"
 
 
 class LeaseState(StrEnum):
-    """What the holder may believe. LOST and RELEASED are final."""
+    """The state of a lease, as far as its holder knows. LOST and RELEASED are final."""
 
     HELD = "HELD"
     SUSPECT = "SUSPECT"
@@ -59,7 +59,7 @@ class LeaseState(StrEnum):
 
 
 class CommitStatus(StrEnum):
-    """What became of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
+    """The outcome of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
 
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -204,7 +204,7 @@ class LockRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a waiting request would do once it is granted.
+    """The work that a waiting request would do after its grant.
 
     Args:
         request_id: The lock request.
@@ -250,7 +250,7 @@ class LockEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
-    """What a lock manager promises. Whatever is not promised is refused, and the contract suite asserts both.
+    """The guarantees of a lock manager. It refuses what it does not guarantee; the contract suite asserts both.
 
     Args:
         mutual_exclusion: Two conflicting requests are never granted at one time.
@@ -283,7 +283,7 @@ class Guarantees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What the journal of a lock manager remembers of a commit.
+    """A landed commit in the journal of a lock manager.
 
     Args:
         request_id: The attempt's id.

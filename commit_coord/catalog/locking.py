@@ -23,7 +23,7 @@ from commit_coord.table.operation_locks import acquire, needed_locks
 
 
 class LockingCatalog:
-    """What a catalog's users do with its locks. A subclass sets the attributes before the first call."""
+    """The catalog's methods for locks. A subclass sets the attributes before the first call."""
 
     settings: Settings
     configuration: Configuration

@@ -62,7 +62,7 @@ OLDER_THAN_MS = 3 * DAY_MS
 """As Iceberg's own ``remove_orphan_files``."""
 
 AT_LEAST_MS = 3_600_000
-"""What is younger is refused, unless forced: jobs that write for an hour before they commit are nothing special."""
+"""Smaller ages are refused unless forced: a job may well write for an hour before it commits."""
 
 _SKEW_MS = 60_000
 """By which the clocks of a lock service, a file store and this host may differ."""
@@ -116,7 +116,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """What was found below the location of a table.
+    """The result of a search for orphans below the location of a table.
 
     Args:
         table: Namespace and name.

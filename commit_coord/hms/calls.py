@@ -1,4 +1,4 @@
-"""How a call reaches a metastore: time limits, fail-over, and repeats where a repeat is harmless."""
+"""Sends calls to a metastore: time limits, fail-over, and repeats of idempotent calls."""
 
 from __future__ import annotations
 

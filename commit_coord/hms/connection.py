@@ -28,7 +28,7 @@ from commit_coord.errors import ConfigError, MetastoreUnavailable
 
 
 class _Declared:
-    """What the server declares. Thrift's own are frozen, and Python's context managers set tracebacks on errors."""
+    """An error that the server declares. Thrift's own errors are frozen, so context managers can't set a traceback."""
 
     message: str
 
@@ -87,7 +87,7 @@ class ServerFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to talk to a metastore.
+    """The settings of a connection to a metastore.
 
     Args:
         timeout_ms: For connecting, and for the answer to every call.

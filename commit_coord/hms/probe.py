@@ -1,4 +1,4 @@
-"""What a metastore server can do, tried out: versions lie, and builds of vendors differ.
+"""Tests what a metastore server supports, because version numbers may be wrong and builds of vendors differ.
 
 Source: HIVE-26882 and HIVE-28121 brought the compare-and-set of ``alter_table``; servers before them, 3.1.3 among them,
 ignore the condition and answer as if it held. On 4.0.1 with Derby every conditional alter fails.
@@ -28,7 +28,7 @@ _KEY = "metadata_location"
 
 
 class CompareAndSet(StrEnum):
-    """What a server makes of ``expected_parameter_key`` and ``expected_parameter_value``."""
+    """How a server handles ``expected_parameter_key`` and ``expected_parameter_value``."""
 
     HONOURED = "honoured"
     IGNORED = "ignored"
@@ -37,7 +37,7 @@ class CompareAndSet(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one server can do.
+    """The capabilities of one server.
 
     Args:
         server: Its address.
@@ -54,7 +54,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockService:
-    """What one server's lock service can do.
+    """The capabilities of one server's lock service.
 
     Args:
         there: Whether it grants locks at all.

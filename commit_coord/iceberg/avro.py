@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the block ends, behind its sync marker."""
+        """The end of the block, after its sync marker."""
         return self.payload + self.size + 16
 
 

@@ -74,7 +74,7 @@ def _files(manifest: ManifestFile) -> int:
 
 
 class _Form(NamedTuple):
-    """What manifests of one schema, spec, format version and codec have in common."""
+    """The common data of manifests with one schema, spec, format version and codec."""
 
     header: bytes
     """Without its sync marker."""

@@ -247,7 +247,7 @@ def _snapshot_id(item: Any) -> int:
 
 
 class _Lean(BaseModel):
-    """What the three versions share. A mixin in front of PyIceberg's classes."""
+    """The common part of the three format versions: a mixin before PyIceberg's classes."""
 
     _extras: dict[str, Any] = PrivateAttr(default_factory=dict)
     """Top-level keys that PyIceberg does not know."""

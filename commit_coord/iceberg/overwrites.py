@@ -71,7 +71,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What the holder of a commit latch tells the next one.
+    """The note from one holder of a commit latch to the next.
 
     Args:
         head: The last commit that was acknowledged.
@@ -124,7 +124,7 @@ def versions(read: Read, location: str) -> Iterator[str]:
 
 
 class Overwrites:
-    """What is known of each table's history.
+    """Detects overwritten commits by the known history of each table.
 
     Args:
         read: Returns the metadata in the file at a location.

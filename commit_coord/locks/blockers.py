@@ -1,4 +1,4 @@
-"""Who is in the way of a request, and what an error says of the lock holder."""
+"""The request that blocks another one, and the facts about a lock holder in an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commit_coord.model import Generation, LockEntry, LockRequest, LockScope, Lo
 from commit_coord.protocol.modes import compatible
 
 Holder = Mapping[str, object]
-"""What an error says of a lock holder."""
+"""The facts about a lock holder in an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

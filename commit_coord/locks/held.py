@@ -1,4 +1,4 @@
-"""What the threads of this process hold: by one client, and by any.
+"""The locks that the threads of this process hold: through one client, and through any client.
 
 A thread that asks again for what it holds already is refused instead of left waiting, also in S:
 

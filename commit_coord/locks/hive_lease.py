@@ -68,7 +68,7 @@ Locks = dict[Resource, LockMode]
 
 @dataclass(frozen=True, slots=True)
 class LeaseObject:
-    """What a lease is asked for. It need not exist.
+    """An object that a lease locks. It need not exist.
 
     Args:
         db_name: The database.
@@ -104,13 +104,13 @@ class LeaseObject:
 
     @property
     def resource(self) -> Resource:
-        """What is locked."""
+        """The locked resource."""
         levels = self.partition_name.split("/") if self.partition_name else []
         return Resource((self.db_name, self.table_name, *map(unquote, levels)))
 
     @property
     def mode(self) -> LockMode:
-        """How it is locked."""
+        """The mode of the lock."""
         return _MODES[self.lease_type]
 
     def __str__(self) -> str:
@@ -577,7 +577,7 @@ class HeldLease:
 
 
 class _Borrowed(Lease):
-    """What a thread need not wait for, because it has the lease that locks it."""
+    """Resources for which a thread need not wait, because it uses the lease that locks them."""
 
     def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
         super().__init__(request, Generation(lease_id))

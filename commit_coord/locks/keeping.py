@@ -61,9 +61,9 @@ class Ticket:
     was_contended: bool = False
     """Whether another request was in the way, or may have been."""
     handover_note: str | None = None
-    """What the last holder of the latch left."""
+    """The note of the last latch holder."""
     next_note: str | None = None
-    """What is to be left for the next one."""
+    """The note for the next latch holder."""
 
     @property
     def lease(self) -> HeartbeatLease | None:
@@ -93,11 +93,11 @@ class Tickets(dict[str, TicketT]):
         super().__init__()
         self.client = client
         self.unreleased: dict[TicketT, None] = {}
-        """What is to be given back and could not be yet, in the order in which it came."""
+        """Leases that are to be released and could not be released yet, oldest first."""
 
 
 class Offers(Protocol):
-    """What a service keeps of offers."""
+    """The offers in a service."""
 
     def take(self, ticket: Any, limit: int) -> Sequence[Offer]:
         """See :meth:`HandoverLease.take`."""
@@ -138,7 +138,7 @@ class CarryingLease(HeartbeatLease):
     def __init__(self, keeper: Keeper[Any], offers: Offers, ticket: Ticket, generation: Generation) -> None:
         super().__init__(keeper, ticket, generation)
         self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        """What the release tells the owners of offers."""
+        """The outcomes that the release reports to the owners of offers."""
         self._offers = offers
         # Nobody could take the offer of a request that did not wait.
         self._retracted = None if ticket.was_contended else True
@@ -180,7 +180,7 @@ class LeaseService(Protocol[TicketT]):
 
     @property
     def lease_seconds(self) -> float:
-        """How long it keeps a lease after a renewal."""
+        """How long the service keeps a lease after a renewal."""
         return self.settings.lease_ms / 1000
 
     @property

@@ -264,7 +264,7 @@ class MemoryQueue:
 
 
 class MemoryLockTable:
-    """Who holds and waits for what in a space."""
+    """Lists the locks in a space, and releases locks by force."""
 
     def __init__(self, space: Space, host: Host) -> None:
         self._space, self._host = space, host

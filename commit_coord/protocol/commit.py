@@ -254,7 +254,7 @@ PlanResult = Planned | Answered | NeedsReplan | Refusal | WrongLatch
 
 
 class SwapResult(Enum):
-    """What the store said to a compare-and-set."""
+    """The answer of the store to a compare-and-set."""
 
     SWAPPED = auto()
     MOVED = auto()
@@ -263,7 +263,7 @@ class SwapResult(Enum):
 
 
 class Where(Enum):
-    """Where our metadata file was found."""
+    """The result of a search for our metadata file."""
 
     IN_LOG = auto()
     """It is the pointer, or in the unbroken log back from it."""
@@ -287,7 +287,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Args:
         status: The classification.

@@ -34,7 +34,7 @@ _TABLE_DEPTH = 2  # db/table
 
 
 class Operation(StrEnum):
-    """What a statement, a call or a job does to one table or database."""
+    """The operation of a statement, a call or a job on one table or database."""
 
     # The manual's.
     SELECT = "select"
@@ -73,7 +73,7 @@ class Operation(StrEnum):
 
 
 class Level(StrEnum):
-    """What an operation's lock stands on."""
+    """The kind of resource that an operation locks."""
 
     DATABASE = "database"
     NAME = "table, S on its database"

@@ -336,7 +336,7 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote, and the job that it belongs to."""
+    """The files that one task wrote, and the job that the task belongs to."""
 
     files: list[DataFile]
     target: Target

@@ -1,4 +1,4 @@
-"""What the names in a statement stand for."""
+"""Resolves the names in a statement."""
 
 from __future__ import annotations
 

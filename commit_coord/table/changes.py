@@ -1,4 +1,4 @@
-"""What a transaction changes of the table itself: columns, partition fields, orders; and whether others did so too."""
+"""Changes of columns, partition fields and sort orders in a transaction, and conflicts with such changes of others."""
 
 from __future__ import annotations
 

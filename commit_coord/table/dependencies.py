@@ -1,4 +1,5 @@
-"""What the caller of a transaction has read and which columns it has named: both must still be so when it lands."""
+"""The rows that the caller of a transaction has read and the columns that it has named: both must be unchanged when the
+transaction lands."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class PlannedTransaction(ExactRows, StagingTransaction):
-    """What PyIceberg's planning stages in a coordinated transaction.
+    """The changes that PyIceberg's planning stages in a coordinated transaction.
 
     Its parts: ``draft`` is what is staged, ``request`` names the commit, ``calls`` runs and records what is called,
     ``dependencies`` are what its caller has read and named, ``committing`` ends it.

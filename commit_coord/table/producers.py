@@ -39,7 +39,7 @@ class BySpec(_SnapshotProducer[Any]):
     """
 
     written: Written | None = None
-    """What the added files were written for; None means what the transaction shows."""
+    """The schema and specs that the added files were written for; None means those of the transaction's table."""
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """Return a spec of the table.

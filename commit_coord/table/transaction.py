@@ -257,7 +257,7 @@ class CoordinatedTransaction(PlannedTransaction):
 
     @property
     def files(self) -> WrittenFiles:
-        """What can be staged of data files that are written already."""
+        """Stages data files that are already written."""
         return WrittenFiles(self, self.calls, self.request)
 
     @replayable

@@ -1,4 +1,4 @@
-"""What is done to tables of a metastore as a whole: they are created, renamed and dropped."""
+"""Creates, renames and drops tables of a metastore."""
 
 from __future__ import annotations
 

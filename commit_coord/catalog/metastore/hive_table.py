@@ -1,4 +1,4 @@
-"""What the Hive Metastore holds of an Iceberg table beside its pointer, kept as Iceberg Java keeps it.
+"""The data of an Iceberg table in the Hive Metastore besides its pointer, in the form of Iceberg Java.
 
 Hive, Trino and Spark's ``DESCRIBE`` look at these columns, parameters and statistics, and Java's ``HiveCatalog`` finds
 them as if it had written them itself.
@@ -27,7 +27,7 @@ SERDE_LIB = "hive.serde.lib"
 """The table property that names the class with which Hive reads and writes rows."""
 
 SERDE_PROPERTY = "hive.serde.property."
-"""How the table properties begin that are parameters of that class."""
+"""Prefix of the table properties that are parameters of that class."""
 
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""

@@ -1,4 +1,4 @@
-"""How a pointer is swapped: by compare-and-set, or under the common lock where the server ignores the condition."""
+"""Swaps a pointer: by compare-and-set, or under the common lock if the server ignores the condition."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
 _PART_MS = 50
-"""How much longer the answer to a lock call may take for each lock in it: on Derby a lock costs 10 to 34 ms."""
+"""Additional time limit of a lock call for each lock in it: on Derby a lock takes 10 to 34 ms."""
 
 _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""

@@ -1,4 +1,4 @@
-"""How locks are written down in a Hive Metastore, whose lock table was not made for ours.
+"""The encoding of our locks in a Hive Metastore, whose lock table was not designed for them.
 
 The commit latch is what Java and PyIceberg take: EXCLUSIVE on (database, table).
 
@@ -39,7 +39,7 @@ _PARTITION = 700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """What our requests say of themselves in ``agentInfo``.
+    """The data of our requests in ``agentInfo``.
 
     Args:
         request_id: The request.

@@ -60,7 +60,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         self.settings = settings
         self._clock = clock
         self.heartbeats: HeartbeatLog = {}
-        """What waiters of this client have seen of others' heartbeats."""
+        """The heartbeats of other clients that waiters of this client have seen."""
         self.usual_hold = 0.0
         """Seconds for which this client's latches are held, about."""
 

@@ -1,4 +1,4 @@
-"""Who holds and waits for what in a metastore, and how that is ended by force."""
+"""Lists the locks in a metastore, and releases locks by force."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_AGAIN = 0.5
 """Seconds between two looks whether heartbeats have moved."""
 
 _INTERNAL = "__"
-"""How the names of databases begin that Hive 4 locks for itself."""
+"""Prefix of the names of databases that Hive 4 locks for internal use."""
 
 
 class HmsLockTable:

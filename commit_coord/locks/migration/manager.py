@@ -55,7 +55,7 @@ _NEVER_MOVED = State(phase=Phase.HMS, epoch=0)
 
 
 class TableGuards(Protocol):
-    """What is asked of the guards in the metastore."""
+    """The guards in the metastore, as the lock manager uses them."""
 
     def sweep(self, table: Resource, /) -> bool:
         """Remove the guards of *table*; return False if they are of other lock managers. Under ZooKeeper's latch."""

@@ -64,7 +64,7 @@ class Taking:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock
         self._sweep_guard = sweep_guard
         self.leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        """What was taken, by the name that each has on the sides."""
+        """The acquired leases, by the name of the lock manager."""
         self._closings = 0
 
     def refuse_waiters(self) -> None:

@@ -37,12 +37,12 @@ _TABLES = 200
 
 @dataclass(slots=True, kw_only=True)
 class Counted:
-    """What one writer did to one table in one phase, since it started."""
+    """Statistics of one writer on one table in one phase, since the writer started."""
 
     latches: int = 0
     """Commit latches that it was granted: one for each commit that it made itself."""
     waited_ms: float = 0.0
-    """How long it waited for them, in all."""
+    """The total time that it waited for these latches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ CREATE = (
         note {text} NOT NULL
     )""",
 )
-"""What is made where it is missing. The last one tells whether all are there."""
+"""Tables and indexes, created if they are missing. The last one exists only if all do."""
 
 CREATED = "commit_coord_notes"
 

@@ -1,4 +1,4 @@
-"""What the ``lease`` lock manager asks of a database: connections, transactions, wake-ups.
+"""The interface of the ``lease`` lock manager to a database: connections, transactions, wake-ups.
 
 Every database offers the same few verbs (:class:`Connection`), one connection a thread, and nothing here knows what a
 lock is. Plain DBAPI connections: a latch is taken and given back around every commit, and SQLAlchemy's part of a
@@ -35,7 +35,7 @@ class Connection(ABC):
     """One thread's connection. Opens when it is used, and again when it was cut."""
 
     wake: str
-    """Where a wake-up for this thread is sent to."""
+    """The address for wake-ups of this thread."""
 
     @abstractmethod
     def reach(self) -> None:

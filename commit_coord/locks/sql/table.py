@@ -1,4 +1,4 @@
-"""Who holds and waits for what in the database, and how that is ended by force."""
+"""Lists the locks in the database, and releases locks by force."""
 
 from __future__ import annotations
 
