@@ -20,7 +20,7 @@ _SHOWN = 50
 
 
 class LockMode(StrEnum):
-    """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
+    """Hive's two modes. Shared locks are compatible with each other, an exclusive lock with none."""
 
     SHARED = "SHARED"
     EXCLUSIVE = "EXCLUSIVE"

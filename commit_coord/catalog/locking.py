@@ -179,11 +179,11 @@ class LockingCatalog:
         return any(manager.is_on(entry, self.spelled(resource)) for manager in self._lock_managers())
 
     def is_left(self, entry: LockEntry) -> bool:
-        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        """Return whether *entry* is a guard of a dropped table: no operation or commit needs it."""
         return False
 
     def _lock_managers(self) -> Sequence[LockManager]:
-        """Return all whose locks can stand on this catalog's tables."""
+        """Return all lock managers that may have locks on this catalog's tables."""
         return [self.locks]
 
     def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:

@@ -330,7 +330,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _bound_silence(engine: Engine, lease_ms: int) -> None:
-    """Have neither a cut that says nothing nor a client that stands still cost anybody more than a lease.
+    """Limit the effect of a silently broken connection and of a stopped client to the time of a lease.
 
     1. A holder sends the UPDATE of its swap, and is stopped before its COMMIT; its latch runs out.
     2. The next holder's UPDATE waits for the row, for as long as the first one is stopped.

@@ -154,7 +154,7 @@ class Connection:
 
     @property
     def healthy(self) -> bool:
-        """Whether the other end still stands, as far as can be seen without a call."""
+        """Whether the connection is still open, as far as can be seen without a call."""
         return bool(self._socket.isOpen())
 
     def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:

@@ -140,7 +140,7 @@ class LockCalls:
         return response.lockid, response.state == 1
 
     def check_lock(self, lock_id: int) -> bool:
-        """Return whether a lock is granted; it is, if nobody stands in its way. Extends it, too.
+        """Return whether a lock is granted; grant it if no lock blocks it. Also extends it.
 
         Raises:
             NoSuchLock: It was released or timed out.

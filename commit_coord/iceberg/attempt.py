@@ -115,7 +115,7 @@ class Attempt:
 
     @property
     def is_pure_append(self) -> bool:
-        """Whether this is an append and nothing else, so that it may stand behind any other commit."""
+        """Whether this is an append and nothing else, so that it can follow any other commit."""
         return self.append is not None and not self.updates and not self.reads_data
 
     def to_json(self) -> bytes:

@@ -148,7 +148,7 @@ def write_appended(
     """Write at *location* the manifest list *head* with *added*.
 
     Returns:
-        Whether *merged* stands in the list in place of *replaced*: only when *head* still has all of these.
+        Whether *merged* is in the list instead of *replaced*: only if *head* still has all of these.
 
     Args:
         io: Reads *head*, writes *location*.

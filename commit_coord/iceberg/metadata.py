@@ -413,7 +413,7 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
 def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     """Return what :func:`dump` does, in parts to be written one behind the other.
 
-    The two parts of the history stand last, where :func:`parse` finds them without reading what is known.
+    The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
     if isinstance(metadata, TableMetadataV3):
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.

@@ -1,4 +1,4 @@
-"""Servers that belong together, a Hive Metastore and what stands beside it, and the configuration that uses them."""
+"""Servers that belong together (a Hive Metastore, ZooKeeper, PostgreSQL), and a configuration that uses them."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class Acquirer:
                     looks, look_at = looks + 1, now + max(pause, 10 * took)
             if blocker is None:
                 return self._granted(acquire), None
-            # Described while we still stand behind it: a moment later it may be gone.
+            # Describe the holder before this request leaves the queue: later the holder may be gone.
             holder = self.queue.holder(request, blocker)
             refused = LockRefused("the lock is held", locks=request, tries=attempt + 1, **holder)
             self.queue.leave(request, for_good=False)

@@ -226,7 +226,7 @@ class Leases:
         Args:
             objects: They need not exist. Of one that comes twice the exclusive one counts.
             lease_duration_sec: How long it is kept without an extension, from the moment at which it is granted.
-            lease_wait_duration_sec: How long to stand in the queue, behind those that came before.
+            lease_wait_duration_sec: How long to wait in the queue, after the earlier requests.
 
         Raises:
             LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the

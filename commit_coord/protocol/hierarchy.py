@@ -98,7 +98,7 @@ class Command:
     """One rule.
 
     Args:
-        level: Where the lock stands.
+        level: The kind of resource that the operation locks.
         mode: Its mode.
         calls: Which calls from Python take it.
         statement: How it is written, for the documentation; "" where it is none.

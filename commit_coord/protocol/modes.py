@@ -1,4 +1,4 @@
-"""Which two locks may stand together on one resource.
+"""Which lock modes are compatible on one resource.
 
 Source: Hive wiki "Locking", the compatibility matrix.
 """

@@ -201,7 +201,7 @@ def delete_folder(target: Target) -> None:
 
 
 def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
-    """Delete whatever stands in the folder of a committed job and is not one of its files."""
+    """Delete all files in the folder of a committed job that are not its files."""
     try:
         filesystem, root = _filesystem(target.io, target.folder)
         wanted = {data_file.file_path[len(target.folder) :].strip("/") for data_file in kept}

@@ -1,5 +1,4 @@
-"""The rows that the caller of a transaction has read and the columns that it has named: both must be unchanged when the
-transaction lands."""
+"""The rows and columns that the caller of a transaction has used, which must be unchanged when it lands."""
 
 from __future__ import annotations
 

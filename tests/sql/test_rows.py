@@ -589,7 +589,7 @@ def test_a_partition_of_nan_is_named(shelf: Shelf, kind: IcebergType) -> None:
 def test_a_partition_in_time_is_named_in_full(shelf: Shelf, transform: str, value: str) -> None:
     shelf.run(f"CREATE TABLE t (ts timestamp) PARTITIONED BY ({transform}(ts))")
     shelf.run("INSERT INTO t VALUES ('2026-02-01 00:00:00'), ('2026-01-01 00:00:00'), ('2026-12-31 23:00:00')")
-    with pytest.raises(StatementError, match="no (value of this|such) partition"):
+    with pytest.raises(StatementError, match="invalid value for this partition|no such partition"):
         shelf.run(f"ALTER TABLE t DROP PARTITION (ts_{transform[:-1]}={value})")
     assert len(shelf.rows()) == 3
 

@@ -1,4 +1,4 @@
-"""What a table on a metastore says of those who write to it. It stands in Iceberg's metadata, where no alter loses it.
+"""What a table on a metastore declares about its writers, in Iceberg's metadata, where no alter loses it.
 
 Locks of two managers do not see each other. The compare-and-set keeps every commit of ours safe in any case; but jobs
 that rely on operation locks would run into each other, and a writer that knows nothing but the metastore's lock

@@ -21,7 +21,7 @@ Table = tuple[str, ...]
 
 
 class OperationsHold(LockRefused):
-    """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
+    """The phase of a table can't be changed yet: writers in the new phase would not check the held operation locks."""
 
 
 class Phases:

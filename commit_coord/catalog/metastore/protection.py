@@ -34,7 +34,7 @@ class Protection:
         properties: Of its head.
         lock_impl: The lock manager of the catalog that looks.
         compare_and_set: What the server in use makes of a swap's condition.
-        guard: The standing lock in the metastore, None where there is none.
+        guard: The guard lock in the metastore, None if there is none.
     """
 
     table: str

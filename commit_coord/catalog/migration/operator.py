@@ -143,7 +143,7 @@ class Migration:
                 if shown.get(key) != properties.get(key)
             ]
         if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
-            problems.append("no guard stands in the metastore: `migrate advance` sets it, as does the next commit")
+            problems.append("there is no guard in the metastore: `migrate advance` or the next commit sets it")
         if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
             problems.append(
                 "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
@@ -152,7 +152,7 @@ class Migration:
             problems.append("the metastore does not compare and set: go back with `migrate abort`")
         if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
             held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
-            problems.append(f"operation locks stand where the phase does not look: {held}")
+            problems.append(f"operation locks in a service that this phase does not check: {held}")
         return Verified(table=table_name(table), state=state, problems=problems)
 
     # Move.
@@ -285,7 +285,7 @@ class Migration:
         self._tell(table, state, phase, "done", self._why)
 
     def _see_to_guard(self, table: Table) -> None:
-        """Have the guard stand where the phase asks for it, and nowhere else."""
+        """Set the guard if the phase needs it; otherwise remove it."""
         resource = Resource.table(table)
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
         with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):

@@ -92,7 +92,7 @@ class MigratingLockManager(HandoverLockManager):
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # the metastore's is not, and who starts over stands behind the others
+        fifo=False,  # the metastore's lock is not, and a request that starts over is behind the others
         reach="network",
         expiry=True,
         survives_restart=True,

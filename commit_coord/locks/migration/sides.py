@@ -133,7 +133,7 @@ class Sides:
     def one_sided(self, table: Resource, phase: Phase) -> Sequence[LockEntry]:
         """Return the operation locks on *table*, and on its database, that are held where *phase* would not see them.
 
-        Who waits for its first lock stands on one side alone, too, and is left out: once granted it looks at the phase.
+        A request that waits for its first lock is on one side, too, and is left out: once granted it reads the phase.
         """
         near = {table, *table.ancestors}
         found = {

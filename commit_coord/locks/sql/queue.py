@@ -104,7 +104,7 @@ class SqlQueue:
         return self._noted(request, rows, sent)
 
     def _entered(self, request: LockRequest, first: float) -> Blocker | None:
-        """Return what stands in the way of *request*, which was sent at *first* and whose reply was lost.
+        """Return the blocker of *request*, which was sent at *first* and whose reply was lost.
 
         A request with an offer is never sent a second time:
 

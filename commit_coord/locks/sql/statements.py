@@ -181,7 +181,7 @@ ENTER_OFFER = """
     INSERT INTO commit_coord_offers (request_id, place, offer)
     SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
 
-# Where does my request stand, who is in its way, and what did the last holder leave? No row: it was removed. Blocker
+# The place of my request, its blocker, and the note of the last holder. No row: the request was removed. Blocker
 # columns null: granted. Asking all at once matters: a waiter that slept past its own lease would find nobody before its
 # place and believe it holds.
 LOOK = f"""
@@ -202,7 +202,7 @@ RENEW = """
       AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
-# Which requests stand in the way of these? Of those that are granted: none.
+# The requests that block these requests; none for those that are granted.
 OBSTACLES = """
     SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
     JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
@@ -215,7 +215,7 @@ REQUESTS_OF = """
     SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
     FROM commit_coord_requests WHERE wake IN {ids}"""
 
-# Where do these requests stand?
+# The places of these requests.
 PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
 
 # Which of these requests are there?
@@ -289,7 +289,7 @@ WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id I
 LOCK_REQUESTS = """
     SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
-# End requests whose offers were carried out, while the holder that took them still stands: else one of them may hold.
+# End requests whose offers were executed, if the holder that took them still exists; else one of them may hold now.
 # 1. A takes the offers of B and C, does them, and is stopped.   2. A expires; B is granted.
 # 3. A goes on, and releases. If that ended B's request, a fourth one would be granted beside B.
 # So B keeps what it has, and finds its offer in the table.
