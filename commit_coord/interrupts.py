@@ -32,7 +32,7 @@ def to_its_end(work: Callable[[], T]) -> T:
             ended.set_exception(error)
 
     try:
-        # An interrupt while the thread starts does not tell whether it did. So it begins only when it is told to.
+        # After an interrupt during its start, it is unknown whether the thread runs. So it waits for a signal to begin.
         Thread(target=run, name="uninterrupted", daemon=True).start()
         permitted.set()
         return ended.result()

@@ -66,7 +66,7 @@ def run(
         snapshots: Of the tables of SQL catalogs before; those of metastores have a tenth.
         more: Also on PostgreSQL, and on a metastore of version 4.0.1 there.
         java: Makes the command of a Java writer in a folder; None where it can't be had.
-        say: Is told how it goes.
+        say: Called with progress messages.
     """
     say(f"making a history of {snapshots} snapshots, and starting {max(writers)} processes")
     histories = make_histories(folder / "history", [max(1, snapshots // 10), snapshots])

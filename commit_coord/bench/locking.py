@@ -106,7 +106,7 @@ def run(
         postgres_url: A server to measure instead of a private one.
         java: Makes the command of a worker in Java in a folder; None where it can't be had.
         only: How the labels begin of those that are measured.
-        say: Is told how it goes.
+        say: Called with progress messages.
     """
     folder.mkdir(parents=True)
     cells, large, gave_up = [], [], dict[str, str]()

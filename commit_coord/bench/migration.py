@@ -83,7 +83,7 @@ def run(
         seconds: Of a cell.
         writers: Numbers of writers.
         snapshots: Of each table before.
-        say: Is told how it goes.
+        say: Called with progress messages.
     """
     say(f"starting {SERVER}, and {max(writers)} processes")
     history = make_histories(folder / "history", [snapshots])[snapshots]

@@ -350,7 +350,7 @@ def _key(location: str) -> str:
     """Return what two spellings of one file have in common.
 
     Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
-    ``hdfs:///a``. So the path alone counts: of two files that are told apart by nothing else, both are spared.
+    ``hdfs:///a``. So only the path counts. If two files differ in nothing else, both are kept.
     """
     path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
     return re.sub("/{2,}", "/", path)

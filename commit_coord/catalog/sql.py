@@ -205,7 +205,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
     # One catalog, one lock manager.
 
     def _declare_locks(self, configuration: Configuration) -> None:
-        """Refuse to start beside processes that coordinate this catalog by other means.
+        """Raise if other processes coordinate this catalog with another lock manager.
 
         Locks of two managers do not see each other. The compare-and-set would still keep every commit safe, but
         jobs that rely on operation locks would run into each other.

@@ -134,7 +134,7 @@ def _compare_and_set(client: MetastoreClient, server: str) -> CompareAndSet:
             client.alter_table(db, name, _view(db, name, "2"), expected=(_KEY, "0"), server=server)
         value = client.get_table(db, name).parameters.get(_KEY)
     finally:
-        with suppress(Exception):  # a view that stays harms nobody
+        with suppress(Exception):  # a remaining view does no harm
             client.drop_table(db, name, False)
     return CompareAndSet.HONOURED if value == "1" else CompareAndSet.IGNORED
 

@@ -91,7 +91,7 @@ class Stack:
         """Start them all, and write the configuration.
 
         Args:
-            say: Is told what is being started.
+            say: Called with progress messages.
 
         Raises:
             ConfigError: Jars could not be fetched.

@@ -152,9 +152,9 @@ class Acquirer:
         queue: Where requests enter.
         deadlocks: Reads the waits of others; None if the service does not support deadlock detection.
         held: What the threads of this process hold.
-        emitter: Tells what becomes of each request.
+        emitter: Emits the events of each request.
         settings: Times.
-        clock: Where time and chance come from.
+        clock: Time and random numbers.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ Theory of operation
 Fencing
     Between asking whether a lease is live and acting upon it, it may end:
 
-    1. A asks, and is told that its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
+    1. A asks, and its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
     3. A wakes up and publishes.
 
     In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is

@@ -39,7 +39,7 @@ T = TypeVar("T")
 TicketT = TypeVar("TicketT", bound="Ticket")
 
 _RETRY = Backoff(initial_ms=10, maximum_ms=500)
-"""Between tries after a cut or a busy service: short beside a commit, and bounded while a server restarts."""
+"""Waits between tries after a broken connection or a busy service: short compared with a commit, and bounded."""
 
 THREAD = "commit-coord-heartbeat"
 
@@ -245,7 +245,7 @@ class Retries:
     """Repeats what was interrupted.
 
     Args:
-        clock: Time and chance.
+        clock: Time and random numbers.
         lease_seconds: Returns how long the service keeps a lease: after a lease without an answer everything that
             this client has there has expired.
     """
@@ -276,13 +276,13 @@ class Keeper(Generic[TicketT]):
 
     Args:
         service: Which keeps them as long as it hears of them.
-        tickets: The client's.
-        retries: For what is interrupted.
+        tickets: The requests of this client.
+        retries: Repeats interrupted calls.
         heartbeat: Makes the heartbeat.
         emitter: Tells of the ends of leases that were dropped.
-        events: Who is told of leases that are lost, and of releases that failed.
+        events: Receives the events of lost leases and failed releases.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(

@@ -143,9 +143,9 @@ class MemoryQueue:
         held: Knows the threads.
         emitter: Tells of leases that ended by being dropped.
         settings: Times.
-        clock: Where time comes from.
-        threads: How they wait.
-        host: Names this process, and tells which others have ended.
+        clock: The clock.
+        threads: How threads wait.
+        host: Names this process, and knows which other processes of this host have ended.
         holder: Says who holds the lock, where the one whose turn it is may be waiting itself; by default the listing.
     """
 
@@ -338,9 +338,9 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         uri: With *space*, names the queues: managers of one process with the same two share them.
         space: See *uri*.
         settings: Times.
-        clock: Where time and chance come from.
-        events: Who is told.
-        threads: How they wait.
+        clock: Time and random numbers.
+        events: Receives the events.
+        threads: How threads wait.
         holder: As :class:`MemoryQueue` takes it.
     """
 

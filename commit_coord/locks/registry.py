@@ -49,8 +49,8 @@ def create_lock_manager(
             ``host:port,host:port/chroot`` for ``zookeeper`` and ``hms-to-zookeeper``, any text for ``memory`` (clients
             of one process with the same text and space share their locks), unused by ``none``.
         settings: Times; None takes the defaults.
-        clock: Where time and chance come from.
-        events: Who is told; None tells nobody.
+        clock: Time and random numbers.
+        events: Receives the events; None for nobody.
         space: Separates what does not concern each other at one service, as the catalogs of one database do.
         options: Arguments that this manager takes beyond those (``Settings.lock_options``).
 

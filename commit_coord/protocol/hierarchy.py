@@ -1,4 +1,4 @@
-"""Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg beside them, in one table.
+"""Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg, in one table.
 
 Theory of operation
     An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` has the resource and the

@@ -36,7 +36,7 @@ class EarlierCommit:
             refused: What this commit ended with, before it was sent.
 
         Raises:
-            CommitStateUnknown: *refused* says nothing of an earlier commit, and one may still land.
+            CommitStateUnknown: *refused* does not exclude that an earlier commit may still land.
         """
         if self._id is None:
             return False
@@ -51,9 +51,9 @@ class EarlierCommit:
             raise self._unknown("it is not known whether an earlier commit with this id landed", error) from refused
         if landed:
             self._table.metadata, self._table.metadata_location = metadata.model_copy(deep=True), location
-        # 1. An earlier one is planned, and its swap is late.   2. We fail: no space, or no lock.   3. It lands.
-        # What is refused for what the head is like, or for its arguments, was refused of an earlier one, too: that was
-        # planned on an older head, and can't land any more.
+        # 1. An earlier commit is planned, and its swap is delayed.   2. We fail: no space, or no lock.   3. It lands.
+        # If our commit was refused because of the head or of its arguments, an earlier one was planned on an older head
+        # or was refused as well; it can't land any more.
         elif isinstance(refused, CommitLockFailed) or (
             isinstance(refused, OSError) and not isinstance(refused, CommitCoordError)
         ):

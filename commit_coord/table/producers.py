@@ -139,7 +139,7 @@ class BySpec(_SnapshotProducer[Any]):
         )
 
     def summary_without_totals(self, snapshot_properties: dict[str, str]) -> Summary:
-        """Return what the snapshot adds and removes, beside *snapshot_properties*; totals depend on its parent."""
+        """Return the summary of the added and removed files, with *snapshot_properties*; totals need the parent."""
         metadata = self._transaction.table_metadata
         limit = property_as_int(
             metadata.properties,

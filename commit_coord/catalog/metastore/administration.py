@@ -37,7 +37,7 @@ class Administration:
         pointers: How tables are found and created.
         servers: What its servers can do.
         properties: What tables declare of their writers.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(

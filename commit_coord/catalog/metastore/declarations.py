@@ -23,7 +23,7 @@ LOCK_ENABLED = "engine.hive.lock-enabled"
 """Table property of Iceberg's: with ``false`` Java does not lock in the metastore, it compares and sets."""
 
 COMMON_LOCK = frozenset({"hms"})
-"""The lock managers whose latch is the lock that unmodified writers take: beside them nobody needs to be kept out."""
+"""The lock managers whose latch is also the lock of unmodified writers, so that no guard is needed."""
 
 
 def declared_at(metadata: MetadataReader, location: str) -> str | None:

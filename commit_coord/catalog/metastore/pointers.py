@@ -44,7 +44,7 @@ class Pointers:
 
     Args:
         client: Of the metastore.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(self, client: MetastoreClient, clock: Clock) -> None:

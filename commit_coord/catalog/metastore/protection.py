@@ -50,7 +50,7 @@ class Protection:
 
     @property
     def lock_only_writers(self) -> Beside:
-        """Writers that know nothing but the metastore's lock: PyIceberg's, and Java's before it is told otherwise."""
+        """Writers that take only the metastore's lock: PyIceberg, and Java unless the table disables its lock."""
         if self.guard is not None:
             return Beside.KEPT_OUT
         if (self.declared or self.lock_impl) in COMMON_LOCK or self.compare_and_set is not CompareAndSet.HONOURED:

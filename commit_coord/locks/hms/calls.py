@@ -43,10 +43,10 @@ class LockCalls:
 
     Args:
         metastore: Where they go.
-        tickets: The client's.
+        tickets: The requests of this client.
         held: Names the thread that asks.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
         threads: How they wait for their turn.
     """
 

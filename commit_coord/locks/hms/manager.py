@@ -85,10 +85,10 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
             (:attr:`MetastoreClient.service`).
         space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
         settings: Times.
-        clock: Where time and chance come from.
-        events: Who is told.
-        threads: How they wait.
-        host: Names this process, and tells which others have ended.
+        clock: Time and random numbers.
+        events: Receives the events.
+        threads: How threads wait.
+        host: Names this process, and knows which other processes of this host have ended.
         metastore: The client; None makes one for *uri*.
 
     Raises:
@@ -160,7 +160,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
 
     @property
     def client(self) -> str:
-        """The name by which this client's requests are told from others'."""
+        """The id that distinguishes this client's requests from those of others."""
         return self.parts.queue.tickets.client
 
     def latch_of(self, table: Resource) -> Lease | None:

@@ -2,7 +2,7 @@
 
 The commit latch is what Java and PyIceberg take: EXCLUSIVE on (database, table).
 
-Operation locks lie out of its sight, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
+Operation locks are hidden from it, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
 on a table matches every partition: S on a table would wait for X on one of its partitions, which Hive's rules (S on the
 table, X on the partition) let stand together. So each resource, of whatever level, becomes a *partition* of a table
 that nobody locks, and the parents that a request names in S do what Hive's hierarchy asks for:

@@ -95,16 +95,16 @@ class HmsQueue:
     """The queues of a metastore, as one client sees them.
 
     Args:
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Says who holds a lock.
         held: Names the thread that asks.
-        retries: For what is interrupted.
+        retries: Repeats interrupted calls.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
         host: Knows which processes have ended.
     """
 

@@ -1,7 +1,7 @@
 """Leases in a metastore: how they are extended and given back.
 
 Liveness
-    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    Servers release the locks of dead clients only if they are configured to. So each of our requests says for how long
     it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
     clock, or whose process has ended on this host:
 
@@ -40,10 +40,10 @@ class HmsLeases(LeaseService[HmsTicket]):
 
     Args:
         metastore: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that were sent.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class HmsLockTable:
 
     Args:
         metastore: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that are being sent.
         turns: What waits in this process.
         keeper: Learns of leases of this client that are ended here.

@@ -85,7 +85,7 @@ class MigratingLockManager(HandoverLockManager):
         state_of: Returns the state of a table as it is now; of one that is not there, as it would be made.
         guards: The guards of the tables.
         writers: The registry of the writers in a migration.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     name = MIGRATING
@@ -228,8 +228,8 @@ def open_manager(
         state_of: As for :class:`MigratingLockManager`.
         space: As for ZooKeeper.
         settings: Times.
-        clock: Where time and chance come from.
-        events: Who is told.
+        clock: Time and random numbers.
+        events: Receives the events.
         options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
     Raises:

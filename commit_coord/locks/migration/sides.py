@@ -103,8 +103,8 @@ class Sides:
             metastore: The metastore, as :class:`~commit_coord.locks.hms.manager.HmsLockManager` takes it.
             space: As for ZooKeeper.
             settings: Times.
-            clock: Where time and chance come from.
-            events: Who is told.
+            clock: Time and random numbers.
+            events: Receives the events.
             options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
         Raises:

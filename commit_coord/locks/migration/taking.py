@@ -49,7 +49,7 @@ class Taking:
         sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
         writers: The registry of the writers in a migration.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(

@@ -34,10 +34,10 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
             spoken to with psycopg 3. Opened when it is first needed.
         space: Separates what does not concern each other in one database, as its catalogs.
         settings: Times.
-        clock: Where time and chance come from.
-        events: Who is told.
-        threads: How they wait.
-        host: Names this process, and tells which others have ended.
+        clock: Time and random numbers.
+        events: Receives the events.
+        threads: How threads wait.
+        host: Names this process, and knows which other processes of this host have ended.
         store: The database itself; None opens the one at *url*.
 
     Raises:

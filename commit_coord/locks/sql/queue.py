@@ -44,12 +44,12 @@ class SqlQueue:
 
     Args:
         requests: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         keeper: Extends them, and gives them back.
         journal: Has the outcomes of offers.
         table: Says who holds a lock.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class SqlRequests:
         space: The name of the catalog.
         client: The name of the client.
         lease_ms: How long a request is kept without a heartbeat.
-        retries: For what is interrupted.
+        retries: Repeats interrupted calls.
     """
 
     def __init__(self, store: Store, space: str, client: str, lease_ms: int, retries: Retries) -> None:

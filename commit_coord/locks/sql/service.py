@@ -27,7 +27,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         requests: Where they are.
         client: The name of this client.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(self, requests: SqlRequests, client: str, settings: LockSettings, clock: Clock) -> None:

@@ -171,12 +171,12 @@ ENTER_REQUEST = """
         CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END
     FROM commit_coord_places WHERE queue = :queue"""
 
-# Put one lock of the request beside it.
+# Insert one lock of the request.
 ENTER_LOCK = """
     INSERT INTO commit_coord_locks (scope, resource, mode, place, request_id)
     SELECT :scope, :resource, :mode, place, :request_id FROM commit_coord_places WHERE queue = :queue"""
 
-# Put what the request offers beside it.
+# Insert the offer of the request.
 ENTER_OFFER = """
     INSERT INTO commit_coord_offers (request_id, place, offer)
     SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
@@ -291,7 +291,7 @@ LOCK_REQUESTS = """
 
 # End requests whose offers were executed, if the holder that took them still exists; else one of them may hold now.
 # 1. A takes the offers of B and C, does them, and is stopped.   2. A expires; B is granted.
-# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted beside B.
+# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted while B holds the lock.
 # So B keeps what it has, and finds its offer in the table.
 _HOLDER = "EXISTS (SELECT 1 FROM commit_coord_requests h WHERE h.request_id = :request_id AND h.place = :place)"
 END_REQUESTS = f"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} AND {_HOLDER}"

@@ -24,7 +24,7 @@ class SqlLockTable:
     Args:
         requests: Where they are.
         keeper: Learns of leases of this client that are ended here.
-        tickets: Those of this client.
+        tickets: The requests of this client.
     """
 
     def __init__(

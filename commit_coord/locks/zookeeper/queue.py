@@ -15,7 +15,7 @@ Requests that don't fit into one multi
 Locks of Hive's own clients
     A Hive client acquires its locks one by one, and keeps them while it tries to acquire more. A commit_coord request
     for several locks could block it and wait for it at the same time, which would be a deadlock. So a request that
-    waits for a lock of a Hive client withdraws after a while and waits apart, too.
+    waits for a lock of a Hive client withdraws after some seconds and waits apart, too.
 """
 
 from __future__ import annotations
