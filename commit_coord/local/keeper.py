@@ -1,7 +1,7 @@
-"""Keeps a stack of servers up until it is told to stop, in a process of its own or in the caller's.
+"""Keeps a stack of servers up until it receives a signal to stop, in a separate process or in the caller's.
 
-Whoever keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from it when it
-ends, however it ends; the servers then end too. What is up stands in ``state.json`` beside it.
+The keeper process of a folder's stack holds a lock on the folder's file ``keeper``. When the process ends in any way,
+the system releases this lock, and the servers end too. The file ``state.json`` in the same folder lists the servers.
 """
 
 from __future__ import annotations
@@ -264,11 +264,11 @@ _ERRORS: dict[str, type[Exception]] = {
 
 
 def await_end(announce: Callable[[], None]) -> None:
-    """Announce that all is up, and return on SIGTERM or Ctrl-C; from before the announcement on neither interrupts us.
+    """Announce that all servers are up, and return on SIGTERM or Ctrl-C; block both signals before the announcement.
 
     Args:
-        announce: Tells whoever may then end us. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
-            not held back before step 1, it would end us instead, and nothing would be put in order.
+        announce: Reports that the servers are up; after this, another process may send a signal at once. If the signals
+            were not blocked before, it would end this process without cleanup.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)

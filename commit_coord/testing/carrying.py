@@ -309,7 +309,7 @@ class CarryingContract(_TwoClients):
     def test_many_threads_are_answered_or_granted(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Whoever holds carries the others: each offer is carried out exactly once, by itself or by a holder."""
+        """The holder publishes offers of others: each offer is executed exactly once, by its owner or by a holder."""
         clients = [manager, other]
         done: list[str] = []
         errors: list[BaseException] = []

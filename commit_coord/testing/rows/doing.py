@@ -108,7 +108,7 @@ class Doing:
             case WriteFiles(rows=rows, slot=slot):
                 made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
                 for file in made:
-                    file.spec_id = table.metadata.default_spec_id  # as whoever commits files of others must say
+                    file.spec_id = table.metadata.default_spec_id  # required for files of another writer
                 self.slots[slot] = made, table.schema().schema_id
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table

@@ -14,8 +14,8 @@ _HEAD = f"""\
 
 Written by `make faults`; do not edit. Eight writers of mixed kinds (appends, overwrites and deletes under locks of
 partitions, in some cells a Spark application) work on one table while something breaks. Afterwards their logs are
-held against the table's files. What is promised stands in [guarantees](guarantees.md); what tests of this kind have
-found, in the [track record](TRACK_RECORD.md).
+compared with the table's files. [guarantees](guarantees.md) has the promises, and the [track record](TRACK_RECORD.md)
+what tests of this kind have found.
 
 ```
 make faults                                                       # every cell
@@ -23,12 +23,12 @@ make faults ARGS="--only kill-writer --on zookeeper --seed 7"     # one of them
 make faults ARGS=--kills                                          # 10,000 commits, a SIGKILL every two seconds
 ```
 
-The command ends with 1 when a promise of ours does not hold: an acknowledged operation that is lost or doubled, a
-refused one that is there, a lock that the next writer does not get within one lease and 5 s, a lock that stands a lease
-later (a request may come to its server when its sender has ended), a file that a snapshot names and that is missing,
-nothing acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) of the end of a fault.
-PyIceberg's own catalogs are run beside ours, by the same writers without the locks of operations, with short waits
-between many tries for their lock; their figures fail nothing. More than half of the time is theirs.
+The command ends with 1 if commit_coord breaks a promise: an acknowledged operation is lost or doubled, a refused
+operation is in the table, the next writer does not get a lock within one lease and 5 s, a lock exists one lease later
+(a request may come to its server after its sender has ended), a file that a snapshot names is missing, or nothing is
+acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) after the end of a fault.
+For comparison, the same writers run with PyIceberg's own catalogs, without operation locks and with short waits between
+many tries for the lock. The results of these catalogs do not fail the command; they take more than half of the time.
 
 How it is done: leases last {LEASE_S:.0f} s, a call to the metastore may take {CLIENT_TIMEOUT_S:.0f} s. Servers, \
 writers and the fault live
@@ -72,7 +72,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _overview(cells: Mapping[str, Any]) -> Iterator[str]:
-    yield "Time until something was acknowledged after the fault was over; what did not hold stands in its place.\n"
+    yield "Time from the end of the fault to the next acknowledged operation, or a broken promise.\n"
     yield f"| fault | {' | '.join(one.title for one in CONFIGURATIONS.values())} |"
     yield f"|---|{'---|' * len(CONFIGURATIONS)}"
     for injury in INJURIES.values():
@@ -95,7 +95,7 @@ def _verdict(injury: Injury, configuration: Configuration, cells: Mapping[str, A
     found, recovered = cell["findings"], cell["recovered_s"]
     wrong = [f"{found[key]} {title}" for key, title in _COLUMNS[2:-1] if found[key]]
     if recovered is None:
-        wrong.append("stands for good")
+        wrong.append("never recovers")
     elif recovered > RECOVERY_S:
         wrong.append(f"{recovered:.0f} s")
     if cell["broken"] and not wrong:
