@@ -133,7 +133,7 @@ class LockRequest:
     Args:
         scope: Operation or commit.
         locks: Sorted by resource, one mode each (duplicates merged, X wins), parents included.
-        owner: Who asks.
+        owner: The owner of the request.
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
         offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
@@ -163,7 +163,7 @@ class LockRequest:
         Args:
             scope: Operation or commit. In the commit scope every lock is X on a table and has no parents.
             locks: Resources and modes; a resource may come more than once.
-            owner: Who asks.
+            owner: The owner of the request.
             request_id: Unique id of this request.
             explicit: Taken by a LOCK statement.
             offer: What the owner would do once it is granted.
@@ -224,7 +224,7 @@ class LockEntry:
         mode: How.
         scope: Which of the two scopes.
         state: ACQUIRED or WAITING.
-        owner: Who asked.
+        owner: The owner of the request.
         request_id: Which request it belongs to.
         generation: Orders grants; None where the manager has none.
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.

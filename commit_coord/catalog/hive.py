@@ -344,7 +344,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return before
 
     def tell_phase_change(self, event: PhaseChange) -> None:
-        """Write *event* down, and tell who listens."""
+        """Record *event*, and pass it to the listeners."""
         self._audit.changed(event)
         self.events.emit(event)
 

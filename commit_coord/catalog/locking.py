@@ -134,7 +134,7 @@ class LockingCatalog:
         return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Return who holds and waits for what, on *resource* and below it, or everywhere."""
+        """Return the held and the awaited locks on *resource* and below it, or all locks."""
         return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:

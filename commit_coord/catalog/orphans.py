@@ -88,7 +88,7 @@ class SearchedCatalog(Protocol):
 
     @property
     def locks(self) -> LockManager:
-        """Knows who is at work on a table."""
+        """The lock service, which knows the writers at work on a table."""
         ...
 
     @property
@@ -242,11 +242,11 @@ def _is_hidden(path: str) -> bool:
     )
 
 
-# Who may still need some of it.
+# Writers that may still need some of the files.
 
 
 def _at_work_since(catalog: SearchedCatalog, table: Table) -> int | None:
-    """Wait until all who had written before now have committed; return since when the first operation is at work.
+    """Wait until all writers that have already written files have committed; return when the first operation began.
 
     Returns:
         None when there is no operation.
@@ -317,7 +317,7 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
         manifests.update((manifest.manifest_path, manifest) for manifest in found)
 
     def named(manifest: ManifestFile) -> set[str]:
-        # Deleted entries, too: who reads changes reads what was deleted.
+        # Deleted entries, too: a reader of changes reads deleted files.
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         found = {entry.data_file.file_path for entry in entries}
         _compare(io, manifest.manifest_path, found, lambda record: record["data_file"]["file_path"])

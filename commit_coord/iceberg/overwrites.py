@@ -50,7 +50,7 @@ class Acknowledged:
     Args:
         location: The metadata file that published it.
         table_uuid: Iceberg's id of the table.
-        request_id: The attempt; of several that one swap published, the one of who swapped.
+        request_id: The attempt; if one swap published several, the attempt of the latch holder.
         snapshot_ids: What it added.
         by: Who, as locks show it.
         at_ms: When, by its own clock.

@@ -55,9 +55,9 @@ def holder_of(look: Callable[[None, LockScope], Iterable[LockEntry]], request: L
 
 
 def holder_in(standing: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:
-    """Return what an error says about the lock holder: the end of the chain that *blocker* starts in *standing*.
+    """Return the facts for an error about the lock holder: the end of the chain that *blocker* starts in *standing*.
 
-    The nearest blocker may itself be waiting; whom to talk to is the one at the head of the queue.
+    The nearest blocker may itself be waiting; the owner to contact is the one at the head of the queue.
     """
     by_request: dict[str, list[LockEntry]] = {}
     for entry in standing:

@@ -506,7 +506,7 @@ class Leases:
 
     def _exists(self, error: LockTimeout) -> LeaseAlreadyExists:
         facts: dict[str, Any] = {}
-        with suppress(LockError):  # Who holds it is known; whether it is a lease is a courtesy.
+        with suppress(LockError):  # Optional: the error already names the holder.
             for lease in self._live():
                 if lease.request_id == error.details.get("request_id"):
                     facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}

@@ -80,7 +80,7 @@ class MemoryLease(HandoverLease):
         return self._space.retract(self._ticket)
 
     def release(self) -> None:
-        """Give the locks back and wake whom that grants."""
+        """Release the locks and wake the requests that are granted now."""
         try:
             if self._transition(LeaseState.RELEASED):
                 if self._next_note is not None and self.request.table is not None:
@@ -146,7 +146,7 @@ class MemoryQueue:
         clock: The clock.
         threads: How threads wait.
         host: Names this process, and knows which other processes of this host have ended.
-        holder: Says who holds the lock, where the one whose turn it is may be waiting itself; by default the listing.
+        holder: Finds the lock holder if the head of the queue may itself be waiting; by default the listing.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class MemoryQueue:
         lease = MemoryLease(self.space, ticket, self._settle)
         self._leases.add(lease)
         if not request.explicit:
-            # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
+            # Only record it for the next caller: a finalizer may run at any line, even while its thread has the mutex.
             note = ticket, partial(self._emitter.ended, request.request_id)
             weakref.finalize(lease, self.space.dropped.append, note).atexit = False
         return lease

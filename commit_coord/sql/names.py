@@ -24,7 +24,7 @@ class Names:
     Args:
         catalog: Where they are.
         database: Of names that name none.
-        rewrite: Who does the work of CONCATENATE.
+        rewrite: The function that executes CONCATENATE.
     """
 
     def __init__(self, catalog: CoordinatedCatalog, database: str, rewrite: Rewriter = rewrite_here) -> None:

@@ -188,7 +188,7 @@ class Overwrite(BySpec, _OverwriteFiles):
 
 
 class Rewrite(Overwrite):
-    """A snapshot that says REPLACE, which PyIceberg can't sum up: who reads changes may leave it out."""
+    """A REPLACE snapshot, for which PyIceberg has no summary: a reader of changes may skip it."""
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         summary = super()._summary(snapshot_properties)

@@ -173,7 +173,7 @@ class Migration:
         Args:
             tables: Which.
             target: Where to.
-            seen: Who was seen in the lock service; without it nobody holds a table up.
+            seen: The writers that were seen in the lock service; without it, no writer stops the move of a table.
             window_s: How far back a table's history counts.
             force: Continue to ``zookeeper`` even if HMS-only writers were seen.
             back: Whether tables that are further on go back; else they stay.

@@ -52,12 +52,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """In which phase one table is, and who writes to it.
+    """The phase of one table, and its writers.
 
     Args:
         table: ``db.table``.
         state: Phase and epoch.
-        sightings: Who was seen writing to it.
+        sightings: The writers that were seen.
         writers: The registered writers that have written to it.
     """
 

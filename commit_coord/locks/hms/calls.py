@@ -132,8 +132,8 @@ class LockCalls:
                                 return HmsTicket(
                                     request=request, lock_id=own.lock_id, last_confirmed_at=word, turn=turn()
                                 ), own.acquired
-                            # It may have been silent for a lease, and a waiter about to free it. Who answered is
-                            # asked again.
+                            # The lock may have had no heartbeat for a lease time, so a waiter may release it soon:
+                            # release it and request it again from the server that answers.
                             self._metastore.unlock(own.lock_id)
                             until = min(deadline, self._clock.now() + self._lease_seconds)
                     # A server that was unreachable and answers now is asked again, even if the look took long.

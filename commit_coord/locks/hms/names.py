@@ -119,7 +119,7 @@ def user(owner: Owner) -> str:
 
 
 def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
-    """Return who asked for *listed*."""
+    """Return the owner of *listed*."""
     if said is None:
         return Owner(user=listed.user, host=listed.host, pid=0, application=listed.agent)
     name, _, process = listed.host.removesuffix(f" {thread_of(listed)}").rpartition(" ")

@@ -100,7 +100,7 @@ class HmsQueue:
         turns: Where the threads of this process wait first.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
-        table: Says who holds a lock.
+        table: Finds the holder of a lock.
         held: Names the thread that asks.
         retries: Repeats interrupted calls.
         settings: Times.
@@ -156,12 +156,12 @@ class HmsQueue:
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
 
     def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
-        """Give back what was granted past somebody who waits, and return who that is; None if there is nobody.
+        """If a lock was granted before an older waiting request, release it and return that request, else None.
 
-        Up to 2.3 a reader passes a writer that waits. That starves writers, and it is not safe: seen on 2.3.10,
-        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for who waits.
-        3. The server answers both side by side, and has granted both.
-        The older one of the two stands in the list when R looks, so R alone has to do something about it.
+        Up to version 2.3, a reader passes a waiting writer. That starves writers, and it is not safe. Seen on 2.3.10:
+        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for the waiting W.
+        3. The server processes both requests at the same time, and grants both.
+        The older request of the two is in the list when R looks, so it is enough that R steps back.
         """
         if LockMode.SHARED not in dict(ticket.request.locks).values():
             return None
@@ -191,7 +191,7 @@ class HmsQueue:
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
-        # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
+        # A request far behind reads the list, which locks nothing in the metastore; one that may be next asks.
         if blocker.ahead > 1 or ended:
             found = self._look(ticket, blocker)
             if found is not None and found.ahead > 1:
@@ -202,25 +202,25 @@ class HmsQueue:
     def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
-        # Those before us will take as long as we do. Half of that, since who comes too late keeps everybody waiting.
+        # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
         expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.ahead / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
     def _queue_again(self, request: LockRequest, deadline: float) -> Blocker | None:
-        """Enter at the end: the place that *request* had is gone."""
+        """Enter at the end of the queue, because *request* has lost its place."""
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
 
     def _ask(self, ticket: HmsTicket, before: HmsBlocker | None, deadline: float) -> Blocker | None:
-        """Ask whether *ticket* is granted; return who is in the way."""
+        """Ask whether *ticket* is granted; return the lock that blocks it, None if it is granted."""
         request, asked = ticket.request, self._clock.now()
         if ticket.stepped_back:
             found = self._look(ticket, before)
             if found is not None:
                 return found
             return self._queue_again(request, deadline)
-        # Twice: a look that freed somebody who had died may have made way.
+        # Twice: the first look may have released the lock of a dead owner.
         for _ in range(2):
             asked = self._clock.now()
             try:
@@ -284,7 +284,7 @@ class HmsQueue:
         return self._blocker(nearest, in_the_way, before, now=now)
 
     def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[Standing]:
-        """Return who conflicts with *ticket* and is before it, or granted; first the first.
+        """Return the locks that conflict with *ticket* and are before it or granted, oldest first.
 
         Args:
             ticket: A ticket of this client.
@@ -312,7 +312,7 @@ class HmsQueue:
         return waits_among([*standing, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else standing)
 
     def _as_it_will_be_listed(self, ticket: HmsTicket) -> Standing:
-        """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
+        """Return *ticket*, which has stepped back, as it will be listed: behind all present requests."""
         owner = ticket.request.owner
         host, user = hms_names.host(owner, self._held.agent), hms_names.user(owner)
         agent = hms_names.agent(

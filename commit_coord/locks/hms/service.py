@@ -9,7 +9,7 @@ Liveness
     2. Its own clock says LOST at 0 + lease.
     3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
 
-    While the metastore is away nobody is heard: a waiter whom it did not answer counts from its next look.
+    While the metastore can't be reached, no heartbeat arrives: a waiter without an answer counts from its next look.
 
     Locks of LOCK statements and of other programs are left to people.
 """

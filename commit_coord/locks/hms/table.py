@@ -56,7 +56,7 @@ class HmsLockTable:
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
-        # Asked for first: who gets his turn in between shall be listed once, not never.
+        # Read the threads first: a request that goes from here to the metastore in between is then listed, not lost.
         threads = self._turns.look(resource, scope)
         listed = self._listed(resource, scope)
         there = {entry.request_id for entry in listed}
@@ -147,7 +147,7 @@ class HmsLockTable:
             )
 
     def _watched(self) -> list[Standing]:
-        """Return who is dead; see the module."""
+        """Return the locks of dead owners; see the module."""
         over: list[Standing] = []
         heartbeats: HeartbeatLog = {}
         first: dict[int, int] | None = None

@@ -61,7 +61,7 @@ class Turns:
         self._queues.parts.acquirer.end_waits()
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
-        """Return who waits here."""
+        """Return the waiting requests."""
         return _waiting(self._queues.locks(resource, scope=scope))
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:

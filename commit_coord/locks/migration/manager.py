@@ -14,13 +14,13 @@ Waiting while holding a lock
     So a writer that waits for its second lock checks the phase now and then, and releases the first if it has changed.
 
 The guard
-    Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
-    for no guard, somebody died on the way back from ``zookeeper`` before it was removed, or set it too late. It is
-    removed under ZooKeeper's latch, so that no phase can ask for it meanwhile.
+    A writer that requests the metastore's lock and is blocked by the table's guard (``hms/guard.py``) reads the phase.
+    If this phase needs no guard, a process died on the way back from ``zookeeper`` before it removed the guard, or set
+    the guard too late. The writer removes it under ZooKeeper's latch, so that the phase can't change meanwhile.
 
 Operation locks
-    They are taken on the sides that the phase asks for, and stay there until they end: the phase leaves ``both`` only
-    when none of them stands on the side alone that is about to be left. Locks on databases are taken on both sides.
+    They are taken in the services of the phase, and stay there until they end: the phase leaves ``both`` only when no
+    operation lock is only in the service that is about to be left. Locks on databases are taken in both services.
 """
 
 from __future__ import annotations

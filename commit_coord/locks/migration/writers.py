@@ -1,4 +1,4 @@
-"""The registry of those who are ready to move: one ephemeral node in ZooKeeper for each client.
+"""The registry of writers that support a migration: one ephemeral node in ZooKeeper for each client.
 
 It is for people and for ``commit-coord migrate``: no commit depends on it. So it is written in the background, and
 where ZooKeeper is away, as it may be while all tables are in phase ``hms``, a commit does not notice.
@@ -133,7 +133,7 @@ class Writers:
         self.heartbeat.ensure_running()
 
     def all(self) -> list[Writer]:
-        """Return who is in the registry.
+        """Return the writers in the registry.
 
         Raises:
             LockServiceUnavailable: ZooKeeper does not answer.

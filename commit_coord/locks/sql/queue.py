@@ -47,7 +47,7 @@ class SqlQueue:
         tickets: The requests of this client.
         keeper: Extends them, and gives them back.
         journal: Has the outcomes of offers.
-        table: Says who holds a lock.
+        table: Finds the holder of a lock.
         settings: Times.
         clock: The clock.
     """

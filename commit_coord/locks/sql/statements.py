@@ -145,8 +145,8 @@ def _nearest(request: str) -> str:
 # 1. A takes place 7 from, say, a sequence, and has not committed.
 # 2. B takes place 8, looks, sees nobody before it, and commits.
 # 3. A looks, sees nobody before 7, and commits: both hold.
-# With the row lock B gets its place only after A committed, and its later statements see A. Who needs several queues
-# takes them in the order of their names, so that no two wait for each other's rows.
+# With the row lock B gets its place only after A committed, and its later statements see A. A request for several
+# queues locks them in the order of their names, so that no two requests wait for each other's rows.
 # A new boot skips a million places: without an fsync for each lock, the last ones given before a power failure may be
 # forgotten, and generations must never be given twice.
 TAKE_PLACE = """
@@ -325,8 +325,8 @@ WAKE = """
         9223372036854775807)"""
 
 
-# Locks of some scopes, each with its request and the one that blocks that. Whom a request waits for is worked out once
-# a request and not once a lock, of which it may have thousands: hence MATERIALIZED.
+# Locks of some scopes, each with its request and the request that blocks it. The blocker is computed once for each
+# request and not for each of its locks, which may be thousands: hence MATERIALIZED.
 def _listed(chosen: str, order: str) -> str:
     return f"""
     WITH listed AS MATERIALIZED (

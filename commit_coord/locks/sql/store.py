@@ -54,10 +54,10 @@ class Connection(ABC):
         waking: Sequence[Step] = (),
         durable: bool = True,
     ) -> list[Rows]:
-        """Run *steps* in one transaction, commit, then run *then* behind it; return the rows of *steps*.
+        """Run *steps* in one transaction, commit, then run *then*; return the rows of *steps*.
 
-        *then* and *waking* choose whom to wake, who is woken after the commit. *waking* is run before *steps*, in the
-        transaction: it finds those whom *steps* will delete.
+        *then* and *waking* choose the waiters to wake after the commit. *waking* is run before *steps* in the
+        transaction: it finds waiters whose requests *steps* will delete.
 
         What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
         Removals are so: a request that comes back is extended by nobody and expires.

@@ -49,8 +49,8 @@ class SqlLockTable:
                 after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
                 rows = self._requests.ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})
                 last = rows[-1][:3] if len(rows) == limit else None
-                # Whom a request waits for is worked out anew for each page: the first one is to come soon, later ones
-                # are to be few.
+                # The blockers are computed again for each page: the first page should come soon, and the number of
+                # later pages should be small.
                 limit = min(2 * limit, _LARGEST_PAGE)
                 if rows:
                     yield entries_of(rows)
