@@ -64,7 +64,7 @@ class LockEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockLeaseLost:
-    """A lease went to LOST: it expired or was freed by force."""
+    """A lease became LOST: it expired or was released by force."""
 
     request: str
     reason: str
@@ -84,7 +84,7 @@ class LocksForced:
 
     Args:
         how: ``unlock``, ``reap`` or ``drop lease``.
-        by: Who did it.
+        by: The owner that did it.
         at_ms: When, by this host's wall clock.
         why: The operator's reason, in words; "" for none.
         freed: The locks, with their owners.
@@ -107,7 +107,7 @@ class PhaseChange:
         after: The phase that it goes to.
         epoch: That it has then.
         stage: ``begun``; then ``done``, ``refused`` or ``unknown``. One without an end was killed: the table tells.
-        by: Who does it.
+        by: The owner that does it.
         at_ms: When, by this host's wall clock.
         why: In words; for ``refused`` the error.
     """
@@ -178,7 +178,7 @@ class CommitOverwritten:
         summary: Of its current snapshot, which may name who wrote it.
         request_id: Of the last commit that was lost; "" and nothing below where no lock service remembered it.
         snapshot_ids: What that added.
-        by: Who had committed it.
+        by: The owner that had committed it.
         at_ms: When.
     """
 

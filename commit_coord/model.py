@@ -50,7 +50,7 @@ class LockState(StrEnum):
 
 
 class LeaseState(StrEnum):
-    """What the holder may believe. LOST and RELEASED are final."""
+    """The state of a lease, as far as its holder knows. LOST and RELEASED are final."""
 
     HELD = "HELD"
     SUSPECT = "SUSPECT"
@@ -59,7 +59,7 @@ class LeaseState(StrEnum):
 
 
 class CommitStatus(StrEnum):
-    """What became of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
+    """The outcome of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
 
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -79,12 +79,12 @@ class Resource:
     def __post_init__(self) -> None:
         """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
-            raise ValueError(f"a resource needs a name on every level, got: {self.path!r}")
+            raise ValueError(f"no level of a resource name may be empty, got: {self.path!r}")
         try:
             "".join(self.path).encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"a name holds half of a surrogate pair, which no service can lock: {self.path!r}"
+                f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}"
             ) from error
 
     @classmethod
@@ -133,7 +133,7 @@ class LockRequest:
     Args:
         scope: Operation or commit.
         locks: Sorted by resource, one mode each (duplicates merged, X wins), parents included.
-        owner: Who asks.
+        owner: The owner of the request.
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
         offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
@@ -165,7 +165,7 @@ class LockRequest:
         Args:
             scope: Operation or commit. In the commit scope every lock is X on a table and has no parents.
             locks: Resources and modes; a resource may come more than once.
-            owner: Who asks.
+            owner: The owner of the request.
             request_id: Unique id of this request.
             explicit: Taken by a LOCK statement.
             offer: What the owner would do once it is granted.
@@ -206,7 +206,7 @@ class LockRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a waiting request would do once it is granted.
+    """The work that a waiting request would do after its grant.
 
     Args:
         request_id: The lock request.
@@ -226,7 +226,7 @@ class LockEntry:
         mode: How.
         scope: Which of the two scopes.
         state: ACQUIRED or WAITING.
-        owner: Who asked.
+        owner: The owner of the request.
         request_id: Which request it belongs to.
         generation: Orders grants; None where the manager has none.
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
@@ -252,7 +252,7 @@ class LockEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
-    """What a lock manager promises. Whatever is not promised is refused, and the contract suite asserts both.
+    """The guarantees of a lock manager. It refuses what it does not guarantee; the contract suite asserts both.
 
     Args:
         mutual_exclusion: Two conflicting requests are never granted at one time.
@@ -286,7 +286,7 @@ class Guarantees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What the journal of a lock manager remembers of a commit.
+    """A landed commit in the journal of a lock manager.
 
     Args:
         request_id: The attempt's id.

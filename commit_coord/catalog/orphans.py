@@ -63,7 +63,7 @@ OLDER_THAN_MS = 3 * DAY_MS
 """As Iceberg's own ``remove_orphan_files``."""
 
 AT_LEAST_MS = 3_600_000
-"""What is younger is refused, unless forced: jobs that write for an hour before they commit are nothing special."""
+"""Smaller ages are refused unless forced: a job may well write for an hour before it commits."""
 
 _SKEW_MS = 60_000
 """By which the clocks of a lock service, a file store and this host may differ."""
@@ -87,7 +87,7 @@ class SearchedCatalog(Protocol):
 
     @property
     def locks(self) -> LockManager:
-        """Knows who is at work on a table."""
+        """The lock service, which knows the writers at work on a table."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """What was found below the location of a table.
+    """The result of a search for orphans below the location of a table.
 
     Args:
         table: Namespace and name.
@@ -152,14 +152,14 @@ def find(
 
     Raises:
         NoSuchTableError: There is none of that name.
-        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root; or
+        InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
             ``gc.enabled`` is false: other tables may need the files.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
     if older_than_ms < (0 if force else AT_LEAST_MS):
         raise InvalidArguments(
-            "a writer may be at work for so long: files that it has written and not committed would be lost with it",
+            "the age is too short: uncommitted files of a slow writer might be deleted",
             older_than_ms=older_than_ms,
             accepted=f"at least {AT_LEAST_MS} (an hour), or force",
         )
@@ -198,7 +198,7 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(found.table)
     if metadata.location != found.location:
-        raise NoSuchTableError(f"{table_name(found.table)} lies elsewhere by now: {metadata.location}")
+        raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(metadata.properties, location)
     spared = _referenced(coordinator, found.table)
@@ -243,7 +243,7 @@ def _is_hidden(path: str) -> bool:
     )
 
 
-# Who may still need some of it.
+# Writers that may still need some of the files.
 
 
 def _at_work_since(catalog: SearchedCatalog, table: Identifier) -> int | None:
@@ -318,7 +318,7 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
         manifests.update((manifest.manifest_path, manifest) for manifest in found)
 
     def named(manifest: ManifestFile) -> set[str]:
-        # Deleted entries, too: who reads changes reads what was deleted.
+        # Deleted entries, too: a reader of changes reads deleted files.
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         found = {entry.data_file.file_path for entry in entries}
         _compare(io, manifest.manifest_path, found, lambda record: record["data_file"]["file_path"])
@@ -341,7 +341,7 @@ def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]
         again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
     if found != again:
         raise InternalError(
-            "two Avro readers do not agree on the names in a file, so nothing is taken for an orphan",
+            "two Avro readers find different file names in a file, so no file is treated as an orphan",
             path=path,
             only_one=", ".join(sorted(found ^ again)[:3]),
         )
@@ -351,7 +351,7 @@ def _key(location: str) -> str:
     """Return what two spellings of one file have in common.
 
     Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
-    ``hdfs:///a``. So the path alone counts: of two files that are told apart by nothing else, both are spared.
+    ``hdfs:///a``. So only the path counts. If two files differ in nothing else, both are kept.
     """
     path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
     return re.sub("/{2,}", "/", path)
@@ -384,7 +384,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
     mine = _key(location).rstrip("/")
     if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
         raise InvalidArguments(
-            "the location of the table is a root: whatever lies there may be anybody's", location=location
+            "the location of the table is a root directory, where other files may be", location=location
         )
     for other in _tables(catalog):
         if other == table:

@@ -208,7 +208,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
     # One catalog, one lock manager.
 
     def _declare_locks(self, configuration: Configuration) -> None:
-        """Refuse to start beside processes that coordinate this catalog by other means.
+        """Raise if other processes coordinate this catalog with another lock manager.
 
         Locks of two managers do not see each other. The compare-and-set would still keep every commit safe, but
         jobs that rely on operation locks would run into each other.
@@ -259,7 +259,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             return
         if (found.lock_impl, found.lock_service) != (mine["impl"], mine["service"]):
             raise ConfigError(
-                "other processes use this catalog with another lock manager; use the same one, or stop them and run "
+                "other processes use this catalog with another lock manager: use the same one, or stop them and run "
                 "`commit-coord config --adopt-locks`",
                 catalog=self.name,
                 key="lock-impl",
@@ -343,7 +343,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _bound_silence(engine: Engine, lease_ms: int) -> None:
-    """Have neither a cut that says nothing nor a client that stands still cost anybody more than a lease.
+    """Limit the effect of a silently broken connection and of a stopped client to the time of a lease.
 
     1. A holder sends the UPDATE of its swap, and is stopped before its COMMIT; its latch runs out.
     2. The next holder's UPDATE waits for the row, for as long as the first one is stopped.

@@ -1,4 +1,4 @@
-"""What a pointer store does the same way wherever it keeps its pointers."""
+"""The common part of all pointer stores."""
 
 from __future__ import annotations
 

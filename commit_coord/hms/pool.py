@@ -24,7 +24,7 @@ class Pool:
         self._connect = connect
         self._most_idle = idle
         self.reached = False
-        """Whether any server ever let us in: else the addresses are wrong, more likely than a server is restarting."""
+        """Whether a connection ever succeeded. If not, wrong addresses are more likely than a restart of the server."""
         self._lock = threading.Lock()
         self._start_over(0)
 

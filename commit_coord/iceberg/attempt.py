@@ -1,4 +1,4 @@
-"""What one commit asks for, as a value that can be written down and carried out by another process."""
+"""The attempt: the content of one commit, as a value that can be serialized and executed by another process."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Attempt:
 
     @property
     def is_pure_append(self) -> bool:
-        """Whether this is an append and nothing else, so that it may stand behind any other commit."""
+        """Whether this is an append and nothing else, so that it can follow any other commit."""
         return self.append is not None and not self.updates and not self.reads_data
 
     def to_json(self) -> bytes:

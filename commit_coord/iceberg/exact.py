@@ -25,7 +25,7 @@ _ARROW = "pyiceberg.io.pyarrow"
 
 _lock = Lock()
 _mended: list[Any] = []
-"""What shows that it was done: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
+"""Proves that the mends were made: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
 
 
 def mend() -> None:

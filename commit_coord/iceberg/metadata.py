@@ -210,8 +210,8 @@ class LazyModels(Sequence[M], Generic[M]):
     def json(self, dump: Callable[[M], bytes]) -> tuple[bytes, ...]:
         """Return the entries as a JSON array without its brackets; what was dumped before is not dumped again.
 
-        In parts, to be written one behind the other: a history has megabytes, and whoever put it together for each
-        commit would copy all of it for one more entry.
+        In parts, to be written one after the other: a history has megabytes, and to join it for each commit would copy
+        all of it for one new entry.
 
         Args:
             dump: Makes JSON of a model. Always the same for one table, so its output may be kept.
@@ -415,7 +415,7 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
 def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     """Return what :func:`dump` does, in parts to be written one behind the other.
 
-    The two parts of the history stand last, where :func:`parse` finds them without reading what is known.
+    The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
     if isinstance(metadata, TableMetadataV3):
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.
@@ -507,9 +507,10 @@ def sequence_number(metadata: TableMetadata) -> int:
 
 
 def as_of(metadata: TableMetadata, snapshot_id: int) -> TableMetadata:
-    """Return *metadata* without what was added behind *snapshot_id*; itself when nothing was, or it is not there.
+    """Return *metadata* without the snapshots after *snapshot_id*; *metadata* itself if there are none.
 
-    One file may publish the snapshots of several writers. To each its table shows its own as the last.
+    One metadata file may publish the snapshots of several writers. Each writer's table shows its own snapshot as the
+    last one. If *snapshot_id* does not exist, return *metadata* itself.
     """
     snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
     kept = snapshots.cut_behind(snapshot_id)

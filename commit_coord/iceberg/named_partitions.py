@@ -104,7 +104,7 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         return internal(fit(value, result), result)
     except (ValueError, TypeError, OverflowError) as error:
         raise StatementError(
-            "no value of this partition column",
+            "invalid value for this partition column",
             column=field.name,
             value=value,
             type=kind if isinstance(field.transform, transforms.IdentityTransform) else field.transform,

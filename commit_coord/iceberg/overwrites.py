@@ -50,7 +50,7 @@ class Acknowledged:
     Args:
         location: The metadata file that published it.
         table_uuid: Iceberg's id of the table.
-        request_id: The attempt; of several that one swap published, the one of who swapped.
+        request_id: The attempt; if one swap published several, the attempt of the latch holder.
         snapshot_ids: What it added.
         by: Who, as locks show it.
         at_ms: When, by its own clock.
@@ -71,7 +71,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What the holder of a commit latch tells the next one.
+    """The note from one holder of a commit latch to the next.
 
     Args:
         head: The last commit that was acknowledged.
@@ -124,7 +124,7 @@ def versions(read: Read, location: str) -> Iterator[str]:
 
 
 class Overwrites:
-    """What is known of each table's history.
+    """Detects overwritten commits by the known history of each table.
 
     Args:
         read: Returns the metadata in the file at a location.
@@ -248,7 +248,7 @@ def _bounded(read: Read, location: str) -> Iterator[str]:
         nonlocal left
         left -= 1
         if left < 0:
-            raise LookupError(f"more than {_FILES} metadata files behind {location}")
+            raise LookupError(f"more than {_FILES} metadata files before {location}")
         return read(path)
 
     return versions(counted, location)

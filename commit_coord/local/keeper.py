@@ -100,7 +100,7 @@ def default_folder() -> Path:
     """
     folder = Path(tempfile.gettempdir()) / f"commit-coord-local-{os.getuid()}"
     if folder.is_symlink() or (folder.exists() and (folder.stat().st_uid != os.getuid() or not folder.is_dir())):
-        raise ConfigError("the temporary folder is not ours", folder=folder, accepted="--folder FOLDER")
+        raise ConfigError("another user owns the temporary folder", folder=folder, accepted="--folder FOLDER")
     return folder
 
 
@@ -142,7 +142,7 @@ def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], No
                 keeper.stdin.flush()
                 keeper.returncode = 0  # it lives on, and is nobody's to wait for
                 return state
-    raise ServerFailed("the keeper ended while the servers started", (folder / "keeper.log").read_text()[-2000:])
+    raise ServerFailed("the supervisor ended while the servers started", (folder / "keeper.log").read_text()[-2000:])
 
 
 def _make(folder: Path) -> None:
@@ -264,7 +264,7 @@ _ERRORS: dict[str, type[Exception]] = {
 
 
 def await_end(announce: Callable[[], None]) -> None:
-    """Announce that all is up, and return on SIGTERM or Ctrl-C; from before the announcement on neither interrupts us.
+    """Announce that all servers are up, and return on SIGTERM or Ctrl-C; block both signals before the announcement.
 
     Args:
         announce: Called when we may be ended. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it

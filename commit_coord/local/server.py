@@ -156,7 +156,7 @@ class Server(Startable):
 
     @abstractmethod
     def pause(self) -> None:
-        """Make it stand still: connections stay open, nothing is answered."""
+        """Stop the process: connections stay open, requests get no answer."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -267,7 +267,7 @@ class LocalServer(Server):
             self._process.end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make it stand still (SIGSTOP): connections stay open, nothing is answered."""
+        """Stop the process (SIGSTOP): connections stay open, requests get no answer."""
         os.kill(self.pid, signal.SIGSTOP)
         # On a busy machine its threads go on, and answer, until one of them has had the processor and taken the signal.
         while not _stands(self.pid):
@@ -364,7 +364,7 @@ class _Process:
         with suppress(ProcessLookupError):
             if self.code() is None:
                 os.kill(self.pid, how)
-                os.kill(self.pid, signal.SIGCONT)  # one that stands still does not hear
+                os.kill(self.pid, signal.SIGCONT)  # a stopped process does not handle signals
         assert self._supervisor.stdin is not None
         try:
             self._supervisor.wait(_GRACE_S)

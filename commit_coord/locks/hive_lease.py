@@ -16,7 +16,7 @@ Theory of operation
 Fencing
     Between asking whether a lease is live and acting upon it, it may end:
 
-    1. A asks, and is told that its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
+    1. A asks, and its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
     3. A wakes up and publishes.
 
     In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is
@@ -68,7 +68,7 @@ Locks = dict[Resource, LockMode]
 
 @dataclass(frozen=True, slots=True)
 class LeaseObject:
-    """What a lease is asked for. It need not exist.
+    """An object that a lease locks. It need not exist.
 
     Args:
         db_name: The database.
@@ -93,7 +93,7 @@ class LeaseObject:
             raise InvalidArguments("unknown lease type", value=self.lease_type, accepted="s, x", object=self)
         levels = self.partition_name.split("/") if self.partition_name else []
         if any(level.find("=") < 1 for level in levels):
-            raise InvalidArguments("not the name of a partition", value=self.partition_name, accepted="k=v/k2=v2")
+            raise InvalidArguments("invalid partition name", value=self.partition_name, accepted="k=v/k2=v2")
 
     @classmethod
     def of(cls, resource: Resource, mode: LockMode = LockMode.EXCLUSIVE) -> LeaseObject:
@@ -104,13 +104,13 @@ class LeaseObject:
 
     @property
     def resource(self) -> Resource:
-        """What is locked."""
+        """The locked resource."""
         levels = self.partition_name.split("/") if self.partition_name else []
         return Resource((self.db_name, self.table_name, *map(unquote, levels)))
 
     @property
     def mode(self) -> LockMode:
-        """How it is locked."""
+        """The mode of the lock."""
         return _MODES[self.lease_type]
 
     def __str__(self) -> str:
@@ -226,7 +226,7 @@ class Leases:
         Args:
             objects: They need not exist. Of one that comes twice the exclusive one counts.
             lease_duration_sec: How long it is kept without an extension, from the moment at which it is granted.
-            lease_wait_duration_sec: How long to stand in the queue, behind those that came before.
+            lease_wait_duration_sec: How long to wait in the queue, after the earlier requests.
 
         Raises:
             LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the
@@ -240,7 +240,7 @@ class Leases:
         duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)
         if not 0 < duration_ms <= self._max_ms:
             raise InvalidArguments(
-                "a lease can't be that long",
+                "invalid lease duration",
                 argument="lease_duration_sec",
                 value=lease_duration_sec,
                 accepted=f"seconds above 0, at most {self._max_ms / 1000:g} (lease.max-duration-ms)",
@@ -279,7 +279,7 @@ class Leases:
             return int(rows[0][0])
         lease = self._one(lease_id)
         raise ExceedsMaxLeaseTime(
-            "the lease would live longer than a lease may",
+            "the lease would last longer than the maximum",
             lease_id=lease_id,
             since=_moment(lease.start_utc),
             until=_moment(lease.end_utc),
@@ -305,8 +305,8 @@ class Leases:
     def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
         """End the leases on exactly *objects*, of any client; without objects all leases. Return what was ended.
 
-        A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
-        only some of them left.
+        A lease ends as a whole: its holder was granted all of its objects or none, and could not notice that it holds
+        only some of them.
         """
         wanted = self._resources(objects)
         self._delete_expired()
@@ -427,7 +427,7 @@ class Leases:
             ]
         )
         if not rows:
-            raise LockLost("the lease was ended by force as soon as it was granted", locks=lease.request)
+            raise LockLost("the lease was released by force directly after it was granted", locks=lease.request)
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
@@ -506,7 +506,7 @@ class Leases:
 
     def _exists(self, error: LockTimeout) -> LeaseAlreadyExists:
         facts: dict[str, Any] = {}
-        with suppress(LockError):  # Who holds it is known; whether it is a lease is a courtesy.
+        with suppress(LockError):  # Optional: the error already names the holder.
             for lease in self._live():
                 if lease.request_id == error.details.get("request_id"):
                     facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}
@@ -577,7 +577,7 @@ class HeldLease:
 
 
 class _Borrowed(Lease):
-    """What a thread need not wait for, because it has the lease that locks it."""
+    """Resources for which a thread need not wait, because it uses the lease that locks them."""
 
     def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
         super().__init__(request, Generation(lease_id))
@@ -588,7 +588,7 @@ class _Borrowed(Lease):
         self._raise_if_over()
         assert self.generation is not None
         if not self._leases.confirm_lease(self.generation):
-            raise LockLost("the lease is not live any more", lease_id=self.generation)
+            raise LockLost("the lease has ended", lease_id=self.generation)
 
     def release(self) -> None:
         """Go back to waiting; the lease stays."""
@@ -597,12 +597,12 @@ class _Borrowed(Lease):
 
 def not_live(lease_id: int) -> LeaseEnded:
     """Return what to raise where a lease has to be live and is not."""
-    return LeaseEnded("the lease is not live any more", lease_id=lease_id)
+    return LeaseEnded("the lease has ended", lease_id=lease_id)
 
 
 def _milliseconds(argument: str, seconds: float) -> int:
     if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidArguments("not a length of time", argument=argument, value=seconds, accepted="seconds, 0 or more")
+        raise InvalidArguments("invalid length of time", argument=argument, value=seconds, accepted="seconds >= 0")
     return math.ceil(seconds * 1000)
 
 

@@ -27,7 +27,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
 
 
 _METHODS = ("acquire", "submit", "locks", "pages", "unlock", "reap", "remember", "recall", "close")
-"""What a class of another package must have; :class:`HandoverLockManager` has defaults for what it need not do."""
+"""Required methods of a class from another package; :class:`HandoverLockManager` has defaults for the others."""
 
 
 def create_lock_manager(

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The waits between tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for whom.
+"""Finds the request that blocks another request.
 
 Theory of operation
     A request has one *place*, a number that it got when it entered, and is with it in the queue of every
@@ -11,7 +11,7 @@ Theory of operation
     3. When the nearest one goes, the request asks again and finds the next nearest, or none.
 
 Not here
-    Scopes: their queues never meet. Expiry: what expired is removed first, then asked about.
+    Scopes: requests of different scopes are never in the same queue. Expiry: callers remove expired requests first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Queue = Mapping[LockMode, Sequence[int]]
 def nearest_blocker(
     place: int, locks: Iterable[tuple[Resource, LockMode]], queues: Mapping[Resource, Queue]
 ) -> int | None:
-    """Return the nearest place before *place* that conflicts with one of *locks*, None when it is granted.
+    """Return the nearest place before *place* that conflicts with one of *locks*, None if *locks* are granted.
 
     Args:
         place: Of the request; it may be in *queues* itself.
@@ -42,5 +42,5 @@ def nearest_blocker(
             before = bisect_left(places, place)
             if before and not compatible(mode, other) and (nearest is None or places[before - 1] > nearest):
                 nearest = places[before - 1]
-    assert nearest is None or nearest < place, "nobody waits for what came later, so nobody waits in a circle"
+    assert nearest is None or nearest < place, "no request waits for a later one, so waits form no cycle"
     return nearest

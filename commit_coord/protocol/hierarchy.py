@@ -34,7 +34,7 @@ _TABLE_DEPTH = 2  # db/table
 
 
 class Operation(StrEnum):
-    """What a statement, a call or a job does to one table or database."""
+    """The operation of a statement, a call or a job on one table or database."""
 
     # The manual's.
     SELECT = "select"

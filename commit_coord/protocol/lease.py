@@ -1,4 +1,4 @@
-"""What a holder may believe about its lease.
+"""The state of a lease, from the point of view of its holder.
 
 Theory of operation
     Four states. HELD: the service confirmed the lease not long ago. SUSPECT: a confirmation of the service is
@@ -30,7 +30,7 @@ from commit_coord.model import LeaseState
 
 
 class LeaseEvent(StrEnum):
-    """What a holder notices."""
+    """An event that changes the state of a lease."""
 
     CONFIRMED = "confirmed"
     MISSED = "missed"

@@ -44,7 +44,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a writer of data files has to know of a table. Pickles without the history of the table.
+    """The data of a table that a writer of data files needs. Pickles without the history of the table.
 
     Args:
         schema: The schema that is written.
@@ -214,7 +214,7 @@ def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a Parquet file says of its columns.
+    """The columns of a Parquet file.
 
     Args:
         schema: The columns with their names and ids; None where an id is missing, or a type is none of Iceberg's.

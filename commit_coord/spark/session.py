@@ -31,7 +31,7 @@ def require_classic(session: Any) -> None:
     """
     if not hasattr(session, "_jsparkSession") and not hasattr(session, "_jdf"):
         raise ConfigError(
-            "the fast way needs a classic Spark session, not Spark Connect: use format('commit_coord')",
+            "this call needs a classic Spark session; with Spark Connect use format('commit_coord')",
             session=type(session).__name__,
         )
 

@@ -112,4 +112,4 @@ def execute(statement: Statement, names: Names) -> Answer:
             return definitions.create_database(statement, names)
         case DropDatabase():
             return definitions.drop_database(statement, names)
-    raise InternalError("a statement that no operation executes", statement=statement)
+    raise InternalError("no operation executes this statement", statement=statement)

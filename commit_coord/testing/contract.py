@@ -598,14 +598,14 @@ class LockContract:
             assert fact in error.details["cycle"]
         assert {} == standing(manager)
 
-    def test_of_a_circle_of_processes_one_gives_in(
+    def test_in_a_deadlock_of_processes_one_request_is_refused(
         self, service: Service, manager: HandoverLockManager, tmp_path: Path
     ) -> None:
-        """Each holds one and wants the next one's, all at one time: one is refused, the others are granted."""
+        """Each process holds a lock and waits for that of the next one: one request is refused, the others granted."""
         if manager.guarantees.reach not in ("host", "network"):
             keeps_out_its_own_process_alone(service)
             return
-        finds_circles = manager.guarantees.deadlocks
+        finds_deadlocks = manager.guarantees.deadlocks
         count, told = 3, tmp_path / "told"
         told.write_text("")
         parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
@@ -616,7 +616,7 @@ class LockContract:
                 until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
                 try:
                     wanted = request((X, parts[(number + 1) % count]))
-                    client.acquire(wanted, deadline=soon(60 if finds_circles else 2)).release()
+                    client.acquire(wanted, deadline=soon(60 if finds_deadlocks else 2)).release()
                 except LockDeadlock:
                     end = "refused"
                 except LockTimeout:
@@ -627,7 +627,7 @@ class LockContract:
         children = [service.fork(partial(work, number=number)) for number in range(count)]
         assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         ends = sorted(told.read_text().splitlines())
-        if finds_circles:
+        if finds_deadlocks:
             assert ["granted"] * (count - 1) + ["refused"] == ends
         else:
             assert "timed out" in ends
@@ -1177,7 +1177,7 @@ class LockContract:
     ) -> None:
         """The note of a latch goes from release to grant, also to a waiter, and only from a holder.
 
-        Who takes now one lock and now another keeps notes in some of them, and declares none.
+        A manager that takes different locks for different tables has notes in some of them, and declares none.
         """
         with manager.acquire(latch(), deadline=soon()) as lease:
             if lease.handover_note is None:

@@ -524,7 +524,7 @@ def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), True, "60", None])
 def test_a_time_that_is_none_is_refused(leases: Leases, seconds: Any) -> None:
     for arguments in ((seconds, 0), (LONG, seconds)):
-        with pytest.raises(InvalidArguments, match="not a length of time|lease can't be that long"):
+        with pytest.raises(InvalidArguments, match="invalid length of time|invalid lease duration"):
             leases.grab_lease([T], *arguments)
     assert [] == list(leases.manager.locks())
 
@@ -532,13 +532,13 @@ def test_a_time_that_is_none_is_refused(leases: Leases, seconds: Any) -> None:
 def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
     lease_id = leases.grab_lease([A], LONG)
     refused: list[tuple[str, Callable[[], Any]]] = [
-        ("one object at least", lambda: leases.grab_lease([], LONG, 0)),
-        ("can't be that long", lambda: leases.grab_lease([T], 0, 0)),
-        ("one object at least", lambda: leases.hold([])),
+        ("at least one object", lambda: leases.grab_lease([], LONG, 0)),
+        ("invalid lease duration", lambda: leases.grab_lease([T], 0, 0)),
+        ("at least one object", lambda: leases.hold([])),
         ("unknown lease type", lambda: LeaseObject("db", "t", None, "w")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "day")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "day=1//hour=2")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "=1")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "day")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "day=1//hour=2")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "=1")),
         ("a database and a table", lambda: LeaseObject("", "t")),
         ("a database and a table", lambda: LeaseObject("db", "")),
         ("no such lease", lambda: leases.extend_lease(lease_id + 1)),
@@ -552,7 +552,7 @@ def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
             call()
     no_ids: list[Any] = [0, -1, 2**63, True, "7"]
     for number in no_ids:
-        with pytest.raises(InvalidArguments, match="not the id of a lease"):
+        with pytest.raises(InvalidArguments, match="invalid lease id"):
             leases.confirm_lease(number)
     assert not leases.confirm_lease(lease_id + 1)
     assert [(lease_id, "db.t day=1", "x")] == listed(leases)

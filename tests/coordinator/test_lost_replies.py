@@ -271,7 +271,7 @@ def test_a_repeat_that_fails_does_not_deny_what_is_on_its_way(
         raise PermissionError("no space left on device")
 
     break_swaps(catalog, swap)
-    with pytest.raises(CommitStateUnknown, match="may still: no space left"):
+    with pytest.raises(CommitStateUnknown, match="may still land: no space left"):
         catalog.coordinator.commit([attempt], repeatable=True)
     assert come_in() is SwapResult.SWAPPED
     assert catalog.coordinator.commit([attempt], repeatable=True)[0].answered
@@ -293,7 +293,7 @@ def test_a_repeat_that_its_earlier_try_overtakes_does_not_deny_it(
         return real(table, base, location)
 
     break_swaps(catalog, swap)
-    with pytest.raises(CommitStateUnknown, match="may still: the metastore is away"):
+    with pytest.raises(CommitStateUnknown, match="may still land: the metastore is away"):
         catalog.coordinator.commit([attempt], repeatable=True)
     monkeypatch.undo()
     assert rows(catalog) == 6

@@ -122,7 +122,7 @@ def test_many_partitions_escalate_to_their_prefixes() -> None:
 def test_a_name_that_is_no_text_is_refused_in_words() -> None:
     """Half of a surrogate pair: what comes of undecodable bytes, or is cut out of a longer text."""
     for name in ("k=a\ud800b", "k=\udcff"):
-        with pytest.raises(ValueError, match="a name holds half of a surrogate pair, which no service can lock"):
+        with pytest.raises(ValueError, match="a name contains an unpaired surrogate, which no service can lock"):
             Resource((*TABLE.path, name))
 
 

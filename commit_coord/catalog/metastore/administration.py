@@ -1,4 +1,4 @@
-"""What is done to tables of a metastore as a whole: they are created, renamed and dropped."""
+"""Creates, renames and drops tables of a metastore."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Administration:
         pointers: How tables are found and created.
         servers: What its servers can do.
         properties: What tables declare of their writers.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Administration:
 
         Raises:
             TableAlreadyExistsError: There is one, and it is not this.
-            CommitStateUnknown: It could not be found out; its metadata file is kept.
+            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
         """
         table = (new.dbName, new.tableName)
         for check in range(_TRIES):
@@ -70,7 +70,7 @@ class Administration:
                 logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was created could not be found out; its metadata file is kept",
+            "it is not known whether the table was created; its metadata file is kept",
             table=table_name(table),
             location=location,
         )
@@ -83,7 +83,7 @@ class Administration:
             NoSuchNamespaceError: There is no database of the new name's.
             TableAlreadyExistsError: There is a table of the new name.
             ConfigError: Its writers use another lock manager than this catalog.
-            CommitStateUnknown: It could not be found out whether it was renamed.
+            CommitStateUnknown: It is not known whether the table was renamed.
         """
         for check in range(_TRIES):
             able = self._servers.capabilities()
@@ -109,7 +109,7 @@ class Administration:
                 return
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
+            "it is not known whether the table was renamed", table=table_name(old), to=table_name(new)
         )
 
     def refuse_drop(self, table: Identifier) -> None:

@@ -44,7 +44,7 @@ class CommonLock:
 
     @property
     def manager(self) -> HmsLockManager:
-        """A lock manager of this metastore: our own, or one more beside it."""
+        """A lock manager of this metastore: the catalog's own, or an additional one."""
         if self.own is not None:
             return self.own
         if self._another is None:

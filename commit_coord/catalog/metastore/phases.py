@@ -59,7 +59,7 @@ class PhaseChanges:
     Args:
         phases: Of new tables.
         servers: What the metastore's servers can do.
-        locks: The lock manager that takes part in all phases; None where the catalog has another one, and changes none.
+        locks: The lock manager that supports all phases; None if the catalog has another one and can't change phases.
     """
 
     def __init__(self, phases: Phases, servers: Servers, locks: MigratingLockManager | None) -> None:
@@ -77,8 +77,8 @@ class PhaseChanges:
             changes_phase: Whether that commit may change the phase.
 
         Raises:
-            ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
-            OperationsHold: Operations hold locks that the new phase would not see.
+            ConfigError: The properties change the phase outside of a migration, or it can't be changed now.
+            OperationsHold: Operations hold locks that writers in the new phase would not check.
         """
         if not before:
             phase = self._phases.of_new(table[0]) if self._locks is not None else Phase.HMS
@@ -87,7 +87,7 @@ class PhaseChanges:
             return dict(after)
         if self._locks is None or not changes_phase:
             raise ConfigError(
-                "the phase of a table is changed by `commit-coord migrate` alone",
+                "only `commit-coord migrate` can change the phase of a table",
                 table=table_name(table),
                 key=LOCK_PHASE,
                 value=after.get(LOCK_PHASE),
@@ -96,7 +96,7 @@ class PhaseChanges:
         phase = State.of(after).phase
         if phase is not Phase.HMS and not self._servers.compare_and_set():
             raise ConfigError(
-                "the metastore does not compare and set, so nothing but its lock keeps commits from being overwritten",
+                "the metastore does not compare and set, so only its own lock prevents lost commits",
                 table=table_name(table),
                 server=self._servers.capabilities().server,
                 accepted="a metastore with HIVE-26882 and HIVE-28121",
@@ -104,7 +104,7 @@ class PhaseChanges:
         left = self._locks.sides.one_sided(Resource.table(table), phase)
         if left:
             raise OperationsHold(
-                "operations hold locks where they would not be seen any more",
+                "operations hold locks in a service that writers in the new phase do not check",
                 table=table_name(table),
                 phase=phase,
                 locks=", ".join(f"{entry.mode.letter} {entry.resource} by {entry.owner}" for entry in left[:3]),

@@ -43,7 +43,7 @@ class Pointers:
 
     Args:
         client: Of the metastore.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(self, client: MetastoreClient, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Pointers:
         """Return the metastore's table, None when there is none.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         database, name = table
         try:
@@ -63,7 +63,7 @@ class Pointers:
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
-                f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
+                f"{database}.{name} is not an Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
                 f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
             )
         return found
@@ -83,7 +83,7 @@ class Pointers:
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         found = self.find(table)
         return None if found is None else found.parameters[METADATA_LOCATION]

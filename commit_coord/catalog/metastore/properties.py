@@ -18,7 +18,7 @@ from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, State
 
 
 class WriterProperties:
-    """What one catalog's commits declare, and what they refuse.
+    """Adds the declarations of one catalog to its commits, and refuses commits that contradict a table's declarations.
 
     Args:
         lock_impl: The catalog's lock manager.

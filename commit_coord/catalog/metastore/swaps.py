@@ -1,4 +1,4 @@
-"""How a pointer is swapped: by compare-and-set, or under the common lock where the server ignores the condition."""
+"""Swaps a pointer: by compare-and-set, or under the common lock if the server ignores the condition."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Swaps:
             if result is not SwapResult.MOVED and self._is_handed_back(base, location):
                 self._guards.remove(table)
             return result
-        raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
+        raise FailedOver("the client failed over between metastores again and again", uris=self._client.addresses)
 
     def _is_handed_back(self, base: str, location: str) -> bool:
         return (

@@ -27,7 +27,7 @@ class UnconditionalWriters:
     def __init__(self, common_lock: _CommonLock) -> None:
         self._common_lock = common_lock
         self._in_doubt: set[str] = set()
-        """What was, or may have been, swapped in while the common lock was lost."""
+        """Metadata locations that were, or may have been, swapped in after the common lock was lost."""
 
     def doubt(self, location: str) -> None:
         """Remember that *location* may have been swapped in while the common lock was lost."""
@@ -37,9 +37,9 @@ class UnconditionalWriters:
         """Wait for those that may have read the pointer of *table* before it was swapped to *location*.
 
         Args:
-            table: Which one.
-            location: What was swapped in.
-            latch: Under which that was done, unless it was lost meanwhile.
+            table: The table.
+            location: The metadata location that was swapped in.
+            latch: The latch. The swap was made under it, unless it was lost meanwhile.
 
         Returns:
             Whether there may have been any. They are done.

@@ -49,7 +49,7 @@ class Migration:
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
-                "tables are moved by a catalog that takes part in all phases",
+                "this catalog can't move tables: it does not support all phases",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
@@ -167,12 +167,12 @@ class Migration:
         back: bool = True,
         on_moved: Callable[[Moved], None] = lambda _: None,
     ) -> list[Moved]:
-        """Bring *tables* to *target*, a few at a time; return what became of each, in their order.
+        """Move *tables* to phase *target*, a few at a time; return the result of each, in the order of *tables*.
 
         Args:
             tables: Which.
             target: Where to.
-            seen: Who was seen in the lock service; without it nobody holds a table up.
+            seen: The writers that were seen in the lock service; without it, no writer stops the move of a table.
             window_s: How far back a table's history counts.
             force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
@@ -272,7 +272,7 @@ class Migration:
             changes_phase=True,
         )
         if State.of(metadata.properties) != state:
-            raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
+            raise CommitConflict("another process has changed the phase", table=table_name(table))
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:

@@ -66,8 +66,8 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
     overlooked = [*manifests.overlooked(), *manifests.unnumbered()]
     if text is None and not given and not overlooked:
         raise InvalidArguments(
-            "the lock manager of this catalog remembers no commits: name the last metadata file that was lost, as the "
-            "log and the event said it",
+            "the lock manager of this catalog keeps no notes of commits: name the last lost metadata file, as in the "
+            "log message or the event",
             table=table_name(table),
             lock_manager=coordinator.locks.name,
         )

@@ -1,4 +1,4 @@
-"""What was lost of a table, commit by commit."""
+"""The lost commits of a table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was lost of a table.
+    """The lost commits of a table.
 
     Args:
         table: Namespace and name.
@@ -63,7 +63,7 @@ class Repair:
 
     @property
     def restorable(self) -> list[LostCommit]:
-        """What :func:`~commit_coord.catalog.repair.execute` brings back."""
+        """The lost commits that :func:`~commit_coord.catalog.repair.execute` restores."""
         return [commit for commit in self.commits if commit.restorable]
 
     @property

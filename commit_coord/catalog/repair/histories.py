@@ -73,7 +73,7 @@ class LostHistories:
             if not asked:
                 return []
             raise InvalidArguments(
-                "the metadata file is one of another table", location=path, table=table_name(self._table)
+                "the metadata file belongs to another table", location=path, table=table_name(self._table)
             )
         behind: list[str] = []
         before: str | None = None
@@ -84,8 +84,8 @@ class LostHistories:
             behind.append(version)
         if before is None:
             raise InvalidArguments(
-                "where the two histories part can't be found: the metadata files between are gone. What the file holds "
-                "can be read with a table that is registered from it under another name",
+                "no common version of the two histories can be found: metadata files in between are gone. Read the "
+                "rows of the lost file from a table that you register with it under another name",
                 location=path,
             )
         found = []

@@ -32,7 +32,7 @@ _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
 _PART_MS = 50
-"""How much longer the answer to a lock call may take for each lock in it: on Derby a lock costs 10 to 34 ms."""
+"""Additional time limit of a lock call for each lock in it: on Derby a lock takes 10 to 34 ms."""
 
 _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""
@@ -43,10 +43,10 @@ class LockCalls:
 
     Args:
         metastore: Where they go.
-        tickets: The client's.
+        tickets: The requests of this client.
         held: Names the thread that asks.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
         threads: How they wait for their turn.
     """
 
@@ -132,8 +132,8 @@ class LockCalls:
                                 return HmsTicket(
                                     request=request, lock_id=own.lock_id, last_confirmed_at=confirmed_at, turn=turn()
                                 ), own.acquired
-                            # It may have been silent for a lease, and a waiter about to free it. Who answered is
-                            # asked again.
+                            # The lock may have had no heartbeat for a lease time, so a waiter may release it soon:
+                            # release it and request it again from the server that answers.
                             self._metastore.unlock(own.lock_id)
                             until = min(deadline, self._clock.now() + self._lease_seconds)
                     # A metastore that was away and answers now is asked again, however long it took to look.

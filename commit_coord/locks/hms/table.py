@@ -1,4 +1,4 @@
-"""Who holds and waits for what in a metastore, and how that is ended by force."""
+"""Lists the locks in a metastore, and releases locks by force."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_AGAIN = 0.5
 """Seconds between two looks whether heartbeats have moved."""
 
 _INTERNAL = "__"
-"""How the names of databases begin that Hive 4 locks for itself."""
+"""Prefix of the names of databases that Hive 4 locks for internal use."""
 
 
 class HmsLockTable:
@@ -28,7 +28,7 @@ class HmsLockTable:
 
     Args:
         metastore: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that are being sent.
         turns: What waits in this process.
         keeper: Learns of leases of this client that are ended here.
@@ -56,7 +56,7 @@ class HmsLockTable:
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
-        # Asked for first: who gets his turn in between shall be listed once, not never.
+        # Read the threads first: a request that goes from here to the metastore in between is then listed, not lost.
         threads = self._turns.look(resource, scope)
         listed = self._listed(resource, scope)
         there = {entry.request_id for entry in listed}
@@ -187,5 +187,5 @@ class HmsLockTable:
                 self._metastore.unlock(lock_id)
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
-                        self._keeper.observe(ticket, LeaseEvent.DENIED, "freed by force")
+                        self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")
         return freed

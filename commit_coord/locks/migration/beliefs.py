@@ -1,4 +1,4 @@
-"""What this client knows of the phases of tables."""
+"""The phases of tables, as this client last saw them."""
 
 from __future__ import annotations
 

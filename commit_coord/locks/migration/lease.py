@@ -1,4 +1,4 @@
-"""What is held of a request for locks of tables that move."""
+"""The lease of a request for locks of tables that may move."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commit_coord.protocol.migration import Phase, State
 
 
 class MigratingLease(HandoverLease):
-    """What is held of a request in the one manager, in the other, or in both."""
+    """The leases of a request in one lock manager, in the other, or in both."""
 
     def __init__(self, request: LockRequest, held: Sequence[HandoverLease], phases: Phases, beliefs: Beliefs) -> None:
         super().__init__(request, held[-1].generation)

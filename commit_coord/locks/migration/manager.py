@@ -14,9 +14,9 @@ Who waits while holding
     So a request that waits for its second lock looks at the phase now and then, and steps back when it has changed.
 
 The guard
-    Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
-    for no guard, somebody died on the way back from ``zookeeper`` before it was removed, or set it too late. It is
-    removed under ZooKeeper's latch, so that no phase can ask for it meanwhile.
+    A writer that requests the metastore's lock and is blocked by the table's guard (``hms/guard.py``) reads the phase.
+    If this phase needs no guard, a process died on the way back from ``zookeeper`` before it removed the guard, or set
+    the guard too late. The writer removes it under ZooKeeper's latch, so that the phase can't change meanwhile.
 
 Operation locks
     They are taken on the sides that the phase asks for, and stay there until they end: the phase leaves ``both`` only
@@ -55,7 +55,7 @@ _NEVER_MOVED = State(phase=Phase.HMS, epoch=0)
 
 
 class TableGuards(Protocol):
-    """What is asked of the guards in the metastore."""
+    """The guards in the metastore, as the lock manager uses them."""
 
     def sweep(self, table: Resource, /) -> bool:
         """Remove the guards of *table*; return False if they are of other lock managers. Under ZooKeeper's latch."""
@@ -84,8 +84,8 @@ class MigratingLockManager(HandoverLockManager):
         sides: The two lock managers.
         state_of: Returns the state of a table as it is now; of one that is not there, as it would be made.
         guards: The guards of the tables.
-        writers: The registry of those who take part.
-        clock: Time and chance.
+        writers: The registry of the writers in a migration.
+        clock: Time and random numbers.
     """
 
     name = MIGRATING

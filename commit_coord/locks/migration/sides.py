@@ -127,7 +127,7 @@ class Sides:
         return self.zookeeper.acquire(request, deadline=deadline)
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
-        """Return who holds and waits for what. A lock that is held on both sides is listed once."""
+        """Return the held and awaited locks. A lock that is held in both services is listed once."""
         return _merged(self.hms.locks(resource, scope=scope), self.zookeeper.locks(resource, scope=scope))
 
     def one_sided(self, table: Resource, phase: Phase) -> Sequence[LockEntry]:

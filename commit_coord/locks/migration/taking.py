@@ -48,8 +48,8 @@ class Taking:
         beliefs: What is known of the phases.
         sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
-        writers: The registry of those who take part.
-        clock: Time and chance.
+        writers: The registry of the writers in a migration.
+        clock: Time and random numbers.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Taking:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock
         self._sweep_guard = sweep_guard
         self.leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        """What was taken, by the name that each has on the sides."""
+        """The acquired leases, by the name of the lock manager."""
         self._closings = 0
 
     def refuse_waiters(self) -> None:
@@ -103,7 +103,7 @@ class Taking:
         closings = self._closings
         while True:
             if closings != self._closings:
-                raise LockRefused("the client was closed while it waited", locks=request)
+                raise LockRefused("the client was closed while the request waited", locks=request)
             phases = self._beliefs.of(request)
             try:
                 return self._take_all(request, next(names), phases, deadline, policy)

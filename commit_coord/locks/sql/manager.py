@@ -81,7 +81,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
 
     @property
     def requests(self) -> SqlRequests:
-        """What is asked of the database."""
+        """The database transactions for requests."""
         return self.parts.queue.requests
 
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:

@@ -44,12 +44,12 @@ class SqlQueue:
 
     Args:
         requests: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         keeper: Extends them, and gives them back.
-        journal: Says what became of offers.
-        table: Says who holds a lock.
+        journal: Has the outcomes of offers.
+        table: Finds the holder of a lock.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SqlQueue:
             try:
                 return self.requests.retries.until(deadline, lambda: self._entered(request, first))
             except LockServiceUnavailable as error:
-                raise OfferLost("whether the request entered is not known", locks=request) from error
+                raise OfferLost("it is not known whether the request was entered", locks=request) from error
 
     def enter_once(self, request: LockRequest, first: float) -> Blocker | None:
         """Enter and look in one transaction; *first* is when the first try was sent."""
@@ -115,7 +115,7 @@ class SqlQueue:
         if not rows and request.offer:
             raise self._gone(request)
         if not rows:
-            raise Interrupted("the request came and went while its reply was lost", locks=request)
+            raise Interrupted("the request was added and removed while its reply was lost", locks=request)
         if rows[0][1] != self.tickets.client:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         blocker = self._noted(request, rows, first)
@@ -192,7 +192,7 @@ class SqlQueue:
         if request.offer:
             raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
-            raise LockRefused("the request was taken out of the queue by force", locks=request)
+            raise LockRefused("the request was removed from the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
@@ -200,12 +200,12 @@ class SqlQueue:
     def _gone(self, request: LockRequest) -> Exception:
         """Return what to raise when a request with an offer is gone; it was taken before that, or not.
 
-        It is never entered again: the offer of the same id would be another one.
+        The request is never entered again: its offer would be a second one with the same id.
         """
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):
             return Carried(entry)
-        return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+        return OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""

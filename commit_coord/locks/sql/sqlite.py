@@ -103,7 +103,7 @@ class SqliteConnection(Connection):
     """
 
     _DEAF_TICK = 0.003
-    """Seconds between two questions where nobody can wake us: small beside a commit, and 2 % of a core."""
+    """Poll interval in seconds if there are no wake-ups: short compared with a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.wake = f"commit-coord.{store.host.new_id().hex}"

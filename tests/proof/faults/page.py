@@ -95,7 +95,7 @@ def _verdict(injury: Injury, configuration: Configuration, cells: Mapping[str, A
     found, recovered = cell["findings"], cell["recovered_s"]
     wrong = [f"{found[key]} {title}" for key, title in _COLUMNS[2:-1] if found[key]]
     if recovered is None:
-        wrong.append("stands for good")
+        wrong.append("never recovers")
     elif recovered > RECOVERY_S:
         wrong.append(f"{recovered:.0f} s")
     if cell["broken"] and not wrong:
