@@ -305,11 +305,11 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         What is loaded is another client: it holds none of this one's locks.
 
         Raises:
-            TypeError: The catalog lies in the memory of this process.
+            TypeError: The catalog exists only in the memory of this process.
         """
         if self.configuration.is_in_memory:
             raise TypeError(
-                f"catalog {self.name!r} lies in the memory of this process, where no other one finds it: "
+                f"catalog {self.name!r} exists only in the memory of this process, where no other process finds it: "
                 "keep it in a file (sqlite:///…) or in a database to send it to other processes"
             )
         return _opened_anew, (type(self), self.name, self.configuration.given)

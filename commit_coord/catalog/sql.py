@@ -116,7 +116,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         try:
             super()._init_catalog()
         except (OperationalError, ProgrammingError, IntegrityError) as error:
-            # 1. Two processes find no tables. 2. The first creates them. 3. The second is told that they exist.
+            # 1. Two processes find no tables. 2. The first creates them. 3. The second gets the error that they exist.
             if "exists" not in str(error):
                 raise
             super()._init_catalog()

@@ -1,4 +1,4 @@
-"""Emits events: what became of a lock manager's requests."""
+"""Emits events: the outcomes of a lock manager's requests."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Theory of operation
 
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
-    behind us offer and puts it behind our own attempt, ``Release`` tells each what became of it. It comes as late as it
+    behind us offer and puts it behind our own attempt, ``Release`` tells each the outcome. It comes as late as it
     can, since a waiter that arrives meanwhile is carried too. An offer that somebody has taken is out of its owner's
     hands:
 
@@ -333,7 +333,7 @@ def commit(limits: Limits) -> Steps:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
         except OfferLost:
             assert not in_doubt, "an attempt that is in doubt is not offered again"
-            # The table itself says what became of it, and Plan looks there. So do it ourselves, if it is not there.
+            # The table itself shows the outcome, and Plan looks there. So do it ourselves, if it is not there.
             in_doubt = True
             continue
         except LockError as error:

@@ -47,7 +47,7 @@ def execute(statement: Statement, names: Names) -> Answer:
 
     Raises:
         StatementError: It can't be done as it is written. Nothing was changed.
-        CommitError: What became of its commit.
+        CommitError: The outcome of its commit.
     """
     catalog, tables = names.catalog, names.table
     match statement:

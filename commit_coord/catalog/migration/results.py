@@ -30,7 +30,7 @@ class Moved:
         table: ``db.table``.
         before: Its state before; None where the table could not be read.
         after: Its state when it was read last.
-        outcome: What became of it.
+        outcome: The result of the step.
         reason: In words, where it did not get there.
         waits_for: Writers that hold it up.
         took_ms: How long it took.

@@ -214,7 +214,7 @@ class HmsGuards:
                 self._metastore.unlock(one.lock_id)
 
     def _sent(self, table: Identifier) -> int | None:
-        """Send a guard; return its id, None where the answer was lost: the list tells what became of it."""
+        """Send a guard; return its id, None where the answer was lost: the list shows whether it is there."""
         owner = self._host.owner()
         agent = hms_names.Agent(
             request_id=str(self._host.new_id()),

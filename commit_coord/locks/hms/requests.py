@@ -62,7 +62,7 @@ class MetastoreLock:
 
     @property
     def agent(self) -> str:
-        """The thread that asked for it; what is not ours is nobody's who waits for anything else."""
+        """The thread that asked for it; no thread of this process waits for a request of another client."""
         return hms_names.thread_of(self.listed[0]) or self.request_id
 
     @property

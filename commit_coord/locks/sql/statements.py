@@ -368,7 +368,7 @@ REMEMBER = """
 # Forget commits whose time is over.
 FORGET = "DELETE FROM commit_coord_journal WHERE expires_at_ms <= {wall}"
 
-# What became of a commit?
+# The outcome of a commit.
 RECALL = """
     SELECT request_id, table_name, table_uuid, metadata_location, snapshot_ids
     FROM commit_coord_journal WHERE request_id = :request_id AND expires_at_ms > {wall}"""
